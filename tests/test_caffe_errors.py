@@ -150,7 +150,7 @@ def test_files_that_are_not_there(tmp_path):
     (tmp_path / "a.prototxt").write_text(NET)
     with pytest.raises(ModelAbsent, match="there is no file"):
         load(ModelFiles(tmp_path / "a.prototxt", tmp_path / "a.caffemodel"))
-    (tmp_path / "b.caffemodel").write_bytes(b"")
+    (tmp_path / "b.caffemodel").write_bytes(b"\xff")
     with pytest.raises(ModelError, match="give the prototxt of its net"):
         load(tmp_path / "b.caffemodel")
     (tmp_path / "c.caffemodel").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")

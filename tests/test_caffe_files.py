@@ -369,8 +369,8 @@ def test_lists_of_layers_and_other_brackets_are_text_of_protobuf_too():
 
 def test_formats_are_told_apart(tmp_path):
     for name, data, expected in (
-        ("a.prototxt", b"", "Caffe"),
-        ("a.caffemodel", b"", "Caffe"),
+        ("a.prototxt", b"\n", "Caffe"),
+        ("a.caffemodel", b"\xff", "Caffe"),
         ("a.txt", b"# a net\n\nname: 'x'\nlayer { }", "Caffe"),
         ("a.pbtxt", b"node { name: 'x' }", None),
         ("a.cfg", b"[net]\nbatch=1", "Darknet"),

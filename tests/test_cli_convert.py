@@ -6,7 +6,7 @@ import pytest
 from compare import assert_close
 
 from pelton import importers
-from pelton.cli import main
+from pelton.cli import main, peers
 from pelton.ir.evaluate import evaluate
 
 CFG = """[net]
@@ -77,3 +77,11 @@ def test_what_cannot_be_converted_says_why(refused, cnn, args, reason):
 
 def test_the_model_itself_is_not_overwritten(refused, cnn):
     assert "is the model itself" in refused("convert", cnn, "-o", cnn)
+
+
+def test_other_runtimes_get_models_of_other_formats_as_onnx(tmp_path):
+    net = tmp_path / "net.prototxt"
+    net.write_text("name: 'x' input: 'x' input_shape { dim: 2 dim: 3 } layer { type: 'ReLU' bottom: 'x' top: 'y' }")
+    found = peers.onnx_file(str(net), str(net), str(tmp_path))
+    assert found == str(tmp_path / "model.onnx") and [n.op_type for n in onnx.load(found).graph.node] == ["Relu"]
+    assert peers.onnx_file(found, found, str(tmp_path / "other")) == found

@@ -133,6 +133,47 @@ def test_damaged_files_are_of_the_format_that_their_names_tell(tmp_path):
     assert format_of(tmp_path / "a.pdmodel").name == "PaddlePaddle"
 
 
+def test_an_empty_path_is_none(capsys):
+    assert main(["check", ""]) == 2
+    assert capsys.readouterr().err == "error: the path of the model is empty; give the path of a file\n"
+
+
+def test_explain_names_opsets_only_where_there_are_some(tmp_path, capsys):
+    path = tmp_path / "a.prototxt"
+    path.write_bytes(b"name: 'x'\ninput: 'x' input_shape { dim: 2 dim: 3 } layer { type: 'ReLU' bottom: 'x' top: 'y' }")
+    assert main(["explain", str(path), "--graph", "import"]) == 0
+    assert main(["explain", str(path)]) == 0
+    assert "of constants; made by Caffe" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name, damage",
+    [
+        ("a.tflite", lambda data: data[:20]),
+        ("a.tflite", lambda data: bytes(len(data))),
+        ("a.tflite", lambda data: b"hello\n" * 20),
+        ("a.tflite", lambda data: b""),
+        ("a.pt2", lambda data: b""),
+        ("a.h5", lambda data: b""),
+        ("a.onnx", lambda data: b""),
+        ("a.onnx", lambda data: data[:-9]),
+        ("a.cfg", lambda data: b"[net]\nbatch=1\n[conv"),
+        ("a.prototxt", lambda data: b"name: 'x'\nlayer { name:"),
+        ("absent.tflite", None),
+        ("absent.prototxt", None),
+    ],
+)
+def test_check_of_what_cannot_be_read_is_an_error_in_one_line(tmp_path, capsys, name, damage):
+    path = tmp_path / name
+    whole = {".tflite": made.READ["TFLite"][0], ".onnx": made.ONNX}.get(path.suffix, b"")
+    if damage is not None:
+        path.write_bytes(damage(whole))
+    assert main(["check", str(path)]) == 2
+    said = capsys.readouterr()
+    assert not said.out and said.err.startswith("error: ") and said.err.count("\n") == 1 and name in said.err
+    assert damage is None or damage(whole) or f"{name} is empty; " in said.err
+
+
 @pytest.mark.parametrize("name", [*made.RETIRED, *made.NAMED])
 def test_formats_that_ended_say_the_way_around(tmp_path, name):
     given = made.NAMED.get(name) or {f"model{i}": data for i, data in enumerate(made.RETIRED[name])}

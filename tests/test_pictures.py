@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+import pelton
 from pelton import preprocessing
+from pelton.cli import main
 from pelton.errors import InputError
 
-pytest.importorskip("PIL")
+Image = pytest.importorskip("PIL.Image")
 
 
 def test_a_description_says_everything_once():
@@ -51,6 +53,7 @@ def test_a_description_can_be_written_again(text):
         ("8x8 9x9", "second time"),
         ("8x8 rgb bgr", "second time"),
         ("8x8 cmyk", "no size, channel order"),
+        ("8x8 crop", "nor one of mean=, std=, scale=, crop=, .*shorter=.* with a value"),
         ("8x8 mean=a", "no list of numbers"),
         ("8x8 mean=", "no list of numbers"),
         ("8x8 mean=1,2", "2 numbers for 3"),
@@ -211,6 +214,40 @@ def test_files_are_read_and_turned_upright(tmp_path, pixels):
 def test_inputs_that_take_no_such_picture(shape):
     with pytest.raises(InputError, match="need an input of shape"):
         preprocessing.parse("6x6").axis(shape)
+
+
+def test_pictures_go_to_the_inputs_that_they_fit():
+    shapes = {"ids": ("batch", 4), "image": ("batch", 6, 6, 3), "meta": ("batch", 7)}
+    assert preprocessing.parse("6x6").fitting(shapes) == ["image"]
+    with pytest.raises(InputError, match=r"given ids \[batch, 4\], image \[batch, 6, 6, 3\], meta \[batch, 7\]"):
+        preprocessing.parse("7x6").fitting(shapes)
+
+
+def test_pictures_go_to_the_only_input_that_they_fit(capsys, tmp_path, refused):
+    picture, path = str(tmp_path / "p.png"), str(tmp_path / "several.pelton")
+    Image.fromarray(np.full((6, 6, 3), 51, np.uint8)).save(picture)
+    np.save(tmp_path / "ids.npy", np.zeros((1, 4), np.float32))
+    net = pelton.Network()
+    net.output(net.input("ids", "f32[1, 4]") + 1.0, "next")
+    for name in ("left", "right"):
+        net.output(net.input(name, "f32[1, 6, 6, 3]" if name == "left" else "f32[1, 9, 9, 3]") + 1.0, f"{name}_next")
+    pelton.build(net, level=0, threads=1, image="6x6").save(path)
+    ids, right = f"ids={tmp_path}/ids.npy", f"right={tmp_path}/right.npy"
+    np.save(tmp_path / "right.npy", np.zeros((1, 9, 9, 3), np.float32))
+    assert main(["run", path, "--input", ids, "--input", right, "--input", picture]) == 0
+    assert "left_next f32[1, 6, 6, 3]: min 1.2, mean 1.2, max 1.2" in capsys.readouterr().out
+    assert "given right [1, 9, 9, 3]" in refused("run", path, "--input", f"right={picture}")
+    assert "given ids [1, 4], left [1, 6, 6, 3], right" in refused("run", path, "--input", picture, "--image", "7x7")
+    with pytest.raises(InputError, match=r"given ids \[1, 4\]"):
+        pelton.build(net, level=0, threads=1, image="7x7")
+
+
+def test_pictures_that_fit_several_inputs_need_a_name(tmp_path, refused):
+    picture, path = str(tmp_path / "p.png"), str(tmp_path / "pair.pelton")
+    net = pelton.Network()
+    net.output(net.input("left", "f32[1, 6, 6, 3]") + net.input("right", "f32[1, 6, 6, 3]"), "sum")
+    pelton.build(net, level=0, threads=1, image="6x6").save(path)
+    assert f"it may be left, right; write --input left={picture}" in refused("run", path, "--input", picture)
 
 
 def test_types_that_take_no_picture(pixels):

@@ -9,6 +9,7 @@ import pytest
 from tflite_models import VECTORS, ModelWriter
 
 import pelton
+from pelton import cli
 from pelton.errors import InputError, ModelError
 from pelton.importers import load
 from pelton.importers.network import imported
@@ -56,6 +57,29 @@ def test_variables_are_ports_that_begin_as_the_model_says(initial):
         found = engine.run({"x": x, **states})
         np.testing.assert_allclose(found["y"], total, rtol=1e-6)
         states = {name: found[output] for name, output in engine.state_outputs.items()}
+
+
+def test_states_are_inputs_that_may_be_left_out(tmp_path, capsys):
+    model, path = str(tmp_path / "counter.tflite"), str(tmp_path / "counter.pelton")
+    initial, x = np.full((1, 3), 2.5, np.float32), normal(1, 3)
+    (tmp_path / "counter.tflite").write_bytes(counter(initial))
+    np.save(tmp_path / "x.npy", x)
+    pelton.build(model, level=0, threads=1).save(path)
+    given = ["--input", f"x={tmp_path / 'x.npy'}"]
+    cli.main(["run", path, *given, "--output", f"y={tmp_path / 'y.npy'}"])
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), x + initial, rtol=1e-6)
+    cli.main(["compare", model, path])
+    cli.main(["compare", model, path, *given])
+    assert capsys.readouterr().out.count("within the tolerance") == 2
+
+
+def test_shapes_name_inputs_and_states_alike():
+    data = counter(None)
+    assert [v.name for v in load(data, {"x": "1x3", "total": "1x3"}).graph.inputs] == ["x", "total"]
+    with pytest.raises(InputError, match="'total' is .* where 3 cannot be 4"):
+        load(data, {"total": "1x4"})
+    with pytest.raises(InputError, match=r"no input 'totl' \(did you mean 'total'\?\); there are x, total"):
+        load(data, {"totl": "1x3"})
 
 
 def test_absurd_sizes_of_variables_cost_nothing():

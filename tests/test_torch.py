@@ -15,6 +15,7 @@ from benchmarks.pytorch.networks import NETWORKS  # noqa: E402
 from torch.utils import _pytree  # noqa: E402
 
 import pelton  # noqa: E402
+from pelton import cli  # noqa: E402
 from pelton.compat.torch import compile_graph  # noqa: E402
 
 FAST = {"level": 0}
@@ -150,7 +151,37 @@ def test_sizes_stand_in_for_examples():
         assert relative_error(list(engine.run({"x": x.numpy()}).values()), leaves(net(x))) < 1e-5
 
 
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(4, 5, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def test_recurrent_layers_have_one_length():
+    with pytest.raises(pelton.ModelError, match=r"You marked L\['x'\].size\(\)\[1\] .* constant \(7\); give this size"):
+        pelton.build(Recurrent(), {"x": "1x2..7..9x4"}, **FAST)
+    assert pelton.build(Recurrent(), {"x": "1x7x4"}, **FAST).inputs[0].shape == (1, 7, 4)
+
+
+def test_arrays_of_numpy_are_no_examples():
+    for given in (torch.zeros(3, 8).numpy(), {"x": torch.zeros(3, 8).numpy()}):
+        with pytest.raises(pelton.InputError, match=r"a numpy array of float32\[3, 8\].*torch.from_numpy"):
+            pelton.build(Net(), example_inputs=given)
+
+
+def test_what_torchscript_needs_on_the_command_line(tmp_path, capsys):
+    path = str(tmp_path / "net.pt")
+    torch.jit.save(torch.jit.script(Scripted()), path)
+    assert cli.main(["check", path]) == 2
+    assert "give --shapes x=SIZES" in capsys.readouterr().err
+
+
 def test_what_is_wrong_with_examples():
+    with pytest.raises(pelton.InputError, match="shapes names 'xs', .*did you mean 'x'"):
+        pelton.build(Net(), {"xs": "1x8"})
     with pytest.raises(pelton.InputError, match="Net is read by tracing a run.*example_inputs={'x'"):
         pelton.build(Net())
     with pytest.raises(pelton.InputError, match="no such parameter.*did you mean 'x'|has 'x'"):

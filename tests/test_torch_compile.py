@@ -59,6 +59,23 @@ def compiled(function, **options):
     return torch.compile(function, backend=compile_graph, options={"level": 0, **options})
 
 
+def test_encoders_are_compiled_without_the_fast_path(said, engines):
+    module = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
+    x = torch.randn(1, 5, 8)
+    before = torch.backends.mha.get_fastpath_enabled()
+    try:
+        with torch.no_grad():
+            torch.backends.mha.set_fastpath_enabled(True)
+            compiled(module)(x)
+            assert "torch.backends.mha.set_fastpath_enabled(False) before" in said("runs eagerly")[0] and not engines
+            torch._dynamo.reset()
+            torch.backends.mha.set_fastpath_enabled(False)
+            assert_same(compiled(module)(x), module(x))
+            assert len(engines) == 1
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def assert_same(found, expected, tolerance=1e-5):
     """Equal structure, types, shapes, and values up to rounding."""
     assert type(found) is type(expected)

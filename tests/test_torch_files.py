@@ -7,7 +7,8 @@ import zipfile
 import pytest
 
 import pelton
-from pelton.importers.torch.files import kind_of
+from pelton.errors import FormatError
+from pelton.importers.torch.files import first_line, kind_of
 
 ARCHIVES = {
     "exported": ("m/models/model.json", "m/archive_format", "m/data/weights/weight_0"),
@@ -37,7 +38,7 @@ def test_what_torch_did_not_write(tmp_path):
     (tmp_path / "old.bin").write_bytes(b"\x80\x02}q\x00.")
     (tmp_path / "cut.pt").write_bytes(b"PK\x03\x04" + bytes(20))
     kinds = {p.name: kind_of(p) for p in tmp_path.iterdir()}
-    assert kinds == {"text.pt": None, "old.pth": "pickle", "old.bin": None, "cut.pt": "pickle"}
+    assert kinds == {"text.pt": None, "old.pth": "pickle", "old.bin": None, "cut.pt": "truncated"}
     assert kind_of(tmp_path / "absent.pt") is kind_of(tmp_path) is kind_of(b"PK\x03\x04") is kind_of(3) is None
 
 
@@ -52,6 +53,28 @@ def test_a_checkpoint_needs_no_torch_to_be_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(pelton.ModelError, match="net.pt .* is a pickle.* weights_only=True"):
         pelton.build(archive(tmp_path / "net.pt", ARCHIVES["pickle"]))
+
+
+def test_an_archive_without_its_end_is_truncated(tmp_path):
+    path = archive(tmp_path / "net.pt2", ARCHIVES["exported"])
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(FormatError, match="net.pt2 is truncated or damaged: .* the end of the archive is missing"):
+        pelton.build(path)
+    inner = archive(tmp_path / "inner", ARCHIVES["pickle"]).read_bytes()
+    with zipfile.ZipFile(path, "w") as file:  # as torch writes weights: another archive is whole within the rest
+        file.writestr("m/data/weights/weight_0", inner)
+    path.write_bytes(path.read_bytes()[:-30])
+    assert kind_of(path) == "truncated"
+
+
+def test_a_checkpoint_of_a_module_needs_torch_export(tmp_path):
+    with pytest.raises(FormatError, match=r"of a whole module, .* torch.export.save\(torch.export.export\("):
+        pelton.build(archive(tmp_path / "net.pt", ARCHIVES["pickle"]))
+
+
+def test_what_torch_says_ends_with_a_word():
+    said = first_line(ValueError("unsupported " * 100))
+    assert len(said) < 320 and said.endswith("unsupported …")
 
 
 def test_other_models_import_no_torch():

@@ -21,7 +21,7 @@ class ModelError(Error):
 
 
 class FormatError(ModelError):
-    """The file or the bytes are no model of the format that they should be of."""
+    """The file or the bytes are damaged, cannot be read, or are no model of the format that they should be of."""
 
 
 class BuildError(Error):

@@ -4,9 +4,9 @@ point of the input lies."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -73,15 +73,33 @@ class Preprocessing:
 
     def axis(self, shape: Sequence[int]) -> int:
         """The axis of the channels, 1 or 3, in an input of this shape; raises InputError if no such picture fits it."""
+        found = self._axis(shape)
+        if found is None:
+            raise InputError(f"{self._needs()}, this one has {_listed(shape)}")
+        return found
+
+    def fitting(self, shapes: Mapping[str, Sequence[Any]]) -> list[str]:
+        """The names of the inputs, by their shapes, that take such pictures; raises InputError, which lists all inputs,
+        if none does."""
+        found = [name for name, shape in shapes.items() if self._axis(shape) is not None]
+        if not found:
+            given = ", ".join(f"{name} {_listed(shape)}" for name, shape in shapes.items())
+            raise InputError(f"{self._needs()}, given {given or 'no inputs'}")
+        return found
+
+    def _axis(self, shape: Sequence[Any]) -> int | None:
         count = CHANNELS[self.channels]
         for axis, want in ((1, (count, self.height, self.width)), (3, (self.height, self.width, count))):
             # dynamic dimensions fit any size
             if len(shape) == 4 and all(d == w or not isinstance(d, int) for d, w in zip(shape[1:], want)):
                 return axis
-        raise InputError(
-            f"pictures of {self.height}x{self.width} (height x width) with {count} channel{'s' * (count > 1)} need an"
-            f" input of shape [n, {count}, {self.height}, {self.width}] or [n, {self.height}, {self.width}, {count}],"
-            f" this one has {list(shape)}"
+        return None
+
+    def _needs(self) -> str:
+        height, width, count = self.height, self.width, CHANNELS[self.channels]
+        return (
+            f"pictures of {height}x{width} (height x width) with {count} channel{'s' * (count > 1)} need an input of"
+            f" shape [n, {count}, {height}, {width}] or [n, {height}, {width}, {count}]"
         )
 
     def array(
@@ -168,6 +186,10 @@ class Preprocessing:
         canvas = pillow.new(image.mode, (self.width, self.height), colour if len(colour) > 1 else colour[0])
         canvas.paste(image, (-x, -y))
         return canvas
+
+
+def _listed(shape: Sequence[Any]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -81,11 +81,11 @@ def _parse_word(word: str) -> dict[str, Any]:
             return {"height": size[0], "width": size[1]}
         raise _error(
             word,
-            "it is no size, channel order (rgb, bgr, gray), 'stretch', 'letterbox', 'floor' or filter"
-            f" ({', '.join(FILTERS)})",
+            "it is no size, channel order (rgb, bgr, gray), filter"
+            f" ({', '.join(FILTERS)}), 'stretch', 'letterbox' or 'floor', nor one of {_keys()} with a value",
         )
     if key not in KEYS:
-        raise _error(word, f"only {', '.join(f'{k}=' for k in KEYS)} take values")
+        raise _error(word, f"only {_keys()} take values")
     if key == "stretch":
         if not (size := _size(value)):
             raise _error(word, "stretch takes the height and the width before the middle is cut out, as in 256x256")
@@ -111,6 +111,10 @@ def _parse_word(word: str) -> dict[str, Any]:
     if len(numbers) != 1 or not numbers[0] > 0 or (key == "crop" and numbers[0] > 1):
         raise _error(word, f"{key} is one number above 0" + (" and up to 1" if key == "crop" else ""))
     return {key: numbers[0], **({"fit": "cut"} if key == "crop" else {})}
+
+
+def _keys() -> str:
+    return ", ".join(f"{k}=" for k in KEYS)
 
 
 def _size(text: str) -> tuple[int, int] | None:

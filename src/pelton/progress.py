@@ -19,7 +19,7 @@ STAGES = {
     "layout": "timing layouts",
     "compile": "compiling kernels",
     "tune": "timing kernels",
-    "refine": "timing the best ones' kin",
+    "refine": "timing variants of the best",
     "race": "comparing whole engines",
     "check": "checking kernels",
     "link": "linking",

@@ -28,15 +28,21 @@ if TYPE_CHECKING:
 def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dict[str, np.ndarray]:
     """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or only a file if the engine has one input.
 
-    Pictures for one input become a batch. Raises InputError for inputs that are missing, unknown or cannot be read.
+    Pictures for one input become a batch; without a name, that of the only input that they fit. States that are not
+    given are those that a first run begins with. Raises InputError for inputs that are missing, unknown or cannot be
+    read.
     """
     names = [p.name for p in engine.inputs]
+    how = image or engine.meta.get("image")
     arrays: dict[str, np.ndarray] = {}
     pictures: dict[str, list[str]] = {}
+    shapes = {p.name: p.shape for p in engine.inputs}
     for pair in pairs:
         name, path = _split(pair, names)
         if not path:
             raise InputError(f"--input {pair} names no file; write NAME=FILE, such as {name}={name}.npy")
+        if name is None and preprocessing.is_picture(path):
+            name = _only(path, names if how is None else preprocessing.parse(how).fitting(shapes))
         if name is None:
             arrays.update(_load_all(path, names))
         elif preprocessing.is_picture(path):
@@ -47,7 +53,8 @@ def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) 
             arrays[name] = load(path)
     for port in engine.inputs:
         if port.name in pictures:
-            arrays[port.name] = _batch(port, pictures[port.name], image or engine.meta.get("image"))
+            arrays[port.name] = _batch(port, pictures[port.name], how)
+    arrays = {**engine.initial_states(), **arrays}
     missing = [f"{p.name} {p}" for p in engine.inputs if p.name not in arrays]
     if missing:
         raise InputError(f"the engine needs {', '.join(missing)}: give --input NAME=FILE (.npy, .npz or a picture)")
@@ -55,7 +62,7 @@ def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) 
 
 
 def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
-    """(input, path); input is None for an .npz file, which names its arrays itself."""
+    """(input, path); input is None, without a name, for pictures and for an .npz file, which names its arrays."""
     for name in sorted(names, key=len, reverse=True):
         if pair.startswith(name + "="):
             return name, pair[len(name) + 1 :]
@@ -64,15 +71,20 @@ def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
             f"the engine has no input {(name := pair.partition('=')[0])!r}{near(name, names)}; it has"
             f" {', '.join(names)}"
         )
-    if pair.lower().endswith(".npz"):
+    if pair.lower().endswith(".npz") or preprocessing.is_picture(pair):
         return None, pair
+    return _only(pair, names), pair
+
+
+def _only(path: str, names: Sequence[str]) -> str:
+    """The only input that a file may be for."""
     if len(names) != 1:
         raise InputError(
-            f"say which input is {pair!r}: the engine has {', '.join(names)}; write --input {names[0]}={pair}"
+            f"say which input is {path!r}: it may be {', '.join(names)}; write --input {names[0]}={path}"
             if names
             else "the engine has no inputs"
         )
-    return names[0], pair
+    return names[0]
 
 
 def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
@@ -82,6 +94,7 @@ def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
             f" {preprocessing.EXAMPLES}"
         )
     picture = preprocessing.parse(how)
+    picture.fitting({port.name: port.shape})
     arrays = [picture.array(path, port.shape, port.numpy_dtype) for path in paths]
     if len(arrays) != port.shape[0] and isinstance(port.shape[0], int):
         raise InputError(

@@ -300,7 +300,7 @@ def time_peers(
         engine.save(path)
         found = peers.compare(
             path,
-            args.model,
+            peers.onnx_file(args.model, arguments.model_files(args), folder),
             feeds,
             names,
             threads=split.threads or 1,

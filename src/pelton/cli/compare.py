@@ -182,10 +182,11 @@ def start_others(
     """The other runtimes, with their versions, in processes that end with the stack."""
     found: dict[str, peers.PeerRunner] = {}
     folder = stack.enter_context(tempfile.TemporaryDirectory()) if args.others else ""
+    model = peers.onnx_file(args.model, arguments.model_files(args), folder) if args.others else ""
     for name in dict.fromkeys(args.others):
         runner = peers.PeerRunner(
             name,
-            args.model,
+            model,
             feeds,
             [p.name for p in engine.outputs],
             threads=engine.meta.get("threads") or 1,

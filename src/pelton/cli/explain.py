@@ -221,9 +221,10 @@ def imported(found: Explanation) -> list[str]:
     graph, info = found.imported.graph, found.imported.info
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in info.opsets.items())
     weights = sum(v.type.bytes for v in graph.constants)
+    opset = f"; opset {opsets}" if opsets else ""
     made_by = f"; made by {info.producer}" if info.producer else ""
     return [
-        f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants; opset {opsets}{made_by}",
+        f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants{opset}{made_by}",
         *(f"  input  {v.name}: {v.type}" for v in graph.inputs),
         *(f"  output {v.name}: {v.type}" for v in graph.outputs),
         *(f"  warning: {arguments.translate_options(w)}" for w in info.warnings),

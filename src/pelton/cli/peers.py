@@ -200,6 +200,18 @@ def compare(
     return found
 
 
+def onnx_file(path: str, model: Any, folder: str) -> str:
+    """The file of a model as other runtimes read it: its own if it is of ONNX, else what `pelton convert` makes of it,
+    in this folder. model: as importers take it."""
+    from pelton import exporters, importers
+
+    if importers.registry.format_of(model).name == "ONNX":
+        return path
+    converted = os.path.join(folder, "model.onnx")
+    exporters.to_onnx(importers.load(model).graph, converted)
+    return converted
+
+
 class PeerRunner:
     """Another runtime in a process of its own, as a function of inputs by name. `names`: those of the outputs."""
 

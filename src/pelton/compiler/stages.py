@@ -114,8 +114,7 @@ def _optimize(c: Compilation) -> Compilation:
         )
     memory_limits.check_tensors(c.graph, c.options.memory)
     if c.options.image is not None:
-        for v in c.graph.inputs[:1]:
-            preprocessing.parse(c.options.image).axis(v.type.shape)
+        preprocessing.parse(c.options.image).fitting({v.name: v.type.shape for v in c.graph.inputs})
     c = _run_precision_passes(c, precision.FIRST, lambda graph, node: False)  # they do not ask what kernels take
     graph, report = pipeline.run(c.graph, c.options.strict, c.observe)
     return replace(c, graph=graph, report=c.report.then(report))

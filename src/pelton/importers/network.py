@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.errors import InputError, ModelError, near
+from pelton.errors import FormatError, InputError, ModelAbsent, ModelError, near
 from pelton.ir import dims
 from pelton.ir.dims import Size
 from pelton.ir.dims_text import substituted
@@ -144,12 +144,15 @@ def _with_values(graph: Graph, values: Mapping[str, Any]) -> tuple[Graph, dict[s
 def examined(
     source: Any, read: Callable[[], Network], shapes: Any, outputs: Any, values: Any, optimum: Any
 ) -> Examined:
-    """Reports on each layer, in terms that all formats share."""
+    """Reports on each layer, in terms that all formats share. Raises FormatError and ModelAbsent: what cannot be read
+    has no layers."""
     found: Imported | ModelError
     layers: list[ImportedNode] = []
     try:
         found = imported(read(), shapes, outputs, values, optimum)
         layers = [ImportedNode(n.name, "", n.op.name, n.inputs, (n,)) for n in found.graph.nodes]
+    except (FormatError, ModelAbsent):
+        raise
     except ModelError as e:
         found = e
     problems = [str(found)] if isinstance(found, ModelError) else []

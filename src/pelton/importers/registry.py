@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pelton.errors import FormatError, InputError
+from pelton.errors import FormatError, InputError, ModelAbsent
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
@@ -79,15 +79,18 @@ def register(format: Format) -> None:
 
 
 def format_of(source: Any) -> Format:
-    """Returns the first format that recognizes a model, else the one that its name tells; for what is no file, or an
-    empty one, and for bytes and objects, else the first of all, whose `load` says what it expected.
+    """Returns the first format that recognizes a model, else the one that its name tells; for what is no file, and for
+    bytes and objects, else the first of all, whose `load` says what it expected.
 
-    Raises FormatError for a file or a folder that is there and is of no format, for engines and for pointers of Git
-    LFS, and InputError for a Traceable of what
-    no format traces and for a second file of a model that has one.
+    Raises FormatError for a file or a folder that is there and is of no format, for empty files, engines and pointers
+    of Git LFS, and InputError for a Traceable of what no format traces and for a second file of a model that has one.
     """
     model = source.model if isinstance(source, ModelFiles) else source
+    if model == "":
+        raise ModelAbsent("the path of the model is empty; give the path of a file", model)
     signs.refuse_others(model)
+    if signs.is_empty(model):
+        raise FormatError(f"{os.fsdecode(model)} is empty; copy it again, or export the model again")
     found = next((f for f in FORMATS if f.recognizes(model)), None) or _by_name(model)
     if found is None and isinstance(model, Traceable):
         raise InputError(

@@ -52,6 +52,15 @@ def refuse_others(source: Any) -> None:
         raise FormatError(f"{name} is no file of a model: {told}")
 
 
+def is_empty(source: Any) -> bool:
+    """Whether a source is the path of a regular file without content."""
+    try:
+        about = os.stat(source) if isinstance(source, (str, os.PathLike)) else None
+    except (OSError, ValueError):
+        return False
+    return about is not None and stat.S_ISREG(about.st_mode) and not about.st_size
+
+
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
     """(number, wire type, value) of the fields of a protobuf message that may be cut off; ends where it is none."""
     at = 0

@@ -2,6 +2,7 @@
 inputs of two batches and what it gives for them."""
 
 import os
+import shutil
 import sys
 
 import keras
@@ -97,6 +98,7 @@ def of_words(folder):
     for name, model, given in (("text", text, numbers), ("masked", masked, padded)):
         model.save(os.path.join(folder, f"{name}.keras"))
         record(folder, f"{name}.keras", f"{name}.keras", {"words": given}, lambda feeds, m=model: [m(feeds["words"])])
+    masked.save(os.path.join(folder, "masked.h5"))
     text.export(os.path.join(folder, "text_saved"), verbose=False)
     record(folder, "text_saved", "text_saved", {"words": numbers}, lambda feeds: [text(feeds["words"])])
     words = keras.Input((), dtype="string", name="words")
@@ -259,6 +261,11 @@ def refused(folder):
     model = keras.Sequential([x, keras.layers.Dense(3)])
     model.save_weights(os.path.join(folder, "numbers.weights.h5"))
     os.mkdir(os.path.join(folder, "truncated_saved"))
+    whole = os.path.join(folder, "module_saved")
+    ignored = shutil.ignore_patterns("variables")
+    shutil.copytree(whole, os.path.join(folder, "without_variables_saved"), ignore=ignored)
+    cut = shutil.copytree(whole, os.path.join(folder, "truncated_variables_saved"))
+    os.truncate(os.path.join(cut, "variables", "variables.data-00000-of-00001"), 0)
     for name, whole in (
         ("truncated.keras", "lstm.keras"),
         ("truncated.h5", "lstm.h5"),

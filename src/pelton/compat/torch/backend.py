@@ -18,6 +18,7 @@ from .compiled import CompiledGraph
 from .frozen import Unsupported, freeze
 
 log = Logger("pelton.torch")
+ENCODER = "aten._transformer_encoder_layer_fwd"  # what torch makes of nn.TransformerEncoderLayer as a whole
 
 
 def compile_graph(
@@ -91,6 +92,8 @@ def _is_constant(given: Any) -> bool:
 
 def _report(inner: torch.fx.GraphModule, e: Exception) -> None:
     said = str(e) if isinstance(e, (Unsupported, RuntimeError)) else f"{type(e).__name__}: {e}"
+    if ENCODER in said:
+        said += "; torch.backends.mha.set_fastpath_enabled(False) before the first call makes several operators of it"
     log.warning("a graph of %d nodes runs eagerly: %s", len(inner.graph.nodes), said)
     log.debug("the whole error", exc_info=e)
 

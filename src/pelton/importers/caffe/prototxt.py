@@ -9,7 +9,7 @@ from itertools import chain, repeat
 
 from google.protobuf import text_format
 
-from pelton.errors import ModelError
+from pelton.errors import FormatError
 
 from .schema import Message, message_class
 
@@ -41,9 +41,9 @@ class Prototxt:
 
 
 def parse(data: bytes, file: str) -> Prototxt:
-    """Parses a prototxt; ModelError, with the line, for what is none."""
+    """Parses a prototxt; FormatError, with the line, for what is none."""
     if len(data) > LARGEST:
-        raise ModelError(f"{file}: a prototxt of {len(data)} bytes is too large; weights belong into a .caffemodel")
+        raise FormatError(f"{file}: a prototxt of {len(data)} bytes is too large; weights belong into a .caffemodel")
     text = data.decode("utf-8-sig", "replace")  # comments come in any encoding
     lines, net = _lines(text, file), message_class("NetParameter")()
     try:
@@ -54,7 +54,7 @@ def parse(data: bytes, file: str) -> Prototxt:
             raise _error(file, e) from None
         unknown = f"{_place(file, e)}: no layer that is read has a field {_UNKNOWN.findall(str(e))[0]!r}"
     except RecursionError:
-        raise ModelError(f"{file}: its messages are nested too deeply for a prototxt of Caffe") from None
+        raise FormatError(f"{file}: its messages are nested too deeply for a prototxt of Caffe") from None
     net.Clear()
     try:
         text_format.Parse(text, net, allow_unknown_field=True)
@@ -76,7 +76,7 @@ def _lines(text: str, file: str) -> dict[str, list[int]]:
         elif token.lastgroup == "end":
             depth -= 1
         if depth > DEEPEST:
-            raise ModelError(f"{file}:{line}: messages are nested deeper than {DEEPEST} levels, which no layer needs")
+            raise FormatError(f"{file}:{line}: messages are nested deeper than {DEEPEST} levels, which no layer needs")
     return found
 
 
@@ -84,6 +84,6 @@ def _place(file: str, e: text_format.ParseError) -> str:
     return file if e.GetLine() is None else f"{file}:{e.GetLine()}"
 
 
-def _error(file: str, e: text_format.ParseError) -> ModelError:
+def _error(file: str, e: text_format.ParseError) -> FormatError:
     reason = re.sub(r"^[\d: ]*", "", str(e)).replace('Message type "caffe.', 'the message "')
-    return ModelError(f"{_place(file, e)}: this is no prototxt that Caffe reads: {reason}")
+    return FormatError(f"{_place(file, e)}: this is no prototxt that Caffe reads: {reason}")

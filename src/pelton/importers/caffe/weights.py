@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from pelton.errors import ModelAbsent, ModelError
+from pelton.errors import FormatError, ModelAbsent, ModelError
 from pelton.importers import signs
 
 from .schema import Message, message_class
@@ -19,14 +19,14 @@ _RAW = {0: "<f8", 1: "<f4", 2: "<f2"}  # RawType → elements
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file; ModelError where it cannot be read."""
+    """The bytes of a file; FormatError where it cannot be read."""
     signs.refuse_others(path)
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
         raise ModelAbsent(f"there is no file {os.fspath(path)!r}", path) from None
     except (OSError, ValueError) as e:
-        raise ModelError(f"{os.fspath(path)}: cannot be read: {e}") from None
+        raise FormatError(f"{os.fspath(path)}: cannot be read: {e}") from None
 
 
 class Caffemodel:
@@ -40,16 +40,18 @@ class Caffemodel:
         try:
             net = message_class("weights.NetParameter").FromString(data)
         except DecodeError:
-            raise ModelError(f"{self.file}: is no caffemodel, or is damaged or truncated ({len(data)} bytes)") from None
+            raise FormatError(
+                f"{self.file}: is no caffemodel, or is damaged or truncated ({len(data)} bytes)"
+            ) from None
         self.layers: dict[str, list[Message]] = {}
         for name, blobs in _layers(net):
             if blobs:
                 self.layers.setdefault(name, blobs)  # Caffe takes the first of equal names, too
         if not self.layers:
-            raise ModelError(f"{self.file}: holds no weights; expected a .caffemodel that Caffe has saved")
+            raise FormatError(f"{self.file}: holds no weights; expected a .caffemodel that Caffe has saved")
 
     def blob(self, layer: str, i: int) -> np.ndarray:
-        """The i-th blob of a layer, as f32, of the shape that the file says; ModelError where it is damaged."""
+        """The i-th blob of a layer, as f32, of the shape that the file says; FormatError where it is damaged."""
         blob = self.layers[layer][i]
         where = f"{self.file}: blob {i} of layer {layer!r}"
         shape = tuple(blob.shape.dim)
@@ -57,7 +59,7 @@ class Caffemodel:
             shape = (blob.num, blob.channels, blob.height, blob.width)
         elements = _elements(blob, where)
         if any(d < 0 for d in shape) or math.prod(shape) != elements.size:
-            raise ModelError(f"{where} has the shape {list(shape)} and {elements.size} elements; the file is damaged")
+            raise FormatError(f"{where} has the shape {list(shape)} and {elements.size} elements; the file is damaged")
         return elements.reshape(shape)
 
 
@@ -80,9 +82,9 @@ def _elements(blob: Message, where: str) -> np.ndarray:
         try:
             plain.MergeFromString(blob.SerializeToString())
         except DecodeError:
-            raise ModelError(f"{where} is damaged") from None
+            raise FormatError(f"{where} is damaged") from None
         return np.array(plain.double_data or plain.data, np.float32)
     data = parts[0] if len(parts) == 1 else b"".join(parts)
     if len(data) % np.dtype(dtype).itemsize:
-        raise ModelError(f"{where} ends within an element; the file is damaged")
+        raise FormatError(f"{where} ends within an element; the file is damaged")
     return np.frombuffer(data, dtype).astype(np.float32, copy=False)

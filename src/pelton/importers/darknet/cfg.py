@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pelton.errors import ModelError
+from pelton.errors import FormatError, ModelError
 
 MAX_BYTES = 1 << 22  # of a file; the largest known are of 30 KB
 MAX_SECTIONS = 4096
@@ -77,19 +77,19 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def parse(data: bytes, path: str) -> tuple[Section, list[Section], list[str]]:
-    """The network's own section, those of its layers, and what is odd about them; ModelError for syntax errors.
+    """The network's own section, those of its layers, and what is odd about them; FormatError for syntax errors.
 
     As in Darknet, blanks mean nothing, and of equal options the first counts.
     """
     if len(data) > MAX_BYTES or b"\0" in data:
-        raise ModelError(f"{path} is no configuration of Darknet: it should be a text of at most {MAX_BYTES} bytes")
+        raise FormatError(f"{path} is no configuration of Darknet: it should be a text of at most {MAX_BYTES} bytes")
     sections: list[Section] = []
     warnings: list[str] = []
     for line, written in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
         text = re.sub(r"\s", "", re.split("[#;]", written, maxsplit=1)[0])
         if text.startswith("["):
             if not re.fullmatch(r"\[\w+\]", text):
-                raise ModelError(
+                raise FormatError(
                     f"{path}, line {line}: a section should be like [convolutional], got {_quoted(written)}"
                 )
             sections.append(Section(path, text[1:-1], line, len(sections) - 1))
@@ -97,14 +97,14 @@ def parse(data: bytes, path: str) -> tuple[Section, list[Section], list[str]]:
             name, equals, value = text.partition("=")
             if not sections or not equals or not name or not value:
                 what = "an option should be like stride=1" if sections else "the first section should be [net]"
-                raise ModelError(f"{path}, line {line}: {what}, got {_quoted(written)}")
+                raise FormatError(f"{path}, line {line}: {what}, got {_quoted(written)}")
             if name in sections[-1].options:
                 first = sections[-1].options[name][1]
                 warnings.append(f"{path}, line {line}: {name} is given in line {first} already, which counts")
             sections[-1].options.setdefault(name, (value, line))
     if not sections or sections[0].name not in NETWORK:
         begins = f"[{sections[0].name}] in line {sections[0].line}" if sections else "nothing"
-        raise ModelError(f"{path} is no configuration of Darknet: it should begin with [net], got {begins}")
+        raise FormatError(f"{path} is no configuration of Darknet: it should begin with [net], got {begins}")
     if not 2 <= len(sections) <= MAX_SECTIONS:
         raise ModelError(f"{path} should have from 1 to {MAX_SECTIONS - 1} layers, got {len(sections) - 1}")
     return sections[0], sections[1:], warnings

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pelton.errors import ModelError
+from pelton.errors import FormatError, ModelError
 from pelton.importers import signs
 
 from .cfg import Section
@@ -29,7 +29,7 @@ class Weights(Protocol):
     forked: bool
 
     def take(self, section: Section, what: str, *shape: int) -> np.ndarray:
-        """The next array, f32; ModelError where the file ends before. what: bias, scale, mean, variance or weights."""
+        """The next array, f32; FormatError where the file ends before. what: bias, scale, mean, variance or weights."""
 
     def finish(self) -> None:
         """ModelError if there is more than the layers took."""
@@ -47,9 +47,11 @@ class WeightsFile:
             with open(self.path, "rb") as file:
                 head = file.read(20)
         except OSError as e:
-            raise ModelError(f"the weights {self.path} cannot be read: {e.strerror or e}") from None
+            raise FormatError(f"the weights {self.path} cannot be read: {e.strerror or e}") from None
         if len(head) < 16:
-            raise ModelError(f"{self.path} is no file of Darknet weights: a header has 16 or 20 bytes, got {len(head)}")
+            raise FormatError(
+                f"{self.path} is no file of Darknet weights: a header has 16 or 20 bytes, got {len(head)}"
+            )
         major, minor, revision = struct.unpack("<3i", head[:12])
         self.transposed = major > 1000 or minor > 1000
         self.forked = revision >= 5
@@ -60,7 +62,7 @@ class WeightsFile:
         count = _count(section, self.taken, MAX_ELEMENTS, shape)
         expected, rest = 4 * count, max(self.bytes - self.at, 0)
         if expected > rest:
-            raise ModelError(
+            raise FormatError(
                 f"{self.path} ends too early: the {what} of layer {section.index} ([{section.name}], line"
                 f" {section.line} of {section.path}) should be {expected} bytes ({' × '.join(map(str, shape))} numbers)"
                 f" from byte {self.at} on, {rest} are left; is it of this configuration?"

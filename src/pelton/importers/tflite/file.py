@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.errors import ModelAbsent, ModelError
+from pelton.errors import FormatError, ModelAbsent, ModelError
 from pelton.ir.types import DType
 
 from .flatbuffer import Table, root
@@ -105,9 +105,9 @@ class ModelSpec:
         self._tables = self.root.get("subgraphs")
         self._buffers = self.root.get("buffers")
         if self.root.get("version") != 3:
-            raise ModelError(f"{self.name}: expected version 3 of the schema, got {self.root.get('version')}")
+            raise FormatError(f"{self.name}: expected version 3 of the schema, got {self.root.get('version')}")
         if not self._tables:
-            raise ModelError(f"{self.name}: the file has no subgraph")
+            raise FormatError(f"{self.name}: the file has no subgraph")
 
     @cached_property
     def codes(self) -> list[tuple[str, bool, int]]:
@@ -134,7 +134,7 @@ class ModelSpec:
 
     def subgraph(self, number: int) -> SubgraphSpec:
         if not 0 <= number < len(self._tables):
-            raise ModelError(f"{self.name}: there is no subgraph {number}; the file has {len(self._tables)}")
+            raise FormatError(f"{self.name}: there is no subgraph {number}; the file has {len(self._tables)}")
         if number not in self._read:
             self._read[number] = self._subgraph(self._tables[number], number)
         return self._read[number]
@@ -148,13 +148,13 @@ class ModelSpec:
     def _numbers(self, table: Table, side: str, count: int) -> tuple[int, ...]:
         found = tuple(map(int, table.get(side)))
         if any(not -1 <= i < count for i in found):
-            raise ModelError(f"{self.name}: a {table.kind} names a tensor that is none of {count}: {list(found)[:8]}")
+            raise FormatError(f"{self.name}: a {table.kind} names a tensor that is none of {count}: {list(found)[:8]}")
         return found
 
     def _operator(self, table: Table, count: int) -> OperatorSpec:
         code = table.get("code")
         if code >= len(self.codes):
-            raise ModelError(f"{self.name}: an operator has the code {code}; the file has {len(self.codes)}")
+            raise FormatError(f"{self.name}: an operator has the code {code}; the file has {len(self.codes)}")
         name, custom, version = self.codes[code]
         options = None
         for union, kinds in (("options", OPTIONS), ("options2", OPTIONS2)):
@@ -169,7 +169,7 @@ class ModelSpec:
     def _outside(self, offset: int, size: int) -> memoryview:
         """Bytes behind the tables, where files of more than 2 GiB have them."""
         if offset + size > len(self.data):
-            raise ModelError(
+            raise FormatError(
                 f"{self.name}: a buffer reaches to byte {offset + size} of a file of {len(self.data)} bytes; it is cut"
                 " off or damaged"
             )
@@ -180,7 +180,7 @@ class ModelSpec:
         shape = tuple(map(int, table.get("shape")))
         where = f"{self.name}: tensor {name!r}"
         if len(shape) > MAX_RANK or any(d < 0 for d in shape):
-            raise ModelError(f"{where} has the shape {list(shape)[:12]}; expected up to {MAX_RANK} sizes from 0 on")
+            raise FormatError(f"{where} has the shape {list(shape)[:12]}; expected up to {MAX_RANK} sizes from 0 on")
         signature = tuple(map(int, table.get("shape_signature"))) or shape
         if len(signature) != len(shape) or any(s not in (-1, d) for s, d in zip(signature, shape)):
             signature = shape
@@ -192,7 +192,7 @@ class ModelSpec:
     def _constant(self, table: Table, shape: tuple[int, ...], dtype: DType | None, where: str) -> np.ndarray | None:
         number = table.get("buffer")
         if number >= len(self._buffers):
-            raise ModelError(f"{where} is in buffer {number}; the file has {len(self._buffers)}")
+            raise FormatError(f"{where} is in buffer {number}; the file has {len(self._buffers)}")
         buffer = self._buffers[number]
         offset, size = buffer.get("offset"), buffer.get("size")
         stored = np.frombuffer(self._outside(offset, size), np.uint8) if offset > 1 else buffer.get("data")
@@ -209,7 +209,7 @@ def _typed(stored: np.ndarray, count: int, dtype: DType, where: str) -> np.ndarr
     """Bytes as elements; two of four bits are in a byte, the first in its low half."""
     needed = (count + 1) // 2 if dtype is DType.I4 else count * dtype.size
     if stored.size != needed:
-        raise ModelError(f"{where} has {count} elements, {needed} bytes; its buffer has {stored.size}")
+        raise FormatError(f"{where} has {count} elements, {needed} bytes; its buffer has {stored.size}")
     if dtype is DType.I4:
         halves = np.stack([stored << 4, stored], 1).reshape(-1)[:count].view(np.int8) >> 4
         return halves.astype(dtype.numpy)
@@ -239,7 +239,7 @@ def name_of(source: Any) -> str:
 
 
 def opened(source: Any) -> ModelSpec:
-    """A file by its path or its bytes; ModelError where it is none."""
+    """A file by its path or its bytes; FormatError where it is none."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return ModelSpec(memoryview(source).cast("B"), name_of(source))
     path = Path(os.fspath(source))
@@ -248,4 +248,4 @@ def opened(source: Any) -> ModelSpec:
     except FileNotFoundError:
         raise ModelAbsent(f"there is no file {path}", path) from None
     except OSError as e:
-        raise ModelError(f"cannot read {path}: {e}") from None
+        raise FormatError(f"cannot read {path}: {e}") from None

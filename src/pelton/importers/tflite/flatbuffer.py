@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.errors import ModelError
+from pelton.errors import FormatError
 
 Fields = Mapping[str, tuple[int, str, Any]]  # name → the number of the field, its type, its default
 SCALARS = {
@@ -30,7 +30,7 @@ SCALARS = {
 }
 
 
-class Damaged(ModelError):
+class Damaged(FormatError):
     """The file is no FlatBuffers file of this schema."""
 
 

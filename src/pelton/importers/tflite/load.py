@@ -94,14 +94,14 @@ class _ModelReader:
         found = self._signature(key) or SignatureSpec("", 0, {}, {})
         subgraph = self.model.subgraph(found.subgraph)
         names = self._names(subgraph, subgraph.inputs, found.inputs)
-        for name in shapes:
-            if name not in names.values():
-                raise InputError(
-                    f"{self.model.name}: there is no input {name!r}{near(name, names.values())}; there are"
-                    f" {', '.join(names.values())}"
-                )
         given = [self._input(names[i], subgraph.tensors[i], shapes) for i in subgraph.inputs]
         results = self._subgraph(subgraph, given)
+        inputs = [*names.values(), *self.net.states]  # which reading has found
+        for name in shapes:
+            if name not in inputs:
+                raise InputError(
+                    f"{self.model.name}: there is no input {name!r}{near(name, inputs)}; there are {', '.join(inputs)}"
+                )
         out = self._names(subgraph, subgraph.outputs, found.outputs)
         for i, held in dict(zip(subgraph.outputs, results)).items():
             if held.imaginary is not None:
@@ -192,6 +192,8 @@ class _ModelReader:
                 results = self._operator(node, subgraph, values, where)
             except Undecided as e:
                 raise _UndecidedOperator(f"{e}; {ADVICE} ({where})", where, e) from None
+            except Damaged as e:
+                raise Damaged(f"{e} ({where})") from None
             except (InputError, ModelError) as e:
                 if isinstance(e.__cause__, Undecided):
                     raise _UndecidedOperator(f"{e} ({where})", where, e.__cause__) from None

@@ -8,6 +8,7 @@ import inspect
 import io
 import logging
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from . import custom_ops, files
 from .files import first_line
 
 # loggers of exporters that report what is no news for a caller: packages that are absent, folds that were not made
+FIXED_SIZE = re.compile(r"You marked \S+ as dynamic but your code specialized it to be a constant \([^()]*\)")
 CHATTY = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
@@ -95,11 +97,21 @@ def _trace(module: Any, given: Traceable, sizes: Mapping[str, tuple[int | Range,
     try:
         return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
     except Exception as e:  # of many classes, some of them Python's own
-        raise ModelError(
-            f"{name} cannot be exported by torch.export, which says: {first_line(e)}; example_inputs have to be"
-            " arguments that the module can be called with, and its control flow must not depend on their values"
-            " (https://docs.pytorch.org/docs/stable/export.html)"
-        ) from e
+        raise ModelError(f"{name} cannot be exported by torch.export, which says: {_said_of_export(e)}") from e
+
+
+def _said_of_export(e: Exception) -> str:
+    """Why torch.export refuses a module, and what helps."""
+    fixed = FIXED_SIZE.search(str(e))
+    if fixed is not None:
+        return (
+            f"{fixed[0]}; give this size as a number: the code of the module takes it for one, as recurrent layers of"
+            " torch (nn.LSTM) do, which are exported for one length only"
+        )
+    return (
+        f"{first_line(e)}; example_inputs have to be arguments that the module can be called with, and its control flow"
+        " must not depend on their values (https://docs.pytorch.org/docs/stable/export.html)"
+    )
 
 
 def _export_program(program: Any, called: Called) -> Exported:
@@ -213,10 +225,19 @@ def _names_of_results(type: Any) -> list[str] | None:
 
 
 def _arguments(examples: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Examples as positional arguments and arguments by name."""
+    """Examples as positional arguments and arguments by name. InputError for arrays in place of tensors."""
+    args: tuple[Any, ...]
     if isinstance(examples, Mapping):
-        return (), dict(examples)
-    return (tuple(examples) if isinstance(examples, (tuple, list)) else (examples,)), {}
+        args, kwargs = (), dict(examples)
+    else:
+        args, kwargs = (tuple(examples) if isinstance(examples, (tuple, list)) else (examples,)), {}
+    given = next((a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)), None)
+    if given is not None:
+        raise InputError(
+            f"example_inputs has a numpy array of {given.dtype}{list(given.shape)}, where the module takes tensors;"
+            " give tensors: torch.from_numpy(array)"
+        )
+    return args, kwargs
 
 
 def _examples_of(
@@ -226,18 +247,18 @@ def _examples_of(
     takes sizes of 1 for fixed."""
     import torch
 
-    missing = [name for name in required if name not in sizes]
-    if missing:
-        raise InputError(
-            f"{model} is read by tracing a run, which needs arguments to run on: give example_inputs, such as"
-            f" pelton.build(module, example_inputs={{{missing[0]!r}: torch.randn(1, 3, 224, 224)}}); for tensors of f32"
-            f" their shapes suffice, but those say nothing of {', '.join(map(repr, missing))}"
-        )
     unknown = [name for name in sizes if name not in names]
     if unknown:
         raise InputError(
             f"shapes names {unknown[0]!r}, but forward of {model} has no such parameter{near(unknown[0], names)};"
             f" it has {', '.join(map(repr, names))}"
+        )
+    missing = [name for name in required if name not in sizes]
+    if missing:
+        raise InputError(
+            f"{model} is read by tracing a run, which needs arguments to run on, and nothing is known of"
+            f" {', '.join(map(repr, missing))}; for tensors of f32, sizes suffice: give shapes={{{missing[0]!r}: ...}},"
+            f" else in Python example_inputs={{{missing[0]!r}: torch.randn(1, 3, 224, 224)}}"
         )
     return {
         name: torch.zeros([size if isinstance(size, int) else max(size.optimum, 2) for size in shape])

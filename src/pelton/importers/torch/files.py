@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import textwrap
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 from pelton.errors import FormatError, ModelAbsent, ModelError, Needs
 
-Kind = Literal["exported", "script", "pickle"]
+Kind = Literal["exported", "script", "pickle", "truncated"]
 
 ZIP, PICKLE = b"PK\x03\x04", b"\x80"  # how archives begin, and pickles of protocol 2 and newer
 OBJECTS = ("custom_obj", "opaque_obj")  # how files of pickled constants begin, in an exported program
@@ -20,19 +21,25 @@ ENDINGS = (".pt", ".pth", ".pt2", ".ts", ".jit")
 
 
 def kind_of(source: Any) -> Kind | None:
-    """What a path leads to: an exported program, TorchScript, or a checkpoint; None for what torch did not write."""
+    """What a path leads to: an exported program, TorchScript, a checkpoint, or the beginning of an archive, which
+    may be any of these; None for what torch did not write."""
     if not isinstance(source, (str, os.PathLike)):
         return None
     path = Path(os.fsdecode(source))
     try:
         with path.open("rb") as f:
             begin = f.read(4)
-        if begin == ZIP:
-            with zipfile.ZipFile(path) as archive:
-                return _kind_of_archive(archive.namelist())
-    except (OSError, zipfile.BadZipFile):
-        return "pickle" if path.suffix in ENDINGS and path.is_file() else None
+    except OSError:
+        return None
     named = path.suffix in ENDINGS
+    if begin == ZIP:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                whole = any(entry.header_offset == 0 for entry in archive.infolist())  # not one within another
+                found = _kind_of_archive(archive.namelist()) if whole else "truncated"
+                return found if whole or named else None
+        except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+            return "truncated" if named else None
     return "pickle" if named and begin[:1] == PICKLE else None
 
 
@@ -54,12 +61,18 @@ def read(path: Path) -> Any:
     if not path.is_file():
         raise ModelAbsent(f"there is no file {path}", path)
     kind = kind_of(path)
+    if kind == "truncated":
+        raise FormatError(
+            f"{path} is truncated or damaged: it begins as an archive of PyTorch, and the end of the archive is"
+            " missing; copy it again, or save the model again"
+        )
     if kind == "pickle":
         raise FormatError(
             f"{path} should be a model of PyTorch that holds its program (torch.export.save, torch.jit.save), but is a"
-            " pickle, damaged or not: a checkpoint of tensors or of Python objects, which may run any code when it is"
-            " read, so it is not; make the module, give it the tensors by module.load_state_dict(torch.load(path,"
-            " weights_only=True)), and call pelton.build(module, example_inputs=...)"
+            " pickle: a checkpoint of tensors or of Python objects, which may run any code when it is"
+            " read, so it is not; of tensors, make the module, give it them by module.load_state_dict(torch.load(path,"
+            " weights_only=True)), and call pelton.build(module, example_inputs=...); of a whole module, load it in the"
+            " program that it belongs to, and save it by torch.export.save(torch.export.export(module, args), path)"
         )
     with Needs(f"reading {path.name}, a file of PyTorch,", extra="torch"):
         import torch
@@ -73,9 +86,9 @@ def read(path: Path) -> Any:
     except ModelError:
         raise
     except Exception as e:  # torch has no exceptions of its own for this
-        what = "exported program" if kind == "exported" else "TorchScript"
+        what = "an exported program" if kind == "exported" else "a TorchScript file"
         raise ModelError(
-            f"{path} should be an {what} of PyTorch, but torch {torch.__version__} cannot read it; save it again with"
+            f"{path} should be {what} of PyTorch, but torch {torch.__version__} cannot read it; save it again with"
             f" this version: {first_line(e)}"
         ) from e
 
@@ -108,4 +121,4 @@ def _tensors_only() -> Iterator[None]:
 def first_line(e: BaseException) -> str:
     """What an exception says first, for messages."""
     said = [line.strip() for line in str(e).splitlines() if line.strip()]
-    return f"{type(e).__name__}: {said[0]:.300}" if said else type(e).__name__
+    return f"{type(e).__name__}: {textwrap.shorten(said[0], 300, placeholder=' …')}" if said else type(e).__name__

@@ -5,6 +5,7 @@ A refusal is the last line printed, with exit status 3; `unsafe` allows code in 
 
 import json
 import os
+import re
 import sys
 
 from frozen import check_type, freeze, leave, refuse, write
@@ -34,6 +35,24 @@ def has_lambdas(config):
     return isinstance(config, list) and any(map(has_lambdas, config))
 
 
+def refuse_unknown(said, suffix):
+    """Refuses a model with a class that Keras does not find, by what it said of it."""
+    import keras
+
+    found = re.search(r"Unknown layer: '([^']+)'|Could not locate class '([^']+)'", said)
+    name = (found[1] or found[2]) if found else "a layer"
+    operation = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    if suffix == ".h5" and hasattr(keras.ops, operation):
+        refuse(
+            f"Keras cannot load {name!r} from .h5, an operation of Keras itself (keras.ops.{operation}), as masks have"
+            " them; save the model as .keras"
+        )
+    refuse(
+        f"Keras cannot load {name!r} from {suffix}: it is a layer of its own, whose code is not in the file; where that"
+        " code is, export the model: model.export('folder'), and build the folder"
+    )
+
+
 def main(target, source, unsafe=""):
     text = configuration(source)
     if not unsafe and text and has_lambdas(json.loads(text)):
@@ -56,10 +75,7 @@ def main(target, source, unsafe=""):
     except (TypeError, ValueError) as e:
         if any(word in str(e) for word in ("Could not locate", "Unknown layer", "custom")):
             print(e)
-            refuse(
-                "it has layers of its own, whose code is not in the file; where that code is, export the model:"
-                " model.export('folder'), and build the folder"
-            )
+            refuse_unknown(str(e), suffix)
         raise
     for x in model.inputs:
         check_type("input", x.name, tf.dtypes.as_dtype(x.dtype))

@@ -1,6 +1,7 @@
 """Run by the interpreter that has TensorFlow: from_tensorflow.py TARGET SOURCE [SIGNATURE] writes a SavedModel folder
 or a frozen GraphDef as ONNX. A refusal is the last line printed, with exit status 3."""
 
+import difflib
 import os
 import re
 import sys
@@ -32,22 +33,40 @@ def of_folder(source, wanted):
     usual = ["serving_default"] if "serving_default" in names else names
     chosen = wanted or (usual[0] if len(usual) == 1 else "")
     if chosen not in names:
+        meant = difflib.get_close_matches(wanted, names, 1)
+        unknown = f", not {wanted!r}" + f" (did you mean {meant[0]!r}?)" * bool(meant) if wanted else ""
         refuse(
-            f"the SavedModel has the signatures {', '.join(names)}{f', not {wanted!r}' * bool(wanted)}; name one behind"
-            f" its folder: {os.path.basename(source)}#{names[0]}"
+            f"the SavedModel has the signatures {', '.join(names)}{unknown}; name one behind its folder:"
+            f" {os.path.basename(source)}#{(meant or names)[0]}"
         )
     signature = graphs[tags].signature_def[chosen]
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         for name, info in sorted(tensors.items()):
             check_type(kind, name, tf.dtypes.as_dtype(info.dtype))
     outputs = sorted(signature.outputs, key=by_number)
-    if not graphs[tags].HasField("object_graph_def"):
-        graph, inputs, results = of_session(source, tags, signature, outputs)
-    else:
-        found = frozen_signature(source, graphs[tags], signature, outputs)
-        graph, inputs, results = found or of_function(tf.saved_model.load(source, tags=list(tags)), chosen, outputs)
+    try:
+        if not graphs[tags].HasField("object_graph_def"):
+            graph, inputs, results = of_session(source, tags, signature, outputs)
+        else:
+            found = frozen_signature(source, graphs[tags], signature, outputs)
+            graph, inputs, results = found or of_function(tf.saved_model.load(source, tags=list(tags)), chosen, outputs)
+    except Exception:
+        if any(node.op in VARIABLES for node in graphs[tags].graph_def.node) and not has_values(source):
+            refuse("variables/ is missing, or cut off; copy the whole folder again, or save the model again")
+        raise
     # the file has them in no order: that of TensorFlow's maps is another one in each process
     return graph, dict(sorted(inputs.items(), key=lambda item: by_number(item[1]))), results
+
+
+def has_values(source):
+    """Whether the values of a SavedModel's variables can be read."""
+    try:
+        reader = tf.train.load_checkpoint(os.path.join(source, "variables", "variables"))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError):  # what the reader makes of damaged files
+        return False
+    return True
 
 
 def by_number(name):
