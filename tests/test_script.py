@@ -20,6 +20,7 @@ from pelton.engine.program import (
 )
 from pelton.errors import EngineError, InputError, ModelError
 from pelton.runtime.program import ScriptEngine
+from pelton.runtime.script_context import between, step_of
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,23 @@ def test_profile_has_every_step(engines):
     times = engines("greedy_decoder").context().profile(every[0])
     assert [s.name for s, _ in times] == [s.name for s in engines("greedy_decoder").steps]
     assert sum(t for _, t in times) > 0
+
+
+def test_profile_counts_what_a_loop_runs_once(engines, monkeypatch):
+    """Engines that the loop runs count for themselves, and the loop for the rest."""
+    engine = engines("greedy_decoder")
+    context = engine.context()
+    loop = next(a for a in between(engine.script.main) if isinstance(a, LoopAction))
+    inner = next(a for a in loop.body.steps if isinstance(a, RunAction))
+    steps = engine.engines[inner.engine].steps
+    before = [(inner, [(s, 0, 5) for s in steps])]
+    turns = [(inner, [(s, 100 + 10 * n, 103 + 10 * n) for s in steps]) for n in range(4)]
+    around = [(loop, [(step_of(loop), 100, 1100)])]
+    monkeypatch.setattr(context, "_trace", lambda inputs, out: ({}, [*before, *turns, *around]))
+    times = {id(s): ns for s, ns in context.profile({})}
+    named = {s.name: ns for s, ns in context.profile({})}
+    assert named[step_of(loop).name] == 1000 - 12 * len(steps)
+    assert sum(times.values()) == 1000 + 5 * len(steps)
 
 
 def test_a_trace_has_all_that_ran(engines):

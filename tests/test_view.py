@@ -252,7 +252,7 @@ def test_scripts(name, tmp_path, cache, view):
     assert [s["name"] for s in shown["steps"]] == [s.name for s in engine.steps]
     inside = sum(len(part.steps) for part in engine.parts)
     assert all((s["part"] is None) == (i >= inside) for i, s in enumerate(shown["steps"]))
-    assert all(s["share"] is None for s in shown["steps"] if s["kind"] == "control")
+    assert sum(s["share"] for s in shown["steps"]) == pytest.approx(1)
     known = {f"s{i}" for i in range(len(shown["steps"]))} | {f"i{i}" for i in range(len(engine.inputs))}
     known |= {f"o{i}" for i in range(len(engine.outputs))}
     assert known >= {n for a, b, _ in shown["edges"] for n in (a, b)}

@@ -18,7 +18,7 @@ from .flow import Edge, edges, nbytes, reads, script_edges
 
 NO_KERNEL = "no kernel takes it: its reference runs on the host"
 MOVES_DATA = "the model moves data here"
-CONTROL = ("if", "loop", "scan")  # steps of scripts whose times include what they run
+CONTROL = ("if", "loop", "scan")  # steps of scripts that run others
 
 
 class Described:
@@ -51,8 +51,7 @@ class Described:
         """All of it. Times are in nanoseconds, sizes in bytes; the field names are those that explorer/web reads."""
         plan, meta = self.plan, self.plan.meta
         values = {**{s.name: s.optimum for s in plan.symbols}, **self.sizes}
-        counted = [t.ns for i, t in enumerate(self.times) if not self._is_control(i)]
-        total = sum(counted)
+        total = sum(t.ns for t in self.times)
         return {
             "name": plan.name,
             "label": os.path.basename(plan.label),  # pages are shared, folders are not
@@ -119,7 +118,7 @@ class Described:
             "wave": step.wave,
             "ns": time.ns,
             "source": time.source,
-            "share": None if self._is_control(i) else time.ns / (total or 1),
+            "share": time.ns / (total or 1),
             "flops": flops if is_number(flops) else None,
             "bytes": moved if is_number(moved) else None,
             "part": part,

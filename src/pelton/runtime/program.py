@@ -117,7 +117,7 @@ class ScriptEngine(Engine):
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Those of all engines, one after the other, then those between them, whose times include what they run."""
+        """Those of all engines, one after the other, then those between them."""
         return (*(s for e in self.engines for s in e.steps), *self._between)
 
     def start(self, device: int = 0) -> Engine:

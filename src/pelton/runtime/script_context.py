@@ -135,19 +135,24 @@ class ScriptContext(Context):
                 self._busy = False
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """Every step with the nanoseconds it took in all its runs; steps between the engines include what they run."""
+        """Every step with the nanoseconds it took in all its runs; steps between the engines without those of engines that
+        they run."""
         with self._alone():
             inside = [
                 [(s, 0) for s in sizes.at(e.plain, sizes.optimum_sizes(e.plain)).steps] for e in self.owner.engines
             ]
             outside = {id(a): 0 for a in between(self.owner.script.main)}
+            ran: list[Stamped] = []  # steps of engines that no step around them has taken for its own yet
             for action, steps in self._trace(inputs, None)[1]:
                 if isinstance(action, RunAction):
                     inside[action.engine] = [
                         (s, so_far + end - begin) for (_, so_far), (s, begin, end) in zip(inside[action.engine], steps)
                     ]
+                    ran += steps
                 elif id(action) in outside:  # not what ran instead of an engine
-                    outside[id(action)] += sum(end - begin for _, begin, end in steps)
+                    start = min((begin for _, begin, _ in steps), default=0)
+                    own = sum(end - begin for _, begin, end in (s for s in ran if s[1] >= start))
+                    outside[id(action)] += sum(end - begin for _, begin, end in steps) - own
             return [
                 *(t for times in inside for t in times),
                 *((step_of(a), outside[id(a)]) for a in between(self.owner.script.main)),
