@@ -12,6 +12,7 @@ from script_models import MODELS, N, floats, graph, model
 
 from pelton.cli import main
 from pelton.cli.arrays import write
+from pelton.cli.build import described
 from pelton.cli.run import describe_outputs
 from pelton.engine.program import (
     HostAction,
@@ -111,6 +112,11 @@ def test_profile_has_every_step(engines):
     times = engines("greedy_decoder").context().profile(every[0])
     assert [s.name for s, _ in times] == [s.name for s in engines("greedy_decoder").steps]
     assert sum(t for _, t in times) > 0
+
+
+def test_what_python_runs_around_engines_is_said(engines):
+    assert "; Python runs 1 loop" in dict(described(engines("greedy_decoder")))["host steps"]
+    assert "Python" not in dict(described(engines("shapes_as_inputs")))["host steps"]
 
 
 def test_profile_counts_what_a_loop_runs_once(engines, monkeypatch):

@@ -33,6 +33,7 @@ An engine is built for this kind of machine and this number of threads. It conta
 trust."""
 
 SHOWN = 6  # names or kinds of host steps
+CONTROL = ("if", "loop", "scan")  # steps of scripts that run others
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -203,9 +204,12 @@ def origin(of: Mapping[str, Any]) -> str:
 
 
 def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
-    """How many steps have no kernel, and which: by name if they are few or `every`, else how many of each kind."""
+    """How many steps have no kernel, and which: by name if they are few or `every`, else how many of each kind; and
+    what Python runs around engines."""
+    around = Counter(s.host for s in engine.steps if s.host in CONTROL)
+    loops = "".join(f"; Python runs {text.count(n, kind)}" for kind, n in sorted(around.items()))
     if not names:
-        return "none: every layer has a kernel"
+        return f"none: every layer has a kernel{loops}"
     what = ", ".join(names)
     if len(names) > SHOWN and not every:
         ops = {s.info["name"]: s.info["op"] for part in engine.parts for s in part.steps if s.host}
@@ -214,7 +218,7 @@ def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
         rest = sum(n for _, n in kinds[SHOWN:])
         what = ", ".join(f"{n} {kind}" for kind, n in kinds[:SHOWN])
         what += (f" and {text.count(rest, 'other')}" if rest else "") + "; -v lists all"
-    return f"{len(names)} without a kernel, run by their reference: {what}"
+    return f"{len(names)} without a kernel, run by their reference: {what}{loops}"
 
 
 def best(meta: Mapping[str, Any]) -> str:

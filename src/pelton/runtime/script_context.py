@@ -135,8 +135,8 @@ class ScriptContext(Context):
                 self._busy = False
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """Every step with the nanoseconds it took in all its runs; steps between the engines without those of engines that
-        they run."""
+        """Every step with the nanoseconds it took in all its runs; steps between the engines without those of engines
+        that they run."""
         with self._alone():
             inside = [
                 [(s, 0) for s in sizes.at(e.plain, sizes.optimum_sizes(e.plain)).steps] for e in self.owner.engines
