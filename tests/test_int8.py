@@ -155,6 +155,11 @@ def test_halves_that_break_the_bound_are_not_in_the_best(source, data, caplog, i
     assert "FP16 costs 1 of the accuracy, more than max_drop 0 allows: FP32 is taken" in caplog.text
 
 
+def test_data_that_no_layer_needs_is_said_to_be_unread(source, data, caplog):
+    assert not in_integers(build(source, data, precision_of={"*": "fp32"}))
+    assert "the calibration data was not read" in caplog.text
+
+
 def test_precision_of_layers(source, data):
     name = build(source, data).meta["int8"]["layers"][0]["layer"]
     layers = build(source, data, precision_of={name: "fp32"}).meta["int8"]["layers"]

@@ -194,6 +194,7 @@ class _Int8Build:
         held_out: list[Feed] = []
         names = scaled_values(choice.layer for choice in self._in_int8())
         if not names:
+            log.warning("no layer is to be calibrated: the calibration data was not read")
             return held_out
         data = self.options.calibration
         if not self.options.on_cpu:

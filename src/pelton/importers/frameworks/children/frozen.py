@@ -133,6 +133,7 @@ def write(target, graph, inputs, outputs, weights=None):
     # catching errors means copying the graph before each pass, which would take longer than all else
     model = optimizer.optimize_graph(made, catch_errors=False, optimizers=passes).make_model("converted")
     put_back(model, weights)
+    model.producer_version = model.producer_version.removesuffix(" None")  # tf2onnx without a revision of Git
     for value in (*model.graph.input, *model.graph.output):
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param.startswith(UNNAMED):
