@@ -38,7 +38,7 @@ def test_engines_carry_version_model_options_machine_and_metadata(model, tmp_pat
             "files": [{"file": model.name, "bytes": model.stat().st_size, "sha256": sha(model)}],
             "metadata": {**vars(Metadata()), "graph": onnx.load(model).graph.name},
         }
-        assert found["options"] == {"level": 0, "precision": "fp32", "strict": True, "target": "cpu", "threads": 1}
+        assert found["options"] == {"level": 0, "precision": "fp32", "strict": True, "target": "cpu"}
         assert found["metadata"] == {"team": "vision", "Ä": ""}
         assert found["machine"]["isa"] == engine.plain.target["isa"] and found["machine"]["threads"] == 1
         assert str(tmp_path) not in json.dumps(found)

@@ -48,6 +48,8 @@ META = {
     "layouts": [],
     "chains": [],
     "checked": [],
+    "half": [],
+    "fusion_refusals": [],
 }
 RANDOM = ("Random", "Bernoulli", "Multinomial")
 OPTIONS = Options(level=0, threads=2, memory=1 << 31)

@@ -31,6 +31,7 @@ LEFT_OUT = (
     "progress",
     "save_calibration",
     "save_tactics",
+    "threads",  # meta["threads"], also where tactics or the machine decided
     "timing_cache",
 )
 NAMED = ("weights", "calibration", "metric")  # paths, data and functions

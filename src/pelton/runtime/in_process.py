@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 
 class InProcess:
-    """Objects with memory and threads of this process; TypeError where they are pickled or copied."""
+    """Objects with memory and threads of this process; TypeError where they are pickled or copied, unless their class
+    has a `__getstate__` of its own."""
 
     __slots__ = ()
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+    def __getstate__(self) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} objects cannot be pickled or copied: they have memory and threads of this process;"
             " load the engine in the worker, from its file, and make one there"
