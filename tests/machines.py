@@ -50,9 +50,9 @@ def take_for(level: str) -> None:
     """Takes this CPU for one of a level, for as long as the process lives."""
     if level not in BUILT:
         raise ValueError(f"PELTON_TEST_CPU is {' or '.join(BUILT)}, got {level!r}")
-    command, key = ClangCompiler._command, ClangCompiler._key
+    command, key = ClangCompiler._command, ClangCompiler.key
     machine.identity = of_level(level)  # type: ignore[assignment]
     ClangCompiler._command = lambda self: imitated(command(self), self.isa)  # type: ignore[method-assign]
-    ClangCompiler._key = (  # type: ignore[method-assign]
+    ClangCompiler.key = (  # type: ignore[method-assign]
         lambda self, text: key(self, f"{text}\n// imitated: {not runs(self.isa)}")
     )
