@@ -8,8 +8,8 @@ from typing import Any
 
 from pelton.errors import InputError, ModelError, near
 from pelton.importers.imported import Shape, parse_shape
-from pelton.ir import dims
-from pelton.ir.dims import Size, Undecided
+from pelton.importers.input_sizes import InputSizes
+from pelton.ir.dims import Undecided
 from pelton.ir.op import Op
 from pelton.ir.size_constraints import MAX_ATTEMPTS, Range, SizeConstraint, UndecidedNode, constrain
 from pelton.ir.types import BOOL, DType, TensorType
@@ -41,7 +41,7 @@ def network_of(saved: Saved, shapes: Mapping[str, Shape]) -> Network:
                     net.warnings.append(f"dynamic dimension {name} had to be a number, {s.size}, for {s.why}")
             return net
         except _UndecidedLayer as e:
-            further = constrain([UndecidedNode(e.where, (), e.question)], reader.free)
+            further = constrain([UndecidedNode(e.where, (), e.question)], reader.sizes.free)
             if not further or any(isinstance(s.size, str) for s in further.values()):
                 raise
             settled |= further
@@ -61,9 +61,9 @@ class _KerasReader:
     asked for bounds, or a number."""
 
     def __init__(self, saved: Saved, settled: Mapping[str, SizeConstraint]):
-        self.saved, self.weights, self.settled = saved, saved.weights, settled
-        self.free: dict[str, dims.Symbol | None] = {}  # dynamic dimensions whose bounds nobody has given
+        self.saved, self.weights = saved, saved.weights
         self.net = Network(saved.model.config.name)
+        self.sizes = InputSizes(self.net, settled)
         self.left = MOST
 
     def network(self, shapes: Mapping[str, Shape]) -> Network:
@@ -110,29 +110,8 @@ class _KerasReader:
             fits = len(sizes) == len(shape) and all(s in (None, n) for s, n in zip(shape, sizes))
             if not fits:
                 raise InputError(f"input {name!r} is {shape} in {self.saved.name}, got {shapes[name]!r}")
-        found = tuple(d if isinstance(d, int) else self._dynamic(name, i, d) for i, d in enumerate(sizes))
+        found = tuple(d if isinstance(d, int) else self.sizes.dynamic(name, i, d) for i, d in enumerate(sizes))
         return HeldTensor(self.net, self.net.input(name, TensorType(kind, found)))
-
-    def _dynamic(self, name: str, axis: int, given: Range | None) -> Size:
-        """A dynamic dimension; that of the first axis is the same for all inputs, unless bounds differ."""
-        text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_")
-        own = f"{text if text[:1].isalpha() else 'x' + text}_{axis}"
-        declared, bounds = self.net.declarations, given
-        for symbol in ("batch", own) if axis == 0 else (own,):
-            known, asked = declared.sizes.get(symbol), self.settled.get(symbol)
-            if asked is not None and bounds is None:
-                if isinstance(asked.size, int):
-                    return asked.size
-                bounds = asked.size if isinstance(asked.size, Range) else None
-            if known is None:
-                size = declared.tensor_type([symbol if bounds is None else f"{symbol}={bounds}"]).shape[0]
-                if given is None:
-                    self.free |= {s.name: s for s in dims.symbols(size)}
-                return size
-            (s,) = dims.symbols(known)
-            if bounds is None or bounds == (s.minimum, s.optimum, s.maximum):
-                return known
-        raise InputError(f"the dynamic dimensions of {name!r} have several bounds: {bounds}")
 
     # --- models
 

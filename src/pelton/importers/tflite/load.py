@@ -12,8 +12,8 @@ import numpy as np
 
 from pelton.errors import InputError, ModelError, near
 from pelton.importers.imported import Range, Shape, parse_shape
-from pelton.ir import dims
-from pelton.ir.dims import Size, Symbol, Undecided
+from pelton.importers.input_sizes import InputSizes
+from pelton.ir.dims import Undecided
 from pelton.ir.graph import unique
 from pelton.ir.op import Op
 from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, UndecidedNode, constrain
@@ -60,7 +60,7 @@ def _read(model: ModelSpec, shapes: Mapping[str, Shape], signature: str) -> Netw
                     net.warnings.append(f"dynamic dimension {name} had to be a number, {s.size}, for {s.why}")
             return net
         except _UndecidedOperator as e:
-            further = constrain([UndecidedNode(e.where, (), e.question)], reader.free)
+            further = constrain([UndecidedNode(e.where, (), e.question)], reader.sizes.free)
             if not further or any(isinstance(s.size, str) for s in further.values()):
                 raise
             settled |= further
@@ -80,9 +80,9 @@ class _ModelReader:
     asked for bounds, or a number."""
 
     def __init__(self, model: ModelSpec, settled: Mapping[str, SizeConstraint]):
-        self.model, self.settled = model, settled
-        self.free: dict[str, Symbol | None] = {}  # dynamic dimensions whose bounds nobody has given
+        self.model = model
         self.net = Network(model.name.rpartition(".")[0] or "tflite")
+        self.sizes = InputSizes(self.net, settled)
         self.left = MOST
         self.depth = 0
         self.initial: dict[str, Held] = {}  # variables before the first run
@@ -142,29 +142,8 @@ class _ModelReader:
             sizes = parse_shape(name, shapes[name])
             if len(sizes) != len(spec.shape):
                 raise InputError(f"input {name!r} is {spec}, got {len(sizes)} sizes: {list(sizes)}")
-        shape = tuple(d if isinstance(d, int) else self._dynamic(name, i, d) for i, d in enumerate(sizes))
+        shape = tuple(d if isinstance(d, int) else self.sizes.dynamic(name, i, d) for i, d in enumerate(sizes))
         return Held(self.net, spec, self.net.input(name, type_of(spec, shape)))
-
-    def _dynamic(self, name: str, axis: int, given: Range | None) -> Size:
-        """A dynamic dimension; that of the first axis is the same for all inputs, unless bounds differ."""
-        text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_")
-        own = f"{text if text[:1].isalpha() else 'x' + text}_{axis}"
-        declared, bounds = self.net.declarations, given
-        for symbol in ("batch", own) if axis == 0 else (own,):
-            known, asked = declared.sizes.get(symbol), self.settled.get(symbol)
-            if asked is not None and bounds is None:
-                if isinstance(asked.size, int):
-                    return asked.size
-                bounds = asked.size if isinstance(asked.size, Range) else None
-            if known is None:
-                size = declared.tensor_type([symbol if bounds is None else f"{symbol}={bounds}"]).shape[0]
-                if given is None:
-                    self.free |= {s.name: s for s in dims.symbols(size)}
-                return size
-            (s,) = dims.symbols(known)
-            if bounds is None or bounds == (s.minimum, s.optimum, s.maximum):
-                return known
-        raise InputError(f"the dynamic dimensions of {name!r} have several bounds: {bounds}")
 
     # --- subgraphs
 
