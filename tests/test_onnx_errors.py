@@ -102,6 +102,7 @@ GRAPHS = [
     ),
     (one_node("NonZero", "f32[3]"), "what NonZero does depends on the data", "node 'node'"),
     (one_node("Gather", "f32[3]", np.array([5])), "needs indices between -3 and 2, got 5 to 5"),
+    (one_node("GatherND", "f32[3, 2]", np.array([[1, 1], [2, 2]])), "needs indices between -2 and 1, got 1 to 2"),
     (one_node("Expand", "f32[3]", np.array([4])), "needs a shape that broadcasts with its input, got [4] and f32[3]"),
     (one_node("Cast", "f32[3]", to=TensorProto.UNDEFINED, opset=23), "UNDEFINED, which is not supported"),
     (

@@ -234,6 +234,15 @@ def test_a_range_without_an_index_that_is_read_is_refused(index, minimum):
         load(m, {"x": "4..8..9"})
 
 
+def test_constant_index_tuples_fit_every_size():
+    """Each column of the tuples has the range of its axis."""
+    tuples = np.array([[1, -4], [-3, 2]])
+    for op, *more in (("GatherND",), ("ScatterND", np.ones(2, np.float32))):
+        found = load(one_node(op, "f32[n, m]", tuples, *more)).info.symbols
+        assert (found["n"][0], found["m"][0]) == (3, 4)
+    assert load(one_node("GatherND", "f32[n, m]", tuples[:, :1], batch_dims=1)).info.symbols["m"][0] == 3
+
+
 def test_ranges_that_were_asked_for_are_not_given_up(tmp_path):
     reason = r"needs windows that fit.*so x0\[2\] \(h\) has to be 3 or more, but shapes= asks for 1..8..32 "
     with pytest.raises(ModelError, match=reason):

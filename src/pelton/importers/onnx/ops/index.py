@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pelton.ir import dims, sizes
@@ -54,8 +56,24 @@ def _count_from_front(n: Reading, indices: Value, size: Size) -> Value:
     array = n.known(indices)
     if array is None or not indices.type.dtype.is_integer:
         return indices
-    if not array.size:
+    counted = _counted_from_front(n, array, size)
+    return indices if counted is array else n.constant(counted, indices.type.dtype)
+
+
+def _tuples_from_front(n: Reading, indices: Value, shape: Sequence[Size]) -> Value:
+    """The same for index tuples along the last axis, into the first dimensions of a shape."""
+    array = n.known(indices)
+    if array is None or not indices.type.dtype.is_integer or not array.ndim or array.shape[-1] > len(shape):
         return indices
+    counted = [_counted_from_front(n, array[..., k], shape[k]) for k in range(array.shape[-1])]
+    if not counted or np.array_equal(together := np.stack(counted, -1), array):
+        return indices
+    return n.constant(together, indices.type.dtype)
+
+
+def _counted_from_front(n: Reading, array: np.ndarray, size: Size) -> np.ndarray:
+    if not array.size:
+        return array
     low, high = int(array.min()), int(array.max())
     room = size - max(high + 1, -low)
     if dims.bounds(room)[1] < 0:
@@ -63,8 +81,8 @@ def _count_from_front(n: Reading, indices: Value, size: Size) -> Value:
     if dims.bounds(room)[0] < 0:
         raise Undecided(f"indices from {low} to {high} have to fit an axis of {size}", room, ">=")
     if low >= 0 or not is_known(size):
-        return indices
-    return n.constant(np.where(array < 0, array + size, array), indices.type.dtype)
+        return array
+    return np.where(array < 0, array + size, array)
 
 
 @reads("GatherElements")
@@ -74,6 +92,14 @@ def gather_elements(n: Reading) -> Binding:
     return n.emit(
         "gather_elements", x, _count_from_front(n, indices, x.type.shape[axis] if x.type.rank else 0), axis=axis
     )
+
+
+@reads("GatherND")
+def gather_nd(n: Reading) -> Binding:
+    x, indices = n.inputs
+    batch_dims = n.attr("batch_dims", 0)
+    within = x.type.shape[batch_dims:] if batch_dims >= 0 else ()
+    return n.emit("gather_nd", x, _tuples_from_front(n, indices, within), batch_dims=batch_dims)
 
 
 @reads("ScatterElements", "Scatter")
@@ -97,6 +123,7 @@ def scatter_nd(n: Reading) -> Binding:
     selects_all = indices.type.rank > 0 and indices.type.shape[-1] == 0 and is_known(*indices.type.shape)
     if selects_all:
         x, indices = n.reshape(x, (1, *x.type.shape)), n.constant(np.zeros((*indices.type.shape[:-1], 1), np.int64))
+    indices = _tuples_from_front(n, indices, x.type.shape)
     y = n.emit("scatter_nd", x, indices, updates, reduction=n.attr("reduction", "none"))
     return n.reshape(y, y.type.shape[1:]) if selects_all else y
 
