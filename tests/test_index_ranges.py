@@ -14,6 +14,7 @@ import pelton
 from pelton.backends.arrays import random_inputs
 from pelton.backends.cpu.prepared import CpuReady
 from pelton.compiler.index_ranges import index_ranges
+from pelton.diagnose.explain import errors
 from pelton.engine import file
 from pelton.engine.model import IndexRange, Port
 from pelton.errors import EngineError, InputError
@@ -109,3 +110,23 @@ def test_damaged_bounds_are_refused(tmp_path, damaged):
     (port,) = plain.inputs
     with pytest.raises(EngineError, match="ind"):
         file.to_bytes(dataclasses.replace(plain, inputs=(dataclasses.replace(port, indices=damaged),)))
+
+
+def later_rows() -> onnx.ModelProto:
+    """Picks rows of which the model says nothing before it runs: 8 behind those that an input names."""
+    nodes = [node("Add", "ids eight", "later"), node("Gather", "x later", "y", name="pick")]
+    return model(nodes, {"x": "f32[n, 3]", "ids": "i64[2]"}, ["y"], {"eight": np.int64(8)})
+
+
+def test_a_check_leaves_out_layers_that_made_up_inputs_do_not_fit(tmp_path, caplog):
+    engine = pelton.build(later_rows(), shapes={"x": "1..4..16x3"}, level=0, check=True, cache_dir=tmp_path)
+    assert "the kernel of pick is left unchecked" in caplog.text
+    assert "pick" not in dict(engine.meta["checked"])
+    x = np.arange(30, dtype=np.float32).reshape(10, 3)
+    assert np.array_equal(engine.run({"x": x, "ids": np.array([1, 0])})["y"], x[[9, 8]])
+
+
+def test_the_reference_refuses_indices_that_a_table_lacks(tmp_path):
+    inputs = {"x": np.ones((9, 3), np.float32), "ids": np.array([0, 1])}
+    with pytest.raises(InputError, match=r"'pick' \(gather\) has an index that its table lacks: index 9 is out of"):
+        errors(later_rows(), inputs, level=0, cache_dir=tmp_path)

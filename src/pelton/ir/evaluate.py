@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
+
+from pelton.errors import InputError
 
 from .expansion import expand_op
 from .graph import Body, Graph, Node, Value, with_sizes, sizes_of, symbols
@@ -25,7 +28,8 @@ def _narrow(array, dtype: DType) -> np.ndarray:
 
 
 def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = True) -> tuple[np.ndarray, ...]:
-    """Evaluates a node on arrays of its input types. With `round=False`, floats are float64, of inputs and outputs."""
+    """Evaluates a node on arrays of its input types. With `round=False`, floats are float64, of inputs and outputs.
+    InputError for an index that there is nothing at."""
     if node.op.stepwise:
         return _evaluate_expansion(node, arrays, round)
     unchanged = node.op.bits or node.op.moves and round
@@ -35,7 +39,7 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
         found = _evaluate_terms(node, wide)
     else:
         attrs = {k: partial(_run, a, round) if isinstance(a, Body) else a for k, a in node.attrs.items()}
-        found = node.op.evaluate(wide, attrs)
+        found = _evaluate_op(node, wide, attrs)
     if len(found) != len(node.outputs):
         raise ValueError(
             f"the reference of {node.op.name} should give {len(node.outputs)} outputs, but gave {len(found)} (node"
@@ -56,6 +60,15 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
             )
         out.append(_narrow(a, v.type.dtype) if round or v.type.dtype not in _WIDE else a)
     return tuple(out)
+
+
+def _evaluate_op(node: Node, arrays: tuple[np.ndarray, ...], attrs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
+    try:
+        return node.op.evaluate(arrays, attrs)
+    except IndexError as e:
+        if not node.op.indexed:
+            raise
+        raise InputError(f"layer {node.name!r} ({node.op.name}) has an index that its table lacks: {e}") from None
 
 
 def _is_convertible(array: np.ndarray, to: DType) -> bool:
