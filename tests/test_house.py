@@ -60,6 +60,7 @@ LAZY = {
     ("network", "exporters"),
     ("backends", "reference"),
     ("compat", "compiler"),
+    ("compat", "plugins"),
     ("compiler", "calibration"),
     *(("public", room) for room in BELOW),
 }

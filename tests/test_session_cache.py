@@ -10,8 +10,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
+import pelton
 import pelton as ort
+from pelton import plugins
+from pelton.compat.session.engine_cache import EngineCache
+from pelton.system.cache import Cache
 from test_session import RNG, W, builds, cache, close, network  # noqa: F401  (fixtures)
 
 
@@ -112,3 +117,56 @@ def test_two_processes_build_one_engine_and_the_next_needs_no_compiler(tmp_path,
     )
     out, err = later.communicate(timeout=60)
     assert later.returncode == 0 and float(out) == pytest.approx(2) and not err, err
+
+
+SHIFT = """import sys
+
+import numpy as np
+import pelton
+
+@pelton.register
+class Shift(pelton.Plugin):
+    onnx = ("com.example", "Shift")
+
+    def scalar(self, x):
+        return x + {}
+
+if __name__ == "__main__":
+    session = pelton.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
+    print(session.run(None, dict(x=np.zeros(3, np.float32)))[0][0])
+"""
+
+
+def test_engines_of_plugins_that_have_changed_are_built_again(tmp_path, cache):
+    shifted = helper.make_node("Shift", ["x"], ["y"], domain="com.example")
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy"]
+    graph = helper.make_graph([shifted], "shifts", ports[:1], ports[1:])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.example", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "model.onnx")
+
+    def said(shift: float) -> tuple[float, int]:
+        """What the session gave, and which file its engine is in."""
+        (tmp_path / "shift.py").write_text(SHIFT.format(shift))
+        done = subprocess.run([sys.executable, "shift.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+        (built,) = engines(cache)
+        return float(done.stdout), built.stat().st_ino
+
+    (first, built), (again, kept), (changed, _) = said(1.5), said(1.5), said(-2.5)
+    assert (first, again, changed) == (1.5, 1.5, -2.5) and built == kept
+
+
+def test_engines_run_where_their_plugins_are_not_installed(cache, own_plugins, monkeypatch):
+    @pelton.register
+    class Shift(pelton.Plugin):
+        def scalar(self, x):
+            return x + 1.5
+
+    net = pelton.Network("shifts")
+    net.output(net.shift(net.input("x", "f32[3]")), "y")
+    kept = EngineCache(Cache(cache))
+    kept.put("key", pelton.build(net, level=0))
+    assert kept.engine("key") is not None
+    monkeypatch.setattr(plugins, "fingerprint", lambda name: "another")
+    assert kept.engine("key") is None
+    monkeypatch.setattr(plugins, "registered", dict)
+    assert kept.engine("key") is not None

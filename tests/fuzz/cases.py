@@ -50,6 +50,7 @@ META = {
     "checked": [],
     "half": [],
     "fusion_refusals": [],
+    "plugins": {},
 }
 RANDOM = ("Random", "Bernoulli", "Multinomial")
 OPTIONS = Options(level=0, threads=2, memory=1 << 31)

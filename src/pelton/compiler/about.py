@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pelton import plugins
 from pelton.codegen.template import Target
 from pelton.ir.dims import is_known
 from pelton.passes.pipeline import PIPELINE
@@ -38,6 +39,7 @@ def meta(c: Compilation) -> dict[str, Any]:
         "half": half_weights.report(c.lowered.placed, c.lowered.choices, c.target, options.precision_of or {}),
         "weights": _weights([choice.packing for choice in c.lowered.choices.values()]),
         "model": c.imported.info.record(),
+        "plugins": plugins.fingerprints(c.imported.graph),
         "forms": c.imported.forms,
         "checked": [],
         "image": options.image,

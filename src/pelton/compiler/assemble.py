@@ -80,6 +80,7 @@ def assemble(
         "fusion_refusals": [n for e in engines for n in e.meta["fusion_refusals"]],
         "checked": [c for e in engines for c in e.meta["checked"]],
         "model": parts.info.record(),
+        "plugins": {name: digest for e in engines for name, digest in e.meta["plugins"].items()},
         "image": options.image,
         "labels": list(options.labels) if options.labels else None,
     }

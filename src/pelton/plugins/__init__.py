@@ -7,7 +7,16 @@ from pelton.ir.types import DType, TensorType
 
 from .kernels import CKernel, TritonKernel
 from .plugin import Plugin
-from .registry import load_entry_points, plugin_for, plugin_named, register, registered, types_of
+from .registry import (
+    fingerprint,
+    fingerprints,
+    load_entry_points,
+    plugin_for,
+    plugin_named,
+    register,
+    registered,
+    types_of,
+)
 
 __all__ = [
     "CKernel",
@@ -15,6 +24,8 @@ __all__ = [
     "Plugin",
     "TensorType",
     "TritonKernel",
+    "fingerprint",
+    "fingerprints",
     "load_entry_points",
     "plugin_for",
     "plugin_named",

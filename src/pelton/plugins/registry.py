@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import inspect
+from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pelton.logs import Logger
 from pelton.errors import InputError
+from pelton.ir.graph import Graph, Node, bodies
 from pelton.ir.op import FAMILIES, REGISTRY, Op
 from pelton import ops  # noqa: F401  (declares what is built in)
 
@@ -86,6 +91,35 @@ def plugin_for(format: str, what: Any) -> Op | None:
 def plugin_named(name: str) -> Op | None:
     """The operator of the plugin of that name."""
     return REGISTRY[name] if name in registered() else None
+
+
+def fingerprints(graph: Graph) -> dict[str, str | None]:
+    """Operator → fingerprint, of all plugins in a graph but those of the house."""
+    names = {n.op.name for n in _nodes(graph) if n.op.instance is not None}
+    return {name: fingerprint(name) for name in sorted(names) if not _home(_BY_OP[name]).startswith("pelton.")}
+
+
+def fingerprint(name: str) -> str | None:
+    """SHA-256 of what the plugin of that name is written in, its file and the sources of its kernels: another one where
+    any of these has changed. None where that is unknown."""
+    cls = _BY_OP[name]
+    try:
+        file = inspect.getsourcefile(cls)
+        text = Path(file).read_bytes() if file and Path(file).is_file() else inspect.getsource(cls).encode()
+        found = hashlib.sha256(text)
+        for kernel in cls.kernels:
+            found.update(b"\0" + kernel.text().encode())
+    except (OSError, TypeError, InputError):
+        return None
+    return found.hexdigest()
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph, and of those within it."""
+    for node in graph.nodes:
+        yield node
+        for body in bodies(node):
+            yield from _nodes(body.graph)
 
 
 @functools.cache

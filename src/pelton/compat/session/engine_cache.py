@@ -51,7 +51,8 @@ class EngineCache:
         return self.folder is not None and self._cache.problem() is None
 
     def engine(self, key: str) -> Engine | None:
-        """The engine of a key; None where there is none, or one that is damaged or of another version."""
+        """The engine of a key; None where there is none, or one that is damaged, of another version or of plugins that
+        have changed since."""
         path = self._path(key, ".pelton")
         if path is None or not path.exists():
             return None
@@ -59,6 +60,9 @@ class EngineCache:
             found = load(path, device=self.device)
         except EngineError as e:
             log.warning("the cached engine of this model cannot be used and is built again: %s", e)
+            return None
+        if name := _changed_plugin(found):
+            log.info("the plugin %s has changed since the cached engine of this model was built", name)
             return None
         mark_used(path)
         return found
@@ -189,6 +193,20 @@ def _own_folder(cache: Cache) -> Path | None:
         )
         return None
     return folder
+
+
+def _changed_plugin(engine: Engine) -> str | None:
+    """A plugin of an engine that may not be what it was when the engine was built. One that is not installed here has
+    not changed: engines run without their plugins."""
+    recorded = engine.meta.get("plugins")
+    if not isinstance(recorded, dict) or not recorded:
+        return None
+    from pelton.plugins import fingerprint, registered  # which import all packages of plugins
+
+    for name in recorded.keys() & registered().keys():
+        if recorded[name] is None or recorded[name] != fingerprint(name):
+            return name
+    return None
 
 
 def engine_in(model: Path | bytes, device: int = 0) -> Engine | None:
