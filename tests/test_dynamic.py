@@ -169,6 +169,7 @@ DAMAGE = {
     "constant whose size varies": lambda e: dict(
         buffers=(*e.buffers, dataclasses.replace(e.buffers[0], kind="constant", size="batch"))
     ),
+    "lies at None": lambda e: dict(buffers=(*e.buffers, dataclasses.replace(e.buffers[0], kind="arena", offset=None))),
     "ends at byte|uses byte|bytes, input": lambda e: dict(sizes={**e.sizes, "48*length": ["*", 4800, "length"]}),
 }
 

@@ -245,6 +245,24 @@ def test_outputs_need_a_buffer_and_kernels_need_code():
         file.to_bytes(dataclasses.replace(e, meta={"a": object()}))
 
 
+DAMAGED_METADATA = [
+    {"threads": "2"},
+    {"forms": 3},
+    {"forms": {"inputs": ["x"]}},
+    {"forms": {"inputs": {"x": {"keys": "k"}}}},
+    {"forms": {"outputs": {"y": {"rows": "y", "keys": 5}}}},
+    {"model": []},
+    {"model": {"states": {"h": "y"}}},
+]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED_METADATA, ids=json.dumps)
+def test_damaged_metadata_that_runs_read_is_refused(damaged):
+    validate(chain())
+    with pytest.raises(EngineError, match="engine 'handmade' is damaged: .*; build it again"):
+        validate(dataclasses.replace(chain(), meta=damaged))
+
+
 FORGE = """
     import random, sys
     from handmade import chain

@@ -4,6 +4,7 @@ they do not."""
 from __future__ import annotations
 
 import math
+import dataclasses
 import subprocess
 import sys
 
@@ -89,8 +90,9 @@ def test_arrays_that_do_not_fit(arrays):
         (lambda text: text.replace('model="', 'model="!'), "its text is damaged"),
         (lambda text: text.replace('model="', 'model="AAAA'), "damaged|cannot run on"),
         (lambda text: text.replace("onnx::", "onnx_"), "cannot be read"),
+        (lambda text: text.replace("model=", "mode="), "needs the attribute 'model', a text"),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_texts_that_are_damaged(damage, expected):
     node, _, _ = only_node(BLOCKS)
@@ -98,10 +100,20 @@ def test_texts_that_are_damaged(damage, expected):
         run_text(damage(node_text(node)))
 
 
-def test_a_failing_reference_says_which_step():
+def test_an_index_that_a_table_lacks_is_the_callers():
     node, arrays, _ = only_node(one_node("Gather", "f32[3]", "i64[2]"))
-    with pytest.raises(EngineError, match="step gather 'node' failed on the host: IndexError"):
+    with pytest.raises(InputError, match=r"layer 'node' \(gather\) has an index that its table lacks: index 7"):
         run_node(node, [arrays[0], np.array([7, 8])])
+
+
+def test_a_failing_reference_says_which_step():
+    def failing(*given, axis):
+        raise ValueError("a fault")
+
+    node, arrays, _ = only_node(one_node("Gather", "f32[3]", "i64[2]"))
+    failing_op = dataclasses.replace(node.op, reference=failing)
+    with pytest.raises(EngineError, match="step gather 'node' failed on the host: .*a fault"):
+        run_node(dataclasses.replace(node, op=failing_op), arrays)
 
 
 def test_a_shape_that_is_not_the_declared_one():

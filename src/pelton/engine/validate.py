@@ -11,6 +11,7 @@ from pelton.targets import WITH_ZEROS
 
 from .constants import bytes_of, length
 from .model import KINDS, SIZES, Buffer, EnginePlan, Port, Slice, Step, Tensor, strings_in
+from .metadata import check_metadata
 from .library import LIBRARIES, work
 from .sizes import at, multiple_of, optimum_sizes, is_well_formed
 
@@ -37,6 +38,7 @@ def validate(engine: EnginePlan) -> None:
             refuse(f"its plan uses a size that it does not explain ({type(e).__name__}: {e})")
         validate(resolved)
         return
+    check_metadata(engine.meta, refuse)
     _number(engine.arena, MAX_BYTES, refuse, "the size of the arena")
     for kind, ports in (("input", engine.inputs), ("output", engine.outputs)):
         for port in ports:
@@ -91,6 +93,8 @@ def _symbols(engine: EnginePlan, refuse: Refusal) -> None:
     for i, b in enumerate(engine.buffers):
         if b.kind in ("constant", "table", "text", "zeros") and not (type(b.offset) is int and type(b.size) is int):
             refuse(f"buffer {i} is {'of zeros' if b.kind == 'zeros' else 'a constant'} whose size varies")
+        if b.kind == "arena" and type(b.offset) is not int:
+            refuse(f"buffer {i} lies at {b.offset!r:.50}")
 
 
 class Refusal:

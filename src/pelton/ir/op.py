@@ -120,6 +120,8 @@ class Op:
     def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """The attributes with defaults filled in; TypeError for an unknown or a missing one."""
         if self.kind == "foreign":
+            if not isinstance(attrs.get("model"), str):
+                raise TypeError(f"{self.name} needs the attribute 'model', a text")
             return dict(attrs)
         if unknown := attrs.keys() - self.attrs.keys():
             raise TypeError(f"{self.name} has no attribute {sorted(unknown)}")

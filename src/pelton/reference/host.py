@@ -37,6 +37,8 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
         found = node.op.evaluate(given, node.attrs) if node.op.kind == "foreign" else evaluate_node(node, given)
     except EngineError as e:
         raise EngineError(f"{e} (step {_where(node)})") from None
+    except InputError:  # an index that a table lacks
+        raise
     except Exception as e:
         raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
     if len(found) != len(node.outputs):

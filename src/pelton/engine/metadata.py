@@ -1,0 +1,62 @@
+"""Validates what runs read of an engine's metadata; the rest of it is only shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+Refuse = Callable[[str], NoReturn]
+
+
+def check_metadata(meta: Mapping[str, Any], refuse: Refuse) -> None:
+    """Refuses metadata of another form than runs expect."""
+    threads, forms, model = meta.get("threads"), meta.get("forms"), meta.get("model")
+    if not (threads is None or type(threads) is int and threads > 0):
+        refuse(f"it is for {threads!r:.50} threads")
+    if not (forms is None or isinstance(forms, dict) and forms.keys() <= {"inputs", "outputs"}):
+        refuse(f"the forms of its inputs and outputs are {forms!r:.50}")
+    for kind, is_form in (("inputs", _is_input_form), ("outputs", _is_output_form)):
+        found = (forms or {}).get(kind, {})
+        if not isinstance(found, dict) or not all(map(is_form, found.values())):
+            refuse(f"the forms of its {kind} are {found!r:.50}")
+    if not (model is None or isinstance(model, dict)):
+        refuse(f"of its model it says {model!r:.50}")
+    states = (model or {}).get("states") or {}
+    if not isinstance(states, dict) or not all(map(_is_state, states.values())):
+        refuse(f"its states are {states!r:.50}")
+
+
+def _is_input_form(form: Any) -> bool:
+    """A list of ports, a map of two, or an optional without a value."""
+    if isinstance(form, dict):
+        return _are_texts([form.get("keys"), form.get("values"), *_list(form.get("types"))], 4)
+    return form is None or _are_texts(form)
+
+
+def _is_output_form(form: Any) -> bool:
+    """A list of ports, one whose rows are maps with these keys, or an optional without a value."""
+    if isinstance(form, dict):
+        keys = form.get("keys")
+        return isinstance(form.get("rows"), str) and isinstance(keys, list) and all(map(_is_plain, keys))
+    return form is None or _are_texts(form)
+
+
+def _is_state(state: Any) -> bool:
+    """The output that has the values for the next run, and those that the input begins with, or one for all."""
+    if not isinstance(state, (list, tuple)) or len(state) != 2:
+        return False
+    return isinstance(state[0], str) and (_is_plain(state[1]) or isinstance(state[1], list))
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _are_texts(values: Any, count: int | None = None) -> bool:
+    if not isinstance(values, (list, tuple)) or count not in (None, len(values)):
+        return False
+    return all(isinstance(v, str) for v in values)
