@@ -16,25 +16,38 @@ def fill(filler: Message, shape: tuple[int, ...], rng: np.random.Generator) -> n
     if kind == "constant":
         return np.full(shape, filler.value, np.float32)
     if kind == "uniform":
-        return rng.uniform(filler.min, max(filler.min, filler.max), shape).astype(np.float32)
+        return _uniform(rng, shape, filler.min, max(filler.min, filler.max))
     if kind == "gaussian":
-        drawn = rng.standard_normal(shape, np.float32) * np.float32(filler.std) + np.float32(filler.mean)
+        drawn = rng.standard_normal(shape, np.float32)
+        drawn *= np.float32(filler.std)
+        drawn += np.float32(filler.mean)
         if filler.sparse >= 0:  # so many weights of each output are not zero, on average
-            drawn *= rng.random(shape) < filler.sparse / max(1, first)
+            drawn *= rng.random(shape, np.float32) < filler.sparse / max(1, first)
         return drawn
     if kind == "positive_unitball":
         drawn = rng.random(shape, np.float32).reshape(first, -1)
-        return (drawn / drawn.sum(1, keepdims=True)).reshape(shape)
+        drawn /= drawn.sum(1, keepdims=True)
+        return drawn.reshape(shape)
     inputs, outputs = count // max(1, first), count // max(1, second)
     fan = max(1, {0: inputs, 1: outputs, 2: (inputs + outputs) / 2}[filler.variance_norm])
     if kind == "xavier":  # Glorot and Bengio 2010
         bound = math.sqrt(3 / fan)
-        return rng.uniform(-bound, bound, shape).astype(np.float32)
+        return _uniform(rng, shape, -bound, bound)
     if kind == "msra":  # He et al. 2015
-        return rng.standard_normal(shape, np.float32) * np.float32(math.sqrt(2 / fan))
+        drawn = rng.standard_normal(shape, np.float32)
+        drawn *= np.float32(math.sqrt(2 / fan))
+        return drawn
     if kind == "bilinear":
         return _bilinear(shape)
     raise ValueError(f"there is no filler {kind!r}")
+
+
+def _uniform(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
+    """f32 numbers between two, drawn without a copy in f64."""
+    drawn = rng.random(shape, np.float32)
+    drawn *= np.float32(high - low)
+    drawn += np.float32(low)
+    return drawn
 
 
 def default(kind: str, value: float = 0.0) -> Message:
