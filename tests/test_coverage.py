@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import model
+from onnx_models import model, value_info
 
 from pelton.cli import main
 from pelton.diagnose.support import diagnose
@@ -122,6 +122,52 @@ def test_what_becomes_of_operators_in_a_script(sound):
             "StringNormalizer": (0, 0, 1, 0),
         }
     )
+
+
+def loop(count: str, body: list, carried: str = "f32[4, 4]", **given) -> onnx.ModelProto:
+    """A loop whose body makes `after` of `before`; `count`: the input with the number of iterations, or a constant."""
+    inner = helper.make_graph(
+        [*body, helper.make_node("Identity", ["go"], ["on"], "on")],
+        "body",
+        [value_info("i", "i64[]"), value_info("go", "bool[]"), value_info("before", carried)],
+        [value_info("on", "bool[]"), value_info("after", carried)],
+    )
+    inputs = {"x": carried, **({} if count in given else {count: "i64[]"})}
+    return model([helper.make_node("Loop", [count, "", "x"], ["y"], "loop", body=inner)], inputs, ["y"], given)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_becomes_of_nodes_in_a_loop(known):
+    body = [helper.make_node("MatMul", ["before", "w"], ["a"]), helper.make_node("Relu", ["a"], ["after"])]
+    given = {"w": np.ones((4, 4), np.float32), **({"n": np.array(3)} if known else {})}
+    kinds = {
+        o.operator: (o.native, o.decomposed, o.host, o.constant) for o in diagnose(loop("n", body, **given)).operators
+    }
+    unrolled = (0, 1, 0, 0)
+    assert kinds == {
+        "Loop": (0, 0, 0, 1) if known else (0, 1, 0, 0),
+        "MatMul": unrolled if known else (1, 0, 0, 0),
+        "Relu": unrolled if known else (1, 0, 0, 0),
+        "Identity": (0, 0, 0, 1),
+    }
+
+
+def test_what_becomes_of_nodes_in_branches():
+    """Nodes of both have the same name, and only one runs on the host."""
+    branches = [
+        helper.make_graph([helper.make_node(op, ["x"], ["z"], "inner", **attrs)], op, [], [value_info("z", "f32[]")])
+        for op, attrs in (("Det", {}), ("ReduceMax", {"keepdims": 0}))
+    ]
+    either = helper.make_node("If", ["c"], ["y"], "either", then_branch=branches[0], else_branch=branches[1])
+    found = diagnose(model([either], {"c": "bool[]", "x": "f32[4, 4]"}, ["y"]), target="cuda:sm_90").operators
+    kinds = [(o.operator, o.native, o.on_host) for o in found]
+    assert kinds == [("Det", 0, ("inner",)), ("If", 0, ()), ("ReduceMax", 1, ())]
+
+
+def test_a_problem_in_a_loop():
+    body = [helper.make_node("Nonsense", ["before"], ["after"], "unheard")]
+    (problem,) = diagnose(loop("n", body, n=np.array(3))).problems
+    assert (problem.node, problem.operator) == ("unheard", "Nonsense")
 
 
 def test_the_command(broken, sound, tmp_path, capsys):

@@ -111,16 +111,17 @@ def _coverage(
     options: Options,
     scripted: bool = False,
 ) -> Coverage:
-    """The coverage of a model that was read: the kind of a node of the main graph is the worst of the ops it became."""
-    problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op) for p in programs for n in p.graph.nodes}
+    """The coverage of a model that was read: the kind of a node is the worst of the ops it became."""
+    alive = {(i, n.name, n.op) for i, program in enumerate(programs) for n in program.graph.nodes}
+    problems, on_host = list[Problem](), set[tuple[int, str]]()
     target, _ = describe_target(options)
-    for program in programs:
+    for i, program in enumerate(programs):
         try:
             placed = run_stages(start(program, options, target), "place").placed
-            on_host |= {t.node.name for t in placed.tasks if not isinstance(t.what, Region)}
+            on_host |= {(i, t.node.name) for t in placed.tasks if not isinstance(t.what, Region)}
         except Undecided as e:
             if scripted:  # its nodes run one by one, by reference
-                on_host |= {n.name for n in program.graph.nodes}
+                on_host |= {(i, n.name) for n in program.graph.nodes}
             else:
                 problems.append(Problem(*_split_message(explain_undecided(program, e), "")))
         except Error as e:
@@ -129,7 +130,7 @@ def _coverage(
     named: dict[tuple[str, str], list[str]] = {}
     for m in imported_nodes:
         key = (m.domain, m.operator)
-        live = [n.name for n in m.written if (n.name, n.op) in alive]
+        live = [(m.program, n.name) for n in m.written if (m.program, n.name, n.op) in alive]
         kind = m.step or _kind(live, on_host)
         counts.setdefault(key, Counter())[kind] += 1
         if kind == "host":
@@ -174,8 +175,8 @@ def _coverage_of_unreadable(
     )
 
 
-def _kind(live: Sequence[str], on_host: set[str]) -> str:
-    """How an operator runs, by the names of the nodes that are left of it."""
+def _kind(live: Sequence[tuple[int, str]], on_host: set[tuple[int, str]]) -> str:
+    """How an operator runs, by the programs and names of the nodes that are left of it."""
     if on_host.intersection(live):
         return "host"
     if not live:

@@ -96,16 +96,18 @@ class Imported:
 
 @dataclass(frozen=True)
 class ImportedNode:
-    """A node of a model's main graph, what it reads, what was written for it, and what was wrong with it; or how it
-    runs as a step of a script.
+    """A node of a model or of a graph nested in it, what it reads, what was written for it, and what was wrong with it;
+    or how it runs as a step of a script.
 
-    `label` is its name in messages, `domain` and `operator` are what the format says that it is."""
+    `label` is its name in messages, `domain` and `operator` are what the format says that it is. `written` is in the
+    script's program of that number, and without what was written for nodes in the node's own graphs."""
 
     label: str
     domain: str
     operator: str
     inputs: Sequence[Binding | Broken] = ()
     written: Sequence[Node] = ()
+    program: int = 0
     problems: Sequence[str] = ()
     where: str = ""
     step: Literal["", "host", "decomposed"] = ""

@@ -18,7 +18,7 @@ from pelton.errors import ModelError
 from .builder import Builder
 from .dims import Size
 from .graph import Value
-from .imported import Info
+from .imported import ImportedNode, Info
 from .size_constraints import SizeConstraint, UndecidedNode
 from .bindings import Broken, Binding
 from .types import DType, TensorType
@@ -165,6 +165,10 @@ class Reader(Protocol):
     def foreign_steps(self) -> Sequence[str]: ...  # nodes that became steps of another package
 
     def bind(self, name: str, thing: Binding | Broken) -> None: ...
+
+    # of the node that was read last, and of nodes in its graphs
+    @property
+    def imported_nodes(self) -> Sequence[ImportedNode]: ...
 
     # the values of its outputs; BROKEN, and a problem, if it cannot be read
     def read(self, node: UnreadNode) -> Sequence[Binding | Broken]: ...

@@ -24,6 +24,7 @@ class ScriptMark(NamedTuple):
 
     programs: int
     host: int
+    imported_nodes: int
 
 
 class Partitioner(Protocol):

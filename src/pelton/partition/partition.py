@@ -120,7 +120,7 @@ class ModelPartitioner:
         self.programs: list[Imported] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.host: list[str] = []
-        self.imported_nodes: list[ImportedNode] = []  # nodes of the main graph
+        self.imported_nodes: list[ImportedNode] = []
         self.warnings: list[str] = []
         self._named: dict[int, str] = {}  # id of a constant → its name in the script
         self._depth = 0
@@ -142,10 +142,10 @@ class ModelPartitioner:
 
     def mark(self) -> ScriptMark:
         """Returns the current position, for `rewind`."""
-        return ScriptMark(len(self.programs), len(self.host))
+        return ScriptMark(len(self.programs), len(self.host), len(self.imported_nodes))
 
     def rewind(self, mark: ScriptMark) -> None:
-        del self.programs[mark.programs :], self.host[mark.host :]
+        del self.programs[mark.programs :], self.host[mark.host :], self.imported_nodes[mark.imported_nodes :]
 
     # --- blocks
 
@@ -225,10 +225,9 @@ class ModelPartitioner:
     def _single_node_step(self, node: UnreadNode, known: Known, reason: str) -> Action:
         """Builds the step of a node that cannot be part of a program."""
         found = control_flow.step(self, node, known)
-        if not self._depth:
-            self.imported_nodes.append(
-                ImportedNode(node.label, node.domain, node.operator, step="decomposed" if found else "host")
-            )
+        self.imported_nodes.append(
+            ImportedNode(node.label, node.domain, node.operator, step="decomposed" if found else "host")
+        )
         if found is None:
             found = self.host_action(node, known, reason)
             for name, t in zip(
@@ -261,7 +260,6 @@ class ModelPartitioner:
         tensors: dict[str, Value] = {}
         lists = False
         builder, constants = segment.reader.builder, segment.reader.builder.constants
-        self.imported_nodes += segment.imported_nodes if not self._depth else ()
         for name, binding in segment.results(needed).items():
             if (
                 isinstance(binding, Value)
@@ -299,6 +297,7 @@ class ModelPartitioner:
                 self.set_type(known, name, None)
                 lists = True
         if not tensors:
+            self.imported_nodes += (replace(node, written=()) for node in segment.imported_nodes)
             return after
         graph, feeds = segment.pruned(builder.finish(list(segment.inputs), tensors))
         graph = graph.replace(name=f"{self.model.graph.name or 'main'}.{len(self.programs)}")
@@ -308,6 +307,7 @@ class ModelPartitioner:
         fallback = None if lists else self._fallback(segment, before, graph)
         run = RunAction(len(self.programs), feeds, tuple(tensors), fallback)
         info = Info(opsets=self.model.opsets, foreign=tuple(segment.reader.foreign_steps))
+        self.imported_nodes += (replace(node, program=len(self.programs)) for node in segment.imported_nodes)
         self.programs.append(Imported(graph, info))
         return [run, *after]
 

@@ -92,7 +92,6 @@ class Segment:
         broken = {name for name, t in self.known.types.items() if t is None}
         for i, node in enumerate(self.nodes):
             bindings: Sequence[Binding | Broken] = (BROKEN,)
-            made = len(reader.builder.nodes)
             if broken.isdisjoint(node.reads):
                 problems, asked, undecided = len(reader.problems), len(reader.unknown), len(reader.undecided)
                 bindings = reader.read(node)
@@ -114,9 +113,7 @@ class Segment:
                 (self.unreadable if all(name in self.known for name in node.reads) else self.waiting).append(node)
                 continue
             self.taken.append(node)
-            self.imported_nodes.append(
-                ImportedNode(node.label, node.domain, node.operator, (), reader.builder.nodes[made:])
-            )
+            self.imported_nodes += reader.imported_nodes
             for name, binding in zip(node.outputs, bindings):
                 if name:
                     reader.bind(name, binding)

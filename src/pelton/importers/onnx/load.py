@@ -138,7 +138,7 @@ def examine(
         source.name,
         found,
         opsets,
-        program.imported_nodes,
+        program.imported_nodes(),
         program.problems,
         program.warnings,
         program.unspecified,

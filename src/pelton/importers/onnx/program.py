@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -36,6 +37,7 @@ class ProgramMark(NamedTuple):
     foreign_steps: int
     problems: int
     undecided: int
+    imported_nodes: int
 
 
 class Program:
@@ -51,7 +53,7 @@ class Program:
         self.warnings: list[str] = []
         self.foreign_steps: list[str] = []
         self.undecided: list[UndecidedNode] = []
-        self.imported_nodes: list[ImportedNode] = []
+        self._imported_nodes: list[tuple[onnx.NodeProto, ImportedNode]] = []  # one for each time that a node is read
         self.reader_problems: set[str] = set()  # those of the problems that may not exist for other sizes
         self.on_data: set[str] = set()  # those of the problems that are dependences on data
         self.unknown: list[Value] = []  # values whose elements readers needed, but are not known
@@ -119,7 +121,13 @@ class Program:
 
     def mark(self) -> ProgramMark:
         """Returns the current position, for `rewind`."""
-        return ProgramMark(len(self.builder.nodes), len(self.foreign_steps), len(self.problems), len(self.undecided))
+        return ProgramMark(
+            len(self.builder.nodes),
+            len(self.foreign_steps),
+            len(self.problems),
+            len(self.undecided),
+            len(self._imported_nodes),
+        )
 
     def rewind(self, mark: ProgramMark) -> None:
         """Drops the nodes and problems added since."""
@@ -128,7 +136,40 @@ class Program:
             self.foreign_steps[mark.foreign_steps :],
             self.problems[mark.problems :],
             self.undecided[mark.undecided :],
+            self._imported_nodes[mark.imported_nodes :],
         )
+
+    # --- what became of nodes
+
+    def note_imported(self, node: onnx.NodeProto, scope: Scope, since: ProgramMark) -> None:
+        """Records what became of a node, without what is recorded of nodes in its graphs."""
+        inner = [found for _, found in self._imported_nodes[since.imported_nodes :]]
+        theirs = {id(written) for found in inner for written in found.written}
+        noted = {text for found in inner for text in found.problems}
+        found = ImportedNode(
+            node_label(node),
+            domain_of(node.domain),
+            node.op_type,
+            [scope.find(name) if name and scope.sees(name) else None for name in node.input],
+            [written for written in self.builder.nodes[since.nodes :] if id(written) not in theirs],
+            problems=[text for text in self.problems[since.problems :] if text not in noted],
+            where=self.where(node, scope),
+        )
+        self._imported_nodes.append((node, found))
+
+    def imported_nodes(self, since: int = 0) -> list[ImportedNode]:
+        """What became of each node; one in a loop that is unrolled is read several times."""
+        readings: dict[int, list[ImportedNode]] = {}
+        for node, found in self._imported_nodes[since:]:
+            readings.setdefault(id(node), []).append(found)
+        return [
+            replace(
+                found[0],
+                written=[written for one in found for written in one.written],
+                problems=list(dict.fromkeys(text for one in found for text in one.problems)),
+            )
+            for found in readings.values()
+        ]
 
     # --- names
 

@@ -11,7 +11,7 @@ import onnx
 
 from pelton.errors import ModelError
 from pelton.ir.dims import Undecided
-from pelton.ir.imported import ImportedNode, OnData
+from pelton.ir.imported import OnData
 from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 
@@ -45,21 +45,7 @@ class Translator:
             # the import will be repeated with more constraints on sizes
             if scope.is_main and self.program.undecided and self.program.unspecified:
                 return
-            first_node, first_problem = len(self.program.builder.nodes), len(self.program.problems)
             bindings = self.node(node, scope)
-            if scope.is_main:
-                inputs = [scope.find(name) if name and scope.sees(name) else None for name in node.input]
-                self.program.imported_nodes.append(
-                    ImportedNode(
-                        node_label(node),
-                        domain_of(node.domain),
-                        node.op_type,
-                        inputs,
-                        self.program.builder.nodes[first_node:],
-                        self.program.problems[first_problem:],
-                        self.program.where(node, scope),
-                    )
-                )
             for name, binding in zip(node.output, bindings):
                 if name:
                     self.program.bind(scope, name, binding)
@@ -112,7 +98,15 @@ class Translator:
     # --- nodes
 
     def node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Binding | Broken]:
-        """Translates a node and returns the bindings of its outputs; BROKEN, with a recorded problem, on failure."""
+        """Translates a node, records what became of it, and returns the bindings of its outputs; BROKEN, with a
+        recorded problem, on failure."""
+        mark = self.program.mark()
+        bindings = self._translate(node, scope)
+        if not scope.calls:  # nodes of a function's body are the meaning of the node that calls it
+            self.program.note_imported(node, scope, mark)
+        return bindings
+
+    def _translate(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Binding | Broken]:
         broken = (BROKEN,) * len(node.output)
         self.program.node_budget -= 1
         # functions that call each other twice, or nested loops: a small file may expand to any number of nodes

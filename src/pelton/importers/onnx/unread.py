@@ -17,7 +17,7 @@ from pelton.importers.imported import Shape, parse_shape
 from pelton.ir import dims
 from pelton.ir.dims import Size
 from pelton.ir.graph import Value
-from pelton.ir.imported import Info
+from pelton.ir.imported import ImportedNode, Info
 from pelton.ir.size_constraints import SizeConstraint
 from pelton.ir.bindings import Broken, Binding
 from pelton.ir.types import DType, TensorType
@@ -144,6 +144,7 @@ class OnnxReader:
         self._translator = Translator(program)
         self.builder, self.bound = program.builder, self._scope.bound
         self.problems, self.on_data, self.warnings = program.problems, program.on_data, program.warnings
+        self.imported_nodes: list[ImportedNode] = []
         self.unknown, self.undecided, self.foreign_steps = program.unknown, program.undecided, program.foreign_steps
 
     @property
@@ -167,7 +168,10 @@ class OnnxReader:
 
     def read(self, node: Any) -> Sequence[Binding | Broken]:
         """Imports a node and returns the bindings of its outputs; BROKEN, with a recorded problem, on failure."""
-        return self._translator.node(node.proto, self._scope)
+        mark = self._program.mark()
+        bindings = self._translator.node(node.proto, self._scope)
+        self.imported_nodes = self._program.imported_nodes(mark.imported_nodes)
+        return bindings
 
 
 class OnnxModel:
