@@ -168,6 +168,8 @@ def test_a_problem_in_a_loop():
     body = [helper.make_node("Nonsense", ["before"], ["after"], "unheard")]
     (problem,) = diagnose(loop("n", body, n=np.array(3))).problems
     assert (problem.node, problem.operator) == ("unheard", "Nonsense")
+    (problem,) = diagnose(loop("n", body)).problems
+    assert "there is no operator Nonsense" in problem.reason and "unheard" in problem.advice
 
 
 def test_the_command(broken, sound, tmp_path, capsys):

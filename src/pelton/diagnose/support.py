@@ -156,11 +156,13 @@ def _coverage_of_unreadable(
     support, so the model is read again with the optimum sizes, which shows all problems."""
     if seen.open:
         known = importers.examine(seen.source, {**seen.optimum, **(shapes or {})}, outputs)
-        if isinstance(known.found, ModelError):
+        if isinstance(known.found, ModelError) and not isinstance(known.found, OnData):
             seen, error = known, known.found
-    noted = {text for node in seen.imported_nodes for text in node.problems}
-    problems = [_problem_of_node(node, text, seen.opsets) for node in seen.imported_nodes for text in node.problems]
-    problems += [Problem(*_split_message(text, f" ({seen.name})")) for text in seen.problems if text not in noted]
+    problems = list[Problem]()
+    if not isinstance(seen.found, OnData):  # else the error is what keeps it from becoming a script
+        noted = {text for node in seen.imported_nodes for text in node.problems}
+        problems = [_problem_of_node(node, text, seen.opsets) for node in seen.imported_nodes for text in node.problems]
+        problems += [Problem(*_split_message(text, f" ({seen.name})")) for text in seen.problems if text not in noted]
     nodes = Counter((node.domain, node.operator) for node in seen.imported_nodes)
     operators = tuple(
         Operator(domain or "ai.onnx", op, seen.opsets.get(domain, 0), count)
