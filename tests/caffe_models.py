@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pelton import importers
-from pelton.importers.caffe import parse
+from pelton.importers.caffe.prototxt import parse
 from pelton.importers.caffe.blobs import Blobs
 from pelton.importers.caffe.schema import message_class
 from pelton.importers.caffe.translate import Translation

@@ -11,8 +11,8 @@ from test_keras_layers import RNG, check, normal, run
 import pelton
 import pelton.importers
 from pelton.importers import keras
-from pelton.importers.frameworks import conversion
 from pelton.importers.keras import UnknownPart
+from pelton.importers.onnx.file import Source, parse
 
 X = normal(3, 4)
 
@@ -218,7 +218,7 @@ def test_what_is_not_known_is_converted(monkeypatch, caplog, tmp_path):
 
     def convert(*given, **named):
         calls.append(given[:2])
-        return conversion.Source(conversion.parse(framework_files.ONNX, "m"), None)
+        return Source(parse(framework_files.ONNX, "m"), None)
 
     monkeypatch.setattr(keras, "convert", convert)
     with caplog.at_level(logging.INFO, "pelton.importers"):

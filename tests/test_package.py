@@ -36,6 +36,19 @@ def test_environments_are_listed_without_the_compiler():
     assert "tensorflow" in alone("from pelton.cli import main\nassert main(['import-env']) == 0")
 
 
+def test_formats_are_listed_without_the_compiler():
+    listed = alone("from pelton.cli import main\nassert main(['formats']) == 0")
+    assert listed.startswith("ONNX\n") and "pycaffe" in listed and "UFF (not read)" in listed
+
+
+@pytest.mark.parametrize("model, text", [("m.onnx", "not a model"), ("n.prototxt", 'input: "x"\nlayer { name: "r" }')])
+def test_reading_a_model_says_what_it_needs(tmp_path, model, text):
+    (tmp_path / model).write_text(text)
+    program = f"from pelton import errors, importers\ntry:\n    importers.load({str(tmp_path / model)!r})\n"
+    said = alone(program + "except errors.BuildError as e:\n    print(e)\n")
+    assert re.match(r'reading .* needs the package \w+: pip install "pelton\[build\]"', said)
+
+
 def test_all_names_are_there_without_the_compiler():
     assert (
         alone(
@@ -43,8 +56,8 @@ def test_all_names_are_there_without_the_compiler():
             "from pelton import *\nprint(build.__doc__.splitlines()[0])\n"
             "try:\n    build('m.onnx')\nexcept pelton.BuildError as e:\n    print(e)\n"
         )
-        == "Builds an engine from a model.\nbuilding engines needs the package onnx: pip install"
-        ' "pelton[build]"\n'
+        == "Builds an engine from a model.\nbuilding engines needs the package ml_dtypes: pip"
+        ' install "pelton[build]"\n'
     )
 
 

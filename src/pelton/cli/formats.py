@@ -7,8 +7,6 @@ import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pelton.errors import Needs
-
 from . import output
 
 if TYPE_CHECKING:
@@ -58,9 +56,9 @@ def main(args: argparse.Namespace) -> int:
 
 def formats() -> list[Format]:
     """Every format, in the order in which they are tried, those that are not read last."""
-    with Needs("importing models"):
-        import pelton.importers  # noqa: F401  (registers all)
-        from pelton.importers.registry import FORMATS
+    import pelton.importers  # noqa: F401  (registers all)
+    from pelton.importers.registry import FORMATS
+
     return sorted(FORMATS, key=lambda f: not f.about.covers)
 
 

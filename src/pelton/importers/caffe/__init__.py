@@ -1,4 +1,7 @@
-"""Nets of Caffe: a prototxt, and the weights in a .caffemodel."""
+"""Nets of Caffe: a prototxt, and the weights in a .caffemodel.
+
+Protobuf is imported when a net is read: formats are told and listed without it.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pelton.errors import InputError, ModelError
+from pelton.errors import InputError, ModelError, Needs
 from pelton.importers import signs
 from pelton.importers.imported import Shape
 from pelton.importers.network import register_network_format
 from pelton.importers.registry import About, ModelFiles
 from pelton.network import Network
-
-from .prototxt import parse
-from .translate import translate
-from .weights import Caffemodel, read_file
 
 HEAD = 1 << 16  # bytes of a file that say whether it is a prototxt
 _FIRST = re.compile(
@@ -36,6 +35,11 @@ def recognizes(source: Any) -> bool:
 def read(source: Any, shapes: Mapping[str, Shape] | None) -> Network:
     """The network of a prototxt (a path or bytes), with the weights of `ModelFiles`, of the .caffemodel beside it, or
     random ones. shapes: of inputs, other than in the file."""
+    with Needs("reading nets of Caffe"):
+        from .prototxt import parse
+        from .translate import translate
+        from .weights import Caffemodel, read_file
+
     model, weights = _files(source)
     text, name = (bytes(model), "the prototxt") if _is_bytes(model) else (read_file(model), os.fsdecode(model))
     return translate(parse(text, name), None if weights is None else Caffemodel(weights), shapes or {})

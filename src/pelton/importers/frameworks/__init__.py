@@ -7,15 +7,17 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pelton.errors import InputError, ModelError
 from pelton.importers import onnx, signs
-from pelton.importers.onnx.file import Source
 from pelton.importers.registry import About, Format, ModelFiles, Traceable, register
 
 from . import retired  # noqa: F401  (registers formats)
 from .conversion import convert
+
+if TYPE_CHECKING:
+    from pelton.importers.onnx.file import Source
 
 SAVED_MODEL = "saved_model.pb"  # a file of the folder that a SavedModel is
 PIR = b'{"base_code":{"magic":"pir"'  # how the programs of PaddlePaddle 3 begin
@@ -43,7 +45,7 @@ def register_converted(
 
         return convert_and_read
 
-    load, examine, unread = map(via, (onnx.load.load, onnx.load.examine, onnx.unread.unread))
+    load, examine, unread = map(via, (onnx.load_model, onnx.examine_model, onnx.unread_model))
     known = lambda source: recognizes(source) or is_of(source, packages)  # noqa: E731
     register(Format(name, known, load, examine, unread, two_files, suffixes, about))
 

@@ -9,16 +9,17 @@ import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pelton.logs import Logger
-from pelton.errors import InputError, ModelAbsent, ModelError
-from pelton.importers.onnx.file import Source, parse
+from pelton.errors import InputError, ModelAbsent, ModelError, Needs
 from pelton.options import Options
 from pelton.system import cache
 from pelton.system.environments import Interpreter, find, running
 from pelton.system.temporary import temporary_folder
 
+if TYPE_CHECKING:
+    from pelton.importers.onnx.file import Source
 
 log = Logger("pelton.importers")
 
@@ -38,6 +39,9 @@ def convert(framework: str, child: str, model: Any, *more: Any, options: Sequenc
     Raises ModelError, with what the converter said, if it fails, takes longer than PELTON_IMPORT_TIMEOUT seconds, or if
     the packages that it needs are missing.
     """
+    with Needs("reading converted models"):  # formats are listed without the package onnx
+        from pelton.importers.onnx.file import Source, parse
+
     model = bytes(model) if isinstance(model, (bytearray, memoryview)) else model
     script, parts = CHILDREN / child, (model, *more)
     name = "the given model" if isinstance(model, bytes) else os.fsdecode(model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pelton.logs import Logger
 from pelton.errors import ModelError
@@ -13,7 +13,6 @@ from pelton.importers.frameworks import is_of, refusal
 from pelton.importers.frameworks.conversion import convert
 from pelton.importers.imported import Shape
 from pelton.importers.network import examined, imported
-from pelton.importers.onnx.file import Source
 from pelton.importers.registry import About, Format, register
 from pelton.network import Network
 from pelton.system.environments import find
@@ -24,6 +23,9 @@ from .files import saved
 from .network import network_of
 from .reading import READERS, KerasReading, reads
 from .weights import snake_case
+
+if TYPE_CHECKING:
+    from pelton.importers.onnx.file import Source
 
 __all__ = ["READERS", "LayerConfig", "KerasReading", "UnknownPart", "read", "reads", "snake_case"]
 
@@ -77,19 +79,19 @@ def _converted(source: Any) -> Source:
 def _load(source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None) -> Any:
     net = _own(source, shapes)
     if net is None:
-        return onnx.load.load(_converted(source), shapes, outputs, values, optimum)
+        return onnx.load_model(_converted(source), shapes, outputs, values, optimum)
     return imported(net, shapes, outputs, values, optimum, path=_path(source), producer=NAME)
 
 
 def _examine(source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None) -> Any:
     net = _own(source, shapes)
     if net is None:
-        return onnx.load.examine(_converted(source), shapes, outputs, values, optimum)
+        return onnx.examine_model(_converted(source), shapes, outputs, values, optimum)
     return examined(source, lambda: net, shapes, outputs, values, optimum)
 
 
 def _unread(source: Any, *given: Any, **named: Any) -> Any:
-    return onnx.unread.unread(_converted(source), *given, **named)
+    return onnx.unread_model(_converted(source), *given, **named)
 
 
 def _path(source: Any) -> str:

@@ -1,28 +1,57 @@
-"""ONNX models of every opset."""
+"""ONNX models of every opset.
 
+The package onnx is imported when a model is read: formats are told and listed without it.
+"""
+
+import sys
 from typing import Any
 
-import onnx
-
+from pelton.errors import Needs
 from pelton.importers import signs
 from pelton.importers.registry import About, Format, register
+from pelton.ir.imported import Examined, Imported
+from pelton.ir.unread import Unread
 
-from . import load, unread
-from .file import Source
+READING = Needs("reading ONNX models")
 
 
 def recognizes(source: Any) -> bool:
     """Whether a source is an ONNX model, by its type or how its bytes begin."""
-    return isinstance(source, (onnx.ModelProto, Source)) or signs.is_onnx(signs.head(source))
+    if "onnx" in sys.modules:  # else there are no objects of it
+        import onnx
+
+        from .file import Source
+
+        if isinstance(source, (onnx.ModelProto, Source)):
+            return True
+    return signs.is_onnx(signs.head(source))
+
+
+def load_model(*given: Any, **named: Any) -> Imported:
+    with READING:
+        from .load import load
+    return load(*given, **named)
+
+
+def examine_model(*given: Any, **named: Any) -> Examined:
+    with READING:
+        from .load import examine
+    return examine(*given, **named)
+
+
+def unread_model(*given: Any, **named: Any) -> Unread:
+    with READING:
+        from .unread import unread
+    return unread(*given, **named)
 
 
 register(
     Format(
         "ONNX",
         recognizes,
-        load.load,
-        load.examine,
-        unread.unread,
+        load_model,
+        examine_model,
+        unread_model,
         suffixes=(".onnx",),
         about=About(
             files=".onnx, onnx.ModelProto",

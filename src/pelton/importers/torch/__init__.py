@@ -40,7 +40,7 @@ def load(
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Imported:
     found = _exported(source, shapes)
-    return onnx.load.load(found.source, shapes, outputs, values, optimum or found.examples)
+    return onnx.load_model(found.source, shapes, outputs, values, optimum or found.examples)
 
 
 def examine(
@@ -51,7 +51,7 @@ def examine(
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Examined:
     found = _exported(source, shapes)
-    return onnx.load.examine(found.source, shapes, outputs, values, optimum or found.examples)
+    return onnx.examine_model(found.source, shapes, outputs, values, optimum or found.examples)
 
 
 def unread(
@@ -62,7 +62,7 @@ def unread(
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> Unread:
     found = _exported(source, shapes)
-    return onnx.unread.unread(found.source, shapes, outputs, values, optimum or found.examples)
+    return onnx.unread_model(found.source, shapes, outputs, values, optimum or found.examples)
 
 
 def _exported(source: Any, shapes: Mapping[str, Shape] | None) -> Exported:
