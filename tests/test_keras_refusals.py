@@ -181,7 +181,7 @@ def test_descriptions_with_other_things_in_them_end_in_words():
         config = copy.deepcopy(good)
         for _ in range(rng.randint(1, 2)):
             at, key = rng.choice(places(config["config"]))
-            at[key] = rng.choice(odd)
+            at[key] = copy.deepcopy(rng.choice(odd))  # the next may be put into it
         try:
             keras.read(made.archive(config, arrays))
         except pelton.ModelError:
