@@ -8,10 +8,10 @@ from typing import Any
 
 from pelton.errors import InputError, ModelError, near
 from pelton.importers.imported import Shape, parse_shape
-from pelton.importers.input_sizes import InputSizes
+from pelton.importers.input_sizes import InputSizes, UndecidedLayer, read_until_settled
 from pelton.ir.dims import Undecided
 from pelton.ir.op import Op
-from pelton.ir.size_constraints import MAX_ATTEMPTS, Range, SizeConstraint, UndecidedNode, constrain
+from pelton.ir.size_constraints import Range
 from pelton.ir.types import BOOL, DType, TensorType
 from pelton.network import Network
 from pelton.plugins import plugin_for
@@ -31,39 +31,19 @@ MOST = 1 << 14  # calls of layers, those of models within models counted as ofte
 
 def network_of(saved: Saved, shapes: Mapping[str, Shape]) -> Network:
     """The network of a model. Raises UnknownPart for what is not known, InputError for other names and sizes."""
-    settled = dict[str, SizeConstraint]()
-    for _ in range(MAX_ATTEMPTS):
-        reader = _KerasReader(saved, settled)
-        try:
-            net = reader.network(shapes)
-            for name, s in settled.items():
-                if isinstance(s.size, int):
-                    net.warnings.append(f"dynamic dimension {name} had to be a number, {s.size}, for {s.why}")
-            return net
-        except _UndecidedLayer as e:
-            further = constrain([UndecidedNode(e.where, (), e.question)], reader.sizes.free)
-            if not further or any(isinstance(s.size, str) for s in further.values()):
-                raise
-            settled |= further
-    return _KerasReader(saved, settled).network(shapes)
+    return read_until_settled(saved.model.config.name, lambda sizes: _KerasReader(saved, sizes).network(shapes))
 
 
-class _UndecidedLayer(UnknownPart):
-    """A layer asks for more about dynamic dimensions than is known."""
-
-    def __init__(self, text: str, where: str, question: Undecided):
-        super().__init__(text)
-        self.where, self.question = where, question
+class _UnknownSizes(UndecidedLayer, UnknownPart):
+    """Sizes that are not known here; Keras may do without."""
 
 
 class _KerasReader:
-    """The state of reading one model; what `LayerScope` asks for. settled: dynamic dimensions of which layers have
-    asked for bounds, or a number."""
+    """The state of reading one model; what `LayerScope` asks for."""
 
-    def __init__(self, saved: Saved, settled: Mapping[str, SizeConstraint]):
+    def __init__(self, saved: Saved, sizes: InputSizes):
         self.saved, self.weights = saved, saved.weights
-        self.net = Network(saved.model.config.name)
-        self.sizes = InputSizes(self.net, settled)
+        self.net, self.sizes = sizes.net, sizes
         self.left = MOST
 
     def network(self, shapes: Mapping[str, Shape]) -> Network:
@@ -203,12 +183,12 @@ class _KerasReader:
         try:
             return self._applied(layer, list(args), dict(kwargs or {}), label or layer.name, prefix)
         except Undecided as e:
-            raise _UndecidedLayer(f"layer {layer.name!r} ({layer.type}): {e}", layer.name, e) from None
+            raise _UnknownSizes(f"layer {layer.name!r} ({layer.type}): {e}", layer.name, e) from None
         except (InputError, ModelError) as e:
             if isinstance(e, UnknownPart):
                 raise
             if isinstance(e.__cause__, Undecided):
-                raise _UndecidedLayer(f"layer {layer.name!r} ({layer.type}): {e}", layer.name, e.__cause__) from None
+                raise _UnknownSizes(f"layer {layer.name!r} ({layer.type}): {e}", layer.name, e.__cause__) from None
             if isinstance(e, ModelError):
                 raise
             raise layer.refuse(f"cannot be read: {e}") from None

@@ -12,11 +12,10 @@ import numpy as np
 
 from pelton.errors import InputError, ModelError, near
 from pelton.importers.imported import Range, Shape, parse_shape
-from pelton.importers.input_sizes import InputSizes
+from pelton.importers.input_sizes import InputSizes, UndecidedLayer, read_until_settled
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import unique
 from pelton.ir.op import Op
-from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, UndecidedNode, constrain
 from pelton.network import Network, NetworkTensor
 from pelton.plugins import plugin_for
 from pelton.plugins.plugin import attributes_of
@@ -44,45 +43,19 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None, signature: str 
     values. Raises ModelError for damaged files and for operators that cannot be read, InputError for other names.
     """
     try:
-        return _read(opened(source), shapes or {}, signature)
+        model = opened(source)
+        name = model.name.rpartition(".")[0] or "tflite"
+        return read_until_settled(name, lambda sizes: _ModelReader(model, sizes).read(shapes or {}, signature))
     except Damaged as e:
         raise Damaged(f"{name_of(source)}: the file is cut off or damaged: {e}") from None
 
 
-def _read(model: ModelSpec, shapes: Mapping[str, Shape], signature: str) -> Network:
-    settled = dict[str, SizeConstraint]()
-    for _ in range(MAX_ATTEMPTS):
-        reader = _ModelReader(model, settled)
-        try:
-            net = reader.read(shapes, signature)
-            for name, s in settled.items():
-                if isinstance(s.size, int):
-                    net.warnings.append(f"dynamic dimension {name} had to be a number, {s.size}, for {s.why}")
-            return net
-        except _UndecidedOperator as e:
-            further = constrain([UndecidedNode(e.where, (), e.question)], reader.sizes.free)
-            if not further or any(isinstance(s.size, str) for s in further.values()):
-                raise
-            settled |= further
-    return _ModelReader(model, settled).read(shapes, signature)
-
-
-class _UndecidedOperator(ModelError):
-    """An operator asks for more about dynamic dimensions than is known."""
-
-    def __init__(self, text: str, where: str, question: Undecided):
-        super().__init__(text)
-        self.where, self.question = where, question
-
-
 class _ModelReader:
-    """The state of reading one model; what `ModelScope` asks for. settled: dynamic dimensions of which operators have
-    asked for bounds, or a number."""
+    """The state of reading one model; what `ModelScope` asks for."""
 
-    def __init__(self, model: ModelSpec, settled: Mapping[str, SizeConstraint]):
+    def __init__(self, model: ModelSpec, sizes: InputSizes):
         self.model = model
-        self.net = Network(model.name.rpartition(".")[0] or "tflite")
-        self.sizes = InputSizes(self.net, settled)
+        self.net, self.sizes = sizes.net, sizes
         self.left = MOST
         self.depth = 0
         self.initial: dict[str, Held] = {}  # variables before the first run
@@ -170,12 +143,12 @@ class _ModelReader:
             try:
                 results = self._operator(node, subgraph, values, where)
             except Undecided as e:
-                raise _UndecidedOperator(f"{e}; {ADVICE} ({where})", where, e) from None
+                raise UndecidedLayer(f"{e}; {ADVICE} ({where})", where, e) from None
             except Damaged as e:
                 raise Damaged(f"{e} ({where})") from None
             except (InputError, ModelError) as e:
                 if isinstance(e.__cause__, Undecided):
-                    raise _UndecidedOperator(f"{e} ({where})", where, e.__cause__) from None
+                    raise UndecidedLayer(f"{e} ({where})", where, e.__cause__) from None
                 raise e if where in str(e) else ModelError(f"{e} ({where})") from None
             except (ValueError, TypeError, LookupError, ArithmeticError) as e:
                 raise ModelError(f"cannot be read: {e} ({where})") from e
