@@ -155,6 +155,37 @@ def test_engines_of_plugins_that_have_changed_are_built_again(tmp_path, cache):
     assert (first, again, changed) == (1.5, 1.5, -2.5) and built == kept
 
 
+COPIES = """import numpy as np
+import pelton
+
+@pelton.register
+class Copies(pelton.Plugin):
+    onnx = ("com.example", "Copies")
+
+    def infer(self, x):
+        return x.with_shape(({count}, *x.shape))
+
+    def reference(self, x):
+        return np.stack([x] * {count})
+
+if __name__ == "__main__":
+    session = pelton.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
+    print(session.get_outputs()[0].shape)
+"""
+
+
+def test_signatures_of_plugins_that_have_changed_are_read_again(tmp_path, cache):
+    copies = helper.make_node("Copies", ["x"], ["y"], domain="com.example")
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [3]), ("y", None))]
+    graph = helper.make_graph([copies], "copied", ports[:1], ports[1:])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.example", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "model.onnx")
+    for count in (2, 2, 5):
+        (tmp_path / "copies.py").write_text(COPIES.format(count=count))
+        done = subprocess.run([sys.executable, "copies.py"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.stdout == f"[{count}, 3]\n", done.stderr
+
+
 def test_engines_run_where_their_plugins_are_not_installed(cache, own_plugins, monkeypatch):
     @pelton.register
     class Shift(pelton.Plugin):

@@ -18,6 +18,7 @@ from pelton.ir.dims import symbols
 from pelton.ir.imported import OnData, OnSizes
 from pelton.ops.foreign import DTYPES
 from pelton.options import Options
+from pelton.plugins import fingerprints
 
 
 class Output(NamedTuple):
@@ -73,19 +74,20 @@ def fixed_sizes(options: Options) -> dict[str, list[int | None]]:
     return {name: [d if isinstance(d, int) else None for d in shape] for name, shape in given.items()}
 
 
-def infer_outputs(source: Source, options: Options) -> dict[str, Output]:
-    """The types of a model's outputs by name, as far as they are known before a run.
+def infer_outputs(source: Source, options: Options) -> tuple[dict[str, Output], dict[str, str | None]]:
+    """The types of a model's outputs by name, as far as they are known before a run; and the plugins that they come
+    from, with their fingerprints.
 
     ModelError for what is wrong with the model whatever the sizes of its inputs are and whatever they say.
     """
     # warnings come with the build
     _, found = importer.import_model(source, options.shapes, options.outputs, options.values, optimum={})
     if isinstance(found, (OnData, OnSizes)):
-        return {}
+        return {}, {}
     if isinstance(found, ModelError):
         raise found
     if found.info.assumed:
-        return {}
+        return {}, {}
     named = {d.dim_param for i in source.model.graph.input for d in i.type.tensor_type.shape.dim}
 
     def size(d: object) -> int | str | None:
@@ -93,7 +95,8 @@ def infer_outputs(source: Source, options: Options) -> dict[str, Output]:
             return d
         return str(d) if {s.name for s in symbols(d)} <= named else None
 
-    return {v.name: Output(v.type.dtype.value, [size(d) for d in v.type.shape]) for v in found.graph.outputs}
+    outputs = {v.name: Output(v.type.dtype.value, [size(d) for d in v.type.shape]) for v in found.graph.outputs}
+    return outputs, fingerprints(found.graph)
 
 
 def count_layers(model: onnx.ModelProto) -> int:

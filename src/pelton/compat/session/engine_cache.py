@@ -61,7 +61,7 @@ class EngineCache:
         except EngineError as e:
             log.warning("the cached engine of this model cannot be used and is built again: %s", e)
             return None
-        if name := _changed_plugin(found):
+        if name := _changed_plugin(found.meta.get("plugins")):
             log.info("the plugin %s has changed since the cached engine of this model was built", name)
             return None
         mark_used(path)
@@ -110,10 +110,13 @@ class EngineCache:
         self.put_json(f"{key}.engines", [{"key": k, "takes": t} for k, t in listed[:MAX_ENGINES]])
 
     def signature(self, key: str) -> Signature | None:
+        """The signature of a key; None where there is none, one that is damaged, or of plugins that have changed
+        since."""
         try:
-            return from_json(self.json(key))
+            found = from_json(self.json(key))
         except ValueError:
             return None
+        return None if _changed_plugin(found.plugins) else found
 
     def put_signature(self, key: str, found: Signature) -> None:
         self.put_json(key, found.json())
@@ -195,10 +198,9 @@ def _own_folder(cache: Cache) -> Path | None:
     return folder
 
 
-def _changed_plugin(engine: Engine) -> str | None:
-    """A plugin of an engine that may not be what it was when the engine was built. One that is not installed here has
-    not changed: engines run without their plugins."""
-    recorded = engine.meta.get("plugins")
+def _changed_plugin(recorded: Any) -> str | None:
+    """One of the plugins recorded with their fingerprints that may not be what it was then. One that is not installed
+    here has not changed: engines run without their plugins."""
     if not isinstance(recorded, dict) or not recorded:
         return None
     from pelton.plugins import fingerprint, registered  # which import all packages of plugins

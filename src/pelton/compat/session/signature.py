@@ -161,12 +161,13 @@ def metadata_from_json(data: Any) -> ModelMetadata:
 
 @dataclass(frozen=True)
 class Signature:
-    """The interface of a model."""
+    """The interface of a model. plugins: those that types of outputs come from, with their fingerprints."""
 
     inputs: tuple[NodeArg, ...]
     outputs: tuple[NodeArg, ...]
     overridable: tuple[NodeArg, ...]
     metadata: ModelMetadata
+    plugins: Mapping[str, str | None] = field(default_factory=dict)
 
     @functools.cached_property
     def ports(self) -> tuple[NodeArg, ...]:
@@ -191,7 +192,7 @@ def from_json(data: Any) -> Signature:
         )
         if not all(is_onnx_type(a.type) for a in (*inputs, *outputs)):
             raise ValueError("not an element type of ONNX")
-        return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]))
+        return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]), {**data["plugins"]})
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"not a signature: {e}") from None
 
