@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeGuard
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from pelton.plan.workspace import KernelWorkspace
 
 from .canaries import Guard
 from .tasks import is_of_plugin
+
+Operand = Value | Packed | KernelWorkspace
 
 LINE = 64
 START = 2  # tiles for each thread before the clock starts
@@ -91,61 +94,7 @@ class Stopwatch:
 
         Slow programs drop out after the first rounds; close ones run longer.
         """
-        layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
-        arrays = dict[Value | Packed | KernelWorkspace, np.ndarray]()
-        constants = {v: a for t in tasks for v, a in t.region.body.constants.items()}
-        rng = np.random.default_rng(0)
-        for v in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Value)}:
-            size = span(v.type.shape, tuple(map(abs, layouts[v]))) * v.type.dtype.size
-            data = _aligned_bytes(max(size, 1))
-            if v in constants:
-                constant = np.ascontiguousarray(constants[v])
-                data[: constant.nbytes] = constant.reshape(-1).view(np.uint8)
-            elif v.type.dtype.is_float and v.type.dtype.size >= 4:
-                drawn = rng.standard_normal(min(size, 1 << 18) // v.type.dtype.size + 1).astype(v.type.dtype.numpy)
-                data[:] = np.resize(drawn.view(np.uint8), data.size)
-            else:
-                data[:] = 0
-            arrays[v] = data
-        arrays |= {
-            x: _aligned_bytes(x.bytes)
-            for ks in programs
-            for k in ks
-            for x in k.operands
-            if isinstance(x, KernelWorkspace)
-        }
-        for x in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Packed) and x.has_indices}:
-            arrays[x] = _aligned_bytes(x.bytes)
-            arrays[x][:] = 0
-            x.fill(arrays[x].view(x.dtype.numpy).reshape(x.shape))
-
-        def touch_rows(k: Kernel, wave: int) -> list[StepRow]:
-            parts = PARTS * self.threads
-            return [
-                StepRow(loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0, 1)
-                for x in k.operands
-                if x in inputs
-            ]
-
-        def address(x: Value | Packed | KernelWorkspace) -> int:
-            if isinstance(x, Packed) and not x.has_indices:
-                return self._weights(x.bytes)
-            first = first_element(x.type.shape, layouts[x]) * x.type.dtype.size if isinstance(x, Value) else 0
-            return arrays[x].ctypes.data + first
-
-        def row(k: Kernel, tiles: int, phases: int, wave: int) -> StepRow:
-            return StepRow(
-                loaded.symbol(k.symbol),
-                [*map(address, k.operands), *k.dims],
-                len(k.operands),
-                tiles,
-                k.grain,
-                wave,
-                k.scratch,
-                phases,
-            )
-
-        inputs = {v for t in tasks for v in t.region.body.inputs} - constants.keys()
+        operands = _CpuOperands(tasks, programs, self._weights)
         best = [1 << 62] * len(programs)
         alive = list(range(len(programs)))
         turn = round_ns = final_ns = 0
@@ -153,19 +102,7 @@ class Stopwatch:
         while turn < rounds or (len(alive) > 1 and turn < most and final_ns < max(rounds * FINAL_NS, 2 * round_ns)):
             round_ns = 0
             for i in alive:
-                # A few tiles first (in the first turn, all, to touch pages): loads the code and wakes the threads.
-                # Then the operands are written, and the program is timed.
-                steps = [(k, k.tiles, k.phases) for k in programs[i]]
-                before = steps
-                if turn:
-                    before = [(k, min(k.tiles, START * self.threads * k.grain), 1) for k in programs[i][:1]]
-                first = touch_rows(programs[i][0], len(before))
-                rows = [
-                    *(row(*step, wave) for wave, step in enumerate(before)),
-                    *first,
-                    *(row(*step, len(before) + 1 + wave) for wave, step in enumerate(steps)),
-                ]
-                ns = sum(NativeProgram(rows, self.threads).profile()[len(first) + len(before) :])
+                ns = self._run(programs[i], operands, loaded, is_first=turn == 0)
                 best[i] = min(best[i], ns)
                 round_ns += ns
             turn += 1
@@ -176,6 +113,77 @@ class Stopwatch:
             if deadline is not None and time.monotonic() > deadline:
                 break
         return best
+
+    def _run(self, program: Sequence[Kernel], operands: _CpuOperands, loaded: LoadedCode, is_first: bool) -> int:
+        """Nanoseconds of one run of a program.
+
+        A few tiles first (in the first run, all, to touch pages): loads the code and wakes the threads. Then the
+        operands are written, and the program is timed.
+        """
+        steps = [(k, k.tiles, k.phases) for k in program]
+        before = steps if is_first else [(k, min(k.tiles, START * self.threads * k.grain), 1) for k in program[:1]]
+        written, parts = operands.inputs_of(program[0]), PARTS * self.threads
+        touch = loaded.symbol(TOUCH)
+        rows = [
+            *(_row(loaded, operands, *step, wave) for wave, step in enumerate(before)),
+            *(StepRow(touch, [x.ctypes.data, x.size, parts], 3, parts, 1, len(before), 0, 1) for x in written),
+            *(_row(loaded, operands, *step, len(before) + 1 + wave) for wave, step in enumerate(steps)),
+        ]
+        return sum(NativeProgram(rows, self.threads).profile()[len(before) + len(written) :])
+
+
+class _CpuOperands:
+    """The operands of programs that race, in memory. weights: an address for so many bytes of packed weights, another
+    one for each use."""
+
+    def __init__(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], weights: Callable[[int], int]):
+        self._weights = weights
+        self._layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
+        self._constants = {v: a for t in tasks for v, a in t.region.body.constants.items()}
+        self._inputs = {v for t in tasks for v in t.region.body.inputs} - self._constants.keys()
+        rng = np.random.default_rng(0)
+        found = dict.fromkeys(x for kernels in programs for k in kernels for x in k.operands)
+        self._arrays = {x: self._array(x, rng) for x in found if not _is_weights(x)}
+
+    def inputs_of(self, k: Kernel) -> list[np.ndarray]:
+        """The memory of what a kernel reads that earlier steps of a network write."""
+        return [self._arrays[x] for x in k.operands if x in self._inputs]
+
+    def address(self, x: Operand) -> int:
+        if _is_weights(x):
+            return self._weights(x.bytes)
+        first = first_element(x.type.shape, self._layouts[x]) * x.type.dtype.size if isinstance(x, Value) else 0
+        return self._arrays[x].ctypes.data + first
+
+    def _array(self, x: Operand, rng: np.random.Generator) -> np.ndarray:
+        """Memory of an operand: constants and indices as they are, floats at random, other values zero."""
+        if not isinstance(x, Value):
+            data = _aligned_bytes(x.bytes)
+            if isinstance(x, Packed):
+                data[:] = 0
+                x.fill(data.view(x.dtype.numpy).reshape(x.shape))
+            return data
+        size = span(x.type.shape, tuple(map(abs, self._layouts[x]))) * x.type.dtype.size
+        data = _aligned_bytes(max(size, 1))
+        if x in self._constants:
+            constant = np.ascontiguousarray(self._constants[x])
+            data[: constant.nbytes] = constant.reshape(-1).view(np.uint8)
+        elif x.type.dtype.is_float and x.type.dtype.size >= 4:
+            drawn = rng.standard_normal(min(size, 1 << 18) // x.type.dtype.size + 1).astype(x.type.dtype.numpy)
+            data[:] = np.resize(drawn.view(np.uint8), data.size)
+        else:
+            data[:] = 0
+        return data
+
+
+def _is_weights(x: Operand) -> TypeGuard[Packed]:
+    """Whether an operand is packed weights, whose numbers the time does not depend on."""
+    return isinstance(x, Packed) and not x.has_indices
+
+
+def _row(loaded: LoadedCode, operands: _CpuOperands, k: Kernel, tiles: int, phases: int, wave: int) -> StepRow:
+    addresses = [*map(operands.address, k.operands), *k.dims]
+    return StepRow(loaded.symbol(k.symbol), addresses, len(k.operands), tiles, k.grain, wave, k.scratch, phases)
 
 
 class CpuBench:
