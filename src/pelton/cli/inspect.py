@@ -49,55 +49,9 @@ def main(args: argparse.Namespace) -> None:
         f"{args.engine}: engine {engine.name!r}, {text.size(os.path.getsize(args.engine))}"
         + (", verified: header, plan, code and weights are as they were written" if args.verify else "")
     )
-    plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
-    held = length(plain.constants)  # of a script with those of its engines
-    alternatives = sum(len(s.alternatives) for p in parts for s in p.steps)
-    print(
-        build.table(
-            [
-                *build.described(engine, every=args.verbose > 0),
-                *_provenance(engine.provenance),
-                ("signed by", _signers(signed_by, args.trust)),
-                (
-                    "constants",
-                    f"{text.size(held)} in memory, weights are not in the file"
-                    if any(p.absent for p in parts)
-                    else f"{text.size(held)} in the file, weights included",
-                ),
-                (
-                    "code",
-                    text.size(sum(len(p.code) for p in parts))
-                    + (
-                        f", with {text.count(alternatives, 'kernel')} more, which `pelton tune` times"
-                        if alternatives
-                        else ""
-                    ),
-                ),
-                *_libraries([s for p in parts for s in p.steps]),
-                (
-                    "sizes",
-                    ", ".join(f"{s.name}: {s.range()}, tuned for {s.optimum}" for s in plain.symbols) or "all fixed",
-                ),
-                (
-                    "memory",
-                    f"{text.size(sum(p.arena for p in parts))} for each context"
-                    + (" at the optimum sizes" if any(p.symbols for p in parts) else ""),
-                ),
-                ("pictures", meta.get("image") or "the engine does not say how they become inputs"),
-                ("labels", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none"),
-            ]
-        )
-    )
-    steps = [step for p in parts for step in at(p, optimum_sizes(p)).steps]
-    steps += engine.steps[len(steps) :]  # those of a script, between its engines
-    print(
-        "\n"
-        + text.table(
-            [("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(steps)), steps)],
-            "rllrl",
-            styles={i: "red" for i, step in enumerate(steps, 1) if step.host},
-        )
-    )
+    print(build.table(_described(engine, signed_by, args)))
+    print("\n" + _steps(engine))
+    meta = engine.meta
     for title, found in (
         ("copies because of layouts", meta.get("copies")),
         ("layouts that templates disagree on", text.layouts(meta.get("layouts") or ())),
@@ -108,6 +62,53 @@ def main(args: argparse.Namespace) -> None:
     ):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
+
+
+def _described(engine: Engine, signed_by: Sequence[str], args: argparse.Namespace) -> list[tuple[str, str]]:
+    """What is known of an engine as a whole."""
+    plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
+    held = length(plain.constants)  # of a script with those of its engines
+    alternatives = sum(len(s.alternatives) for p in parts for s in p.steps)
+    return [
+        *build.described(engine, every=args.verbose > 0),
+        *_provenance(engine.provenance),
+        ("signed by", _signers(signed_by, args.trust)),
+        (
+            "constants",
+            f"{text.size(held)} in memory, weights are not in the file"
+            if any(p.absent for p in parts)
+            else f"{text.size(held)} in the file, weights included",
+        ),
+        (
+            "code",
+            text.size(sum(len(p.code) for p in parts))
+            + (f", with {text.count(alternatives, 'kernel')} more, which `pelton tune` times" if alternatives else ""),
+        ),
+        *_libraries([s for p in parts for s in p.steps]),
+        (
+            "sizes",
+            ", ".join(f"{s.name}: {s.range()}, tuned for {s.optimum}" for s in plain.symbols) or "all fixed",
+        ),
+        (
+            "memory",
+            f"{text.size(sum(p.arena for p in parts))} for each context"
+            + (" at the optimum sizes" if any(p.symbols for p in parts) else ""),
+        ),
+        ("pictures", meta.get("image") or "the engine does not say how they become inputs"),
+        ("labels", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none"),
+    ]
+
+
+def _steps(engine: Engine) -> str:
+    """A line for each step; those on the host are red."""
+    parts = [part.plain for part in engine.parts]
+    steps = [step for p in parts for step in at(p, optimum_sizes(p)).steps]
+    steps += engine.steps[len(steps) :]  # those of a script, between its engines
+    return text.table(
+        [("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(steps)), steps)],
+        "rllrl",
+        styles={i: "red" for i, step in enumerate(steps, 1) if step.host},
+    )
 
 
 def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
