@@ -52,7 +52,10 @@ class Translation:
     def network(self) -> Network:
         self.present = [(layer, line) for layer, line in layers(self.text) if self._is_included(layer, line)]
         if not self.present:
-            raise ModelError(f"{self.text.file}: has no layers; expected a prototxt that describes a net")
+            raise ModelError(
+                f"{self.text.file}: has no layers; expected a prototxt that describes a net, such as the one that a"
+                " solver names in its field net"
+            )
         self._inputs()
         for layer, line in self.present:
             self._layer(layer, line)
@@ -156,12 +159,22 @@ class Translation:
         for name in layer.bottom:
             if name not in self.found:
                 later = next((o.name for o, _ in self.present if o is not layer and name in o.top), None)
-                reason = near(name, self.found) if later is None else f"; layer {later!r}, which makes it, comes later"
+                reason = f"; layer {later!r}, which makes it, comes later" if later else self._maker_left_out(name)
                 raise ModelError(
                     f"{self.text.file}:{line}: layer {layer.name!r} ({layer.type}) reads {name!r}, which no layer"
                     f" before it makes{reason}"
                 )
         return tuple(self.found[name] for name in layer.bottom)
+
+    def _maker_left_out(self, name: str) -> str:
+        """What to say of a blob that no layer makes at inference."""
+        for layer, line in layers(self.text):
+            if name in layer.top and not self._is_included(layer, line):
+                return (
+                    f"; layer {layer.name!r} in line {line}, which makes it, is left out in the phase TEST: give the"
+                    f" deploy.prototxt, or declare {name!r} as an input"
+                )
+        return near(name, self.found)
 
     def _tops(self, reading: LayerReading, made: tuple[Blob, ...]) -> None:
         if len(made) < len(reading.tops):
