@@ -43,6 +43,7 @@ class Translation:
         self.blobs = Blobs(trained)
         self.present: list[tuple[Message, int]] = []  # the layers that there are at inference, with their lines
         self.found: dict[str, Blob] = {}  # what each name stands for, as in-place layers go on
+        self.given: dict[str, Blob] = {}  # the first top of each layer
         self.makers: dict[str, int] = {}  # the line at which it was made
         self.unread: dict[str, None] = {}  # names of blobs that no layer has read
         self.dropped: list[str] = []  # layers that are not there at inference
@@ -64,7 +65,7 @@ class Translation:
             raise ModelError(f"{self.text.file}: no layer gives anything at inference; {self._dropped()}")
         for name in outputs:
             self.net.output(self.found[name], name)
-        for name, blob in self.found.items():
+        for name, blob in (*self.given.items(), *self.found.items()):
             if isinstance(blob, NetworkTensor) and name not in self.net:
                 self.net.alias(blob, name)
         names = [layer.name for layer, _ in self.present]
@@ -139,6 +140,8 @@ class Translation:
             for name in layer.bottom:
                 self.unread.pop(name, None)
         self._tops(reading, made)
+        if made:
+            self.given.setdefault(layer.name, made[0])
 
     def _read(self, reading: LayerReading, reader: Reader) -> tuple[Blob, ...]:
         try:
