@@ -44,6 +44,10 @@ def refused(net, reason, weights=None):
             layer("ReLU", bottoms=("a",)) + layer("ReLU", bottoms=("y",), tops=("a",)),
             "layer 'a', which makes it, comes later",
         ),
+        (
+            layer("Data", "include { phase: TRAIN }", (), ("d",)) + layer("ReLU", bottoms=("d",)),
+            "reads 'd', .*; layer 'd' in line 2, which makes it, is left out in the phase TEST: give the deploy",
+        ),
         (layer("ReLU") + layer("AbsVal"), "makes 'y', which the layer in line 2 makes, too"),
         (layer("ReLU", tops=("x",)) + layer("Input", tops=("x",), bottoms=()), "does not say what shape|makes 'x'"),
         (layer("ReLU", tops=("a", "b")), "gives 1 tops, got names for 2"),
@@ -95,7 +99,7 @@ def refused(net, reason, weights=None):
         (layer("ShuffleChannel", "shuffle_channel_param { group: 2 }"), "divisible by group 2"),
         (layer("LSTM", "recurrent_param { num_output: 3 }"), "2 bottoms, got 1"),
         (layer("ReLU", "include { phase: TEST } exclude { phase: TRAIN }"), "rules to include and to exclude it"),
-        (layer("ReLU", "include { phase: TRAIN }"), "has no layers"),
+        (layer("ReLU", "include { phase: TRAIN }"), "has no layers; .* a solver names in its field net"),
         (layer("Silence", tops=()), "no layer gives anything"),
         (
             'layers { name: "o" type: RELU bottom: "x" top: "y" } layer { name: "n" type: "ReLU" }',
@@ -138,6 +142,22 @@ def test_unknown_fields_of_forks_do_not_refuse_a_layer():
     found = load(net.encode())
     assert "the prototxt:2: no layer that is read has a field 'engine_of_mine'" in found.info.warnings[0]
     refused(net + "\n}", "the prototxt:7")
+
+
+def test_engines_and_normalizations_of_forks_say_nothing_of_what_is_computed():
+    net = NET.replace("num_output: 4", "num_output: 4 engine: MKL2017")
+    loss = layer("SoftmaxWithLoss", "loss_param { normalization: PRE_FIXED }", ("prob",), ("loss",))
+    warnings = load("\n".join((net, loss)).encode()).info.warnings
+    assert not any("field" in w for w in warnings), warnings
+    refused(net.replace("MKL2017", "OF_MINE"), "has no value named OF_MINE")
+
+
+@pytest.mark.parametrize("kind", ["DenseImageData", "ImageSegData", "VideoData"])
+def test_data_layers_of_forks_are_inputs(kind):
+    net = "\n".join((layer(kind, "own_param { batch_size: 2 }", (), ("x", "label")), layer("ReLU")))
+    with pytest.raises(ModelError, match=r"give it with shapes=\{'x': ...\}"):
+        load(net.encode())
+    assert [str(v.type) for v in load(net.encode(), shapes={"x": (1, 3, 4, 4)}).graph.inputs] == ["f32[1, 3, 4, 4]"]
 
 
 def test_comments_in_any_encoding_and_a_mark_of_order():

@@ -185,7 +185,7 @@ def test_sparse_and_unknown_fillers():
     sparse = net.replace('"FILLER"', '"gaussian" sparse: 5')
     (weight,) = [a for a in load(sparse.encode()).graph.constants.values() if a.ndim == 2]
     assert 0.05 < (weight != 0).mean() < 0.2
-    with pytest.raises(ModelError, match="there is no filler 'FILLER'"):
+    with pytest.raises(ModelError, match="has the filler 'FILLER', which is not known"):
         load(net.encode())
 
 

@@ -366,6 +366,12 @@ def test_layers_in_place_and_shared_by_several_bottoms(tmp_path):
     np.testing.assert_allclose(found["y"], 3 * np.maximum(a, 0) + b, rtol=1e-5, atol=1e-6)
 
 
+def test_a_layer_that_does_nothing_at_inference_names_what_it_is_given():
+    net = text((2, 4), layer("ReLU", tops=("a",)), layer("Dropout", "", ("a",), ("a",)).replace('"a"', '"drop"', 1))
+    for name in ("a", "drop"):
+        assert len(load(net.encode(), outputs=[name]).graph.outputs) == 1
+
+
 def test_an_engine_of_it_computes_the_same_for_any_batch(tmp_path):
     path = tmp_path / "net.prototxt"
     path.write_text(

@@ -75,18 +75,22 @@ def test_rnn_and_what_follows_it(tmp_path, shortcut):
     check(run(tmp_path, text, x, [a for layer in (f, g, o, last) for a in layer.arrays]), want)
 
 
-def test_crnn(tmp_path):
-    (f, g, o), biases = [normal(n, m, 3, 3) * 0.3 for n, m in ((3, 2), (3, 3), (4, 3))], [normal(n) for n in (3, 3, 4)]
+@pytest.mark.parametrize("size, options", [(3, ""), (1, "size=1\npad=0\n"), (5, "size=5\npad=1\n")])
+def test_crnn(tmp_path, size, options):
+    (f, g, o), biases = (
+        [normal(n, m, size, size) * 0.3 for n, m in ((3, 2), (3, 3), (4, 3))],
+        [normal(n) for n in (3, 3, 4)],
+    )
     x, h, want = normal(STEPS, BATCH, 2, 5, 6), np.zeros((BATCH, 3, 5, 6)), []
 
     def apply(x, w, b):
-        return logistic(convolve(x, w, pad=1) + b[:, None, None])
+        return logistic(convolve(x, w, pad=size // 2) + b[:, None, None])
 
     for step in x:
         h = apply(step, f, biases[0]) + apply(h, g, biases[1])
         want.append(apply(h, o, biases[2]))
     arrays = [a for w, b in zip((f, g, o), biases) for a in (b, w)]
-    text = sequence("[crnn]\nhidden_filters=3\noutput_filters=4\n", (2, 5, 6))
+    text = sequence(f"[crnn]\nhidden_filters=3\noutput_filters=4\n{options}", (2, 5, 6))
     check(run(tmp_path, text, x, arrays), np.stack(want))
 
 

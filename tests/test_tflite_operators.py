@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tflite_models import ModelWriter
 from tflite_operators import CASES
 
 from pelton.importers.network import imported
@@ -44,3 +45,31 @@ def test_cases_cover_the_readers():
         *("COMPLEX_ABS", "REAL", "IMAG", "RFFT2D"),
     }
     assert {op for domain, op in READERS if not domain} == tested | elsewhere
+
+
+@pytest.mark.parametrize("to", ["i16", "i32"])
+def test_integers_of_32_bits_have_a_scale_where_they_are_converted(to):
+    scales = {"i16": 9e-4, "i32": 1.5e-7}
+    of = "i32" if to == "i16" else "i16"
+    w = ModelWriter()
+    x = w.main.input((64,), of, name="x", scale=scales[of])
+    y = w.main.output((64,), to, name="y", scale=scales[to])
+    w.main.op("QUANTIZE", [x], [y])
+    given = np.linspace(-30000, 30000, 64).astype(np.int16)
+    given = given if of == "i16" else given.astype(np.int32) * 5000
+    (found,) = evaluate(imported(read(w.bytes())).graph, {"x": given}).values()
+    want = np.clip(np.rint(given * (scales[of] / scales[to])), np.iinfo(to.replace("i", "int")).min, 2**31 - 1)
+    np.testing.assert_allclose(found, want, rtol=1e-6, atol=1)
+
+
+def test_one_scale_for_each_element_of_a_bias_is_along_its_only_axis():
+    """Converters write any axis beside them, such as that of the filters."""
+    scales, w = np.asarray([0.01, 0.02, 0.5]), ModelWriter()
+    x = w.main.input((1, 4, 4, 3), "i8", name="x", scale=1.0)
+    filters = w.main.constant(np.ones((1, 1, 1, 3), np.int8), scale=scales, axis=3)
+    bias = w.main.constant(np.asarray([100, 200, -8], np.int32), scale=scales, axis=3)
+    y = w.main.output((1, 4, 4, 3), "i8", name="y", scale=1.0)
+    options = dict(padding=1, stride_w=1, stride_h=1, multiplier=1)
+    w.main.op("DEPTHWISE_CONV_2D", [x, filters, bias], [y], "DepthwiseConv2DOptions", **options)
+    (found,) = evaluate(imported(read(w.bytes())).graph, {"x": np.zeros((1, 4, 4, 3), np.int8)}).values()
+    assert found[0, 0, 0].tolist() == [1, 4, -4]

@@ -30,7 +30,7 @@ from pelton.importers.network import imported  # noqa: E402
 from pelton.importers.tflite import flexbuffer  # noqa: E402
 from pelton.importers.tflite.file import opened  # noqa: E402
 from pelton.importers.tflite.flatbuffer import SCALARS  # noqa: E402
-from pelton.importers.tflite.schema import OPERATORS, SCHEMA  # noqa: E402
+from pelton.importers.tflite.schema import OPERATORS, OPTIONS, OPTIONS2, SCHEMA  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 
 FOLDER = Path(os.environ.get("PELTON_TFLITE_MODELS", "build/importers/tflite"))
@@ -220,6 +220,9 @@ def test_the_schema_is_that_of_the_package():
                 stated = re.findall(r"return ([-.\w]+)\n", found[0])[-1]
                 number_of = {"False": 0, "True": 1, "o": 0}  # o: an enum that begins with 0
                 assert float(number_of.get(stated, stated)) == default, f"{kind}.{name}"
+    unions = (vars(package.BuiltinOptions), OPTIONS), (vars(package.BuiltinOptions2), OPTIONS2)
+    for numbers, kinds in unions:
+        assert {kind: numbers[kind] for kind in kinds.values()} == {kind: i for i, kind in kinds.items()}
     codes = {k: v for k, v in vars(package.BuiltinOperator).items() if isinstance(v, int)}
     assert {name: i for i, name in enumerate(OPERATORS)} == codes
 

@@ -228,6 +228,7 @@ def of_tensorflow(folder):
         y = tf.nn.depthwise_conv2d(
             tf.nn.relu6(y), tf1.Variable(rng.standard_normal((3, 3, 10, 1)).astype("f")), [1] * 4, "VALID"
         )
+        y = tf1.placeholder_with_default(y, y.shape, "given_or_computed")
         y = tf.reshape(tf1.image.resize_bilinear(y, [8, 9]), [-1, 720])
         scores = tf.identity(tf.tanh(y @ tf1.Variable(rng.standard_normal((720, 5)).astype("f") * 0.02)), "scores")
         session.run(tf1.global_variables_initializer())

@@ -39,7 +39,7 @@ def fill(filler: Message, shape: tuple[int, ...], rng: np.random.Generator) -> n
         return drawn
     if kind == "bilinear":
         return _bilinear(shape)
-    raise ValueError(f"there is no filler {kind!r}")
+    raise ValueError(f"has the filler {kind!r}, which is not known; give weights=")
 
 
 def _uniform(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
@@ -58,7 +58,7 @@ def default(kind: str, value: float = 0.0) -> Message:
 def _bilinear(shape: tuple[int, ...]) -> np.ndarray:
     """Weights of a deconvolution that interpolates between pixels."""
     if len(shape) != 4 or shape[2] != shape[3]:
-        raise ValueError(f"the filler 'bilinear' needs square windows, got weights of shape {list(shape)}")
+        raise ValueError(f"needs square windows for the filler 'bilinear', got weights of shape {list(shape)}")
     half = math.ceil(shape[2] / 2)
     centre = (2 * half - 1 - half % 2) / (2 * half)
     along = 1 - np.abs(np.arange(shape[2]) / half - centre)

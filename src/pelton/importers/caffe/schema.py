@@ -61,6 +61,9 @@ def _pool() -> Message:
         _rename(message)
         if message.name in known:
             known[message.name].field.extend(message.field)
+            enums = {e.name: e for e in known[message.name].enum_type}
+            for enum in message.enum_type:
+                enums[enum.name].value.extend(enum.value)
         else:
             caffe.message_type.append(message)
     pool = descriptor_pool.DescriptorPool()

@@ -43,6 +43,7 @@ class Translation:
         self.blobs = Blobs(trained)
         self.present: list[tuple[Message, int]] = []  # the layers that there are at inference, with their lines
         self.found: dict[str, Blob] = {}  # what each name stands for, as in-place layers go on
+        self.given: dict[str, Blob] = {}  # the first top of each layer
         self.makers: dict[str, int] = {}  # the line at which it was made
         self.unread: dict[str, None] = {}  # names of blobs that no layer has read
         self.dropped: list[str] = []  # layers that are not there at inference
@@ -52,7 +53,10 @@ class Translation:
     def network(self) -> Network:
         self.present = [(layer, line) for layer, line in layers(self.text) if self._is_included(layer, line)]
         if not self.present:
-            raise ModelError(f"{self.text.file}: has no layers; expected a prototxt that describes a net")
+            raise ModelError(
+                f"{self.text.file}: has no layers; expected a prototxt that describes a net, such as the one that a"
+                " solver names in its field net"
+            )
         self._inputs()
         for layer, line in self.present:
             self._layer(layer, line)
@@ -61,7 +65,7 @@ class Translation:
             raise ModelError(f"{self.text.file}: no layer gives anything at inference; {self._dropped()}")
         for name in outputs:
             self.net.output(self.found[name], name)
-        for name, blob in self.found.items():
+        for name, blob in (*self.given.items(), *self.found.items()):
             if isinstance(blob, NetworkTensor) and name not in self.net:
                 self.net.alias(blob, name)
         names = [layer.name for layer, _ in self.present]
@@ -136,6 +140,8 @@ class Translation:
             for name in layer.bottom:
                 self.unread.pop(name, None)
         self._tops(reading, made)
+        if made:
+            self.given.setdefault(layer.name, made[0])
 
     def _read(self, reading: LayerReading, reader: Reader) -> tuple[Blob, ...]:
         try:
@@ -156,12 +162,22 @@ class Translation:
         for name in layer.bottom:
             if name not in self.found:
                 later = next((o.name for o, _ in self.present if o is not layer and name in o.top), None)
-                reason = near(name, self.found) if later is None else f"; layer {later!r}, which makes it, comes later"
+                reason = f"; layer {later!r}, which makes it, comes later" if later else self._maker_left_out(name)
                 raise ModelError(
                     f"{self.text.file}:{line}: layer {layer.name!r} ({layer.type}) reads {name!r}, which no layer"
                     f" before it makes{reason}"
                 )
         return tuple(self.found[name] for name in layer.bottom)
+
+    def _maker_left_out(self, name: str) -> str:
+        """What to say of a blob that no layer makes at inference."""
+        for layer, line in layers(self.text):
+            if name in layer.top and not self._is_included(layer, line):
+                return (
+                    f"; layer {layer.name!r} in line {line}, which makes it, is left out in the phase TEST: give the"
+                    f" deploy.prototxt, or declare {name!r} as an input"
+                )
+        return near(name, self.found)
 
     def _tops(self, reading: LayerReading, made: tuple[Blob, ...]) -> None:
         if len(made) < len(reading.tops):

@@ -77,17 +77,21 @@ def rnn(r: SectionReading) -> NetworkTensor:
 
 @reads("crnn")
 def crnn(r: SectionReading) -> NetworkTensor:
-    """`rnn` whose products are convolutions of 3 × 3."""
+    """`rnn` whose products are convolutions, of 3 × 3 unless AlexeyAB's `size` says otherwise."""
     s, x = r.section, r.image()
     s.refuse_options("xnor")
-    for name, usual in (("size", 3), ("stride", 1), ("dilation", 1), ("groups", 1), ("pad", 1), ("padding", 1)):
-        if s.integer(name, usual) != usual:
-            raise s.refuse(f"{name} should be {usual}, got {s.text(name)}", name)
+    for name in ("stride", "dilation", "groups"):
+        if s.integer(name, 1) != 1:
+            raise s.refuse(f"{name} should be 1, got {s.text(name)}", name)
+    size = s.integer("size", 3, 1)
+    padding = size // 2 if s.integer("pad", 1) else s.integer("padding", 0)
+    if size != 2 * padding + 1:
+        raise s.refuse(f"padding should keep the size of images, got {padding} for windows of {size}", "size")
     hidden, outputs = (s.integer(name + "_filters", s.integer(name, 1, 1), 1) for name in ("hidden", "output"))
-    f, g, h = (r.take_filters(n, m, 3) for n, m in ((hidden, channels(x)), (hidden, hidden), (outputs, hidden)))
+    f, g, h = (r.take_filters(n, m, size) for n, m in ((hidden, channels(x)), (hidden, hidden), (outputs, hidden)))
 
     def apply(net: Network, x: NetworkTensor, p: Parameters) -> NetworkTensor:
-        return normalized(net, net.convolution(x, p.weights, None if p.norm else p.bias, padding=1), p)
+        return normalized(net, net.convolution(x, p.weights, None if p.norm else p.bias, padding=padding), p)
 
     return _simple(r, x, (f, g, h), apply, (hidden, *x.shape[2:]), (outputs, *x.shape[2:]))
 

@@ -224,7 +224,7 @@ def _quantization(table: Table | None, shape: tuple[int, ...], where: str) -> Qu
         return None
     if table.get("details_type"):
         raise ModelError(f"{where} has a quantization of its own kind, which is not supported")
-    zero, axis = table.get("zero_point"), table.get("axis")
+    zero, axis = table.get("zero_point"), table.get("axis") if len(shape) != 1 else 0  # converters name any for a bias
     zero = np.zeros(scale.size, np.int64) if not zero.size else zero
     if zero.size != scale.size:
         zero = np.full(scale.size, zero[0])

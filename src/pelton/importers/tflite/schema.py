@@ -87,7 +87,7 @@ OPTIONS = {
     1: "Conv2DOptions",
     2: "DepthwiseConv2DOptions",
     5: "Pool2DOptions",
-    7: "SVDFOptions",
+    6: "SVDFOptions",
     8: "FullyConnectedOptions",
     9: "SoftmaxOptions",
     10: "ConcatenationOptions",

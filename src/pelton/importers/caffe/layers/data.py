@@ -32,7 +32,7 @@ def memory_data(n: LayerReading) -> Tops:
     return _first(n, (p.batch_size, p.channels, p.height, p.width))
 
 
-@reads("Data", "ImageData", "WindowData", "HDF5Data", "AnnotatedData")
+@reads("Data", "ImageData", "WindowData", "HDF5Data", "AnnotatedData", "DenseImageData", "ImageSegData", "VideoData")
 def data(n: LayerReading) -> Tops:
     """The images of a data set: of crop_size, if that is given. What is done to them beforehand is not in the
     network."""

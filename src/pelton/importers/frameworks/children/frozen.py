@@ -99,6 +99,14 @@ def with_constants(graph, values):
     return convert_to_constants._replace_variables_by_constants(_Values(graph, values))[0]
 
 
+def become_default(node):
+    """Makes a placeholder that nothing is given for what it is then, its default."""
+    node.op = "Identity"
+    node.attr["T"].CopyFrom(node.attr["dtype"])
+    for attribute in ("dtype", "shape"):
+        del node.attr[attribute]
+
+
 def write(target, graph, inputs, outputs, weights=None):
     """Writes a frozen graph as ONNX. inputs, outputs: tensors of the graph (x:0) → names that they shall have. weights:
     those that have been taken out of the graph already."""
@@ -116,6 +124,9 @@ def write(target, graph, inputs, outputs, weights=None):
         for node in part:
             for attribute in CALLED & set(node.attr):
                 del node.attr[attribute]
+    for node in graph.node:
+        if node.op == "PlaceholderWithDefault" and f"{node.name}:0" not in inputs:
+            become_default(node)
     weights = take_out(graph, outputs) if weights is None else weights
     with tf.Graph().as_default():
         graph = tf_loader.tf_optimize([*inputs, *weights], [*outputs], graph)

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
-from pelton.ir.types import F32
+from pelton.ir.types import F32, DType
 from pelton.network import NetworkTensor
 
-from ..held import QUANTIZED
+from ..file import TensorSpec
+from ..held import QUANTIZED, parameters
 from ..node import Given, TFLiteReading, reads
 
 UNARY = {
@@ -164,9 +165,21 @@ def cast(n: TFLiteReading) -> Given:
 
 @reads("QUANTIZE")
 def quantize(n: TFLiteReading) -> Given:
-    """Numbers, or integers of other parameters, as the output is stored."""
+    """Numbers, or integers of other parameters, as the output is stored. Those of 32 bits have a scale here only."""
     x, first = n.either(0)
+    before, after = n.given(0).spec, n.outputs[0]
+    if before.dtype is DType.I32 and before.quantization is not None:
+        x = n.net.dequantize(x, _scale(n, before))
+    if after.dtype is DType.I32 and after.quantization is not None:
+        x = n.net.round(n.net.div(x, _scale(n, after)))
     return n.ordered(x, first)
+
+
+def _scale(n: TFLiteReading, spec: TensorSpec) -> np.ndarray:
+    scale, zero = parameters(spec)
+    if scale.size > 1 or zero.any():
+        raise n.refuse(f"needs one scale, and a zero point of 0, of {spec}")
+    return scale
 
 
 @reads("DEQUANTIZE")
