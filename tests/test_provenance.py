@@ -141,6 +141,29 @@ def test_what_the_model_says_of_itself_is_shown(model, tmp_path, capsys):
     assert f"custom characters: {'abc' * 66}a…\n" in shown and "domain:" not in shown
 
 
+def test_no_text_of_an_engine_forges_a_line(model, tmp_path, capsys):
+    proto = onnx.load(model)
+    proto.producer_name, proto.graph.node[0].name = "a\x1b[31m", "first\nstep\x1b[2J"
+    pelton.build(proto, level=0, metadata={"team": "x\n  signed by:   SHA256:me"}).save(tmp_path / "e.pelton")
+    assert main(["inspect", str(tmp_path / "e.pelton")]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert [line.split(":")[1].strip() for line in lines if line.startswith("  signed by:")] == ["nobody"]
+    assert all(line.isprintable() for line in lines) and any("first\\nstep\\x1b[2J" in line for line in lines)
+
+
+def test_other_weights_are_said(model, tmp_path, capsys):
+    path, other = tmp_path / "e.pelton", onnx.load(model)
+    pelton.build(model, level=0, refit=True).save(path)
+    other.producer_name = "another"
+    onnx.save(other, tmp_path / "other.onnx")
+    assert main(["refit", str(path), "--weights", str(tmp_path / "other.onnx")]) == 0
+    assert main(["inspect", str(path)]) == 0
+    refitted = pelton.load(path).provenance["refitted"]
+    assert f"with {refitted['weights']} other weights, SHA-256 {refitted['sha256']}" in capsys.readouterr().out
+    assert main(["compare", str(tmp_path / "other.onnx"), str(path)]) == 0
+    assert "another file" not in capsys.readouterr().err
+
+
 def test_on_the_command_line(model, tmp_path, capsys):
     def run(*words):
         status, said = main(list(map(str, words))), capsys.readouterr()

@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> None:
         ("constants that cannot be refitted", _refusals(engine.refit_refusals)),
     ):
         if found:
-            print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
+            print(f"\n{title}:\n" + "\n".join(f"  {text.printable(line)}" for line in found))
 
 
 def _described(engine: Engine, signed_by: Sequence[str], args: argparse.Namespace) -> list[tuple[str, str]]:
@@ -125,6 +125,9 @@ def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
             lines.append(("model", f"{entry.get('file')}, {_hash_in_words(entry)}"))
     if isinstance(model, dict) and model.get("source") != "files":
         lines.append(("model", f"{model.get('source')}, {_hash_in_words(model)}"))
+    refitted = of.get("refitted")
+    if isinstance(refitted, dict):
+        lines.append(("refitted", f"with {refitted.get('weights')} other weights, {_hash_in_words(refitted)}"))
     lines += _model_metadata(model.get("metadata") if isinstance(model, dict) else None)
     own = of.get("metadata")
     lines += [
@@ -157,7 +160,7 @@ def _signers(fingerprints: Sequence[str], trust: Sequence[str] | None) -> str:
     """Who signed the engine, and whether that is known."""
     if not fingerprints:
         return "nobody"
-    return ", ".join(fingerprints) + ("" if trust else "; not verified: --trust KEY does that")
+    return ", ".join(fingerprints) + ("; verified" if trust else "; not verified: --trust KEY does that")
 
 
 def _hash_in_words(of: Mapping[str, Any]) -> str:

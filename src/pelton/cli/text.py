@@ -62,6 +62,11 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def printable(text: str) -> str:
+    """A text on one line: names of models and engines may have line ends in them, and what terminals obey."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def table(
     rows: Sequence[Sequence[str]],
     align: str,
@@ -70,8 +75,10 @@ def table(
     heading: bool = True,
     styles: Mapping[int, str] = {},  # noqa: B006
 ) -> str:
-    """Rows in columns; `heading`: the first row is one. `align`: one character per column, l or r. styles: number of a
-    row → its colour. Tables with a heading have colours where stdout shows them, and end with the terminal."""
+    """Rows in columns, each on one line; `heading`: the first row is one. `align`: one character per column, l or r.
+    styles: number of a row → its colour. Tables with a heading have colours where stdout shows them, and end with the
+    terminal."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     colored = heading and terminal.colored(sys.stdout)
     widths = [max(len(row[i]) for row in rows) for i in range(len(align))]
     if colored or heading and sys.stdout.isatty():

@@ -358,7 +358,8 @@ def _check_inputs(engine: Engine, inputs: Sequence[Value]) -> None:
 
 
 def _warn_of_another(model: Any, info: Info, engine: Engine) -> None:
-    if provenance.is_of_another(model, info, engine.provenance.get("model")):
+    """Of an engine that was refitted, the files that it was built from say nothing of its weights."""
+    if "refitted" not in engine.provenance and provenance.is_of_another(model, info, engine.provenance.get("model")):
         log.warning(
             "engine %r was built from another file than %s: their SHA-256 differ, and what is off may be the model",
             engine.label,
