@@ -190,3 +190,33 @@ def test_threads_and_callbacks_are_checked(engine):
         AsyncQueue(engine, 1, threads=0)
     with AsyncQueue(engine, 1) as queue, pytest.raises(InputError, match="a callback is a function"):
         queue.set_callback(3)
+
+
+@pytest.mark.parametrize("method", ["start_async", "wait_all", "close"])
+def test_a_callback_that_would_wait_for_itself_is_refused(engine, method):
+    (x,) = drawn(1)
+    queue = AsyncQueue(engine, 1, threads=1)
+    queue.set_callback(lambda run, i: getattr(queue, method)(*([{"x": x}] if method == "start_async" else [])))
+    run = queue.start_async({"x": x})
+    waiting = threading.Thread(target=lambda: pytest.raises(InputError, queue.wait_all), daemon=True)
+    waiting.start()
+    waiting.join(20)
+    assert not waiting.is_alive() and right(run.result(), x)
+    queue.set_callback(None)
+    assert right(queue.start_async({"x": x}).result(), x)
+
+
+def test_a_callback_may_start_the_next_run(engine):
+    (x,) = drawn(1)
+    seen: list[int] = []
+
+    def follow(run, left):
+        seen.append(left)
+        if left:
+            queue.run_async({"x": x}, left - 1)
+
+    with AsyncQueue(engine, 1, threads=1) as queue:
+        queue.set_callback(follow)
+        queue.start_async({"x": x}, 3)
+        queue.wait_all()
+    assert seen == [3, 2, 1, 0]

@@ -92,6 +92,7 @@ class AsyncQueue(InProcess):
         self._failed: BaseException | None = None
         self._changed = threading.Condition()
         self._pool = ThreadPoolExecutor(self.jobs, "pelton-queue")
+        self._working = threading.local()  # `callback`: whether this thread is in one
 
     def __len__(self) -> int:
         """The number of jobs."""
@@ -100,7 +101,7 @@ class AsyncQueue(InProcess):
     def set_callback(self, callback: Callback | None) -> None:
         """`callback(run, userdata)` is called by the thread of each run from now on when the run is over, whether it
         succeeded, failed or was cancelled; `run.result()` gives its outputs, or raises. What the callback raises,
-        `wait_all` does."""
+        `wait_all` does. It may start runs by `run_async`; what waits for a job is an InputError in it."""
         if callback is not None and not callable(callback):
             raise InputError(f"a callback is a function of a run and its userdata, got {callback!r}")
         self._callback = callback
@@ -120,6 +121,7 @@ class AsyncQueue(InProcess):
 
         Raises InputError if the queue is closed; what is wrong with the inputs, the run and `wait_all` raise.
         """
+        self._refuse_waiting("start_async", "run_async does not")
         with self._changed:
             self._changed.wait_for(lambda: self._pending < self.jobs)
             return self._submit(inputs, userdata, share_inputs)
@@ -128,6 +130,11 @@ class AsyncQueue(InProcess):
         """The same without waiting: the run begins when its turn comes. For coroutines, which may not be held up."""
         with self._changed:
             return self._submit(inputs, userdata, share_inputs)
+
+    def _refuse_waiting(self, method: str, instead: str) -> None:
+        """InputError in a callback, which is part of what would be waited for."""
+        if getattr(self._working, "callback", False):
+            raise InputError(f"a callback is part of a job of its queue, for which {method} would wait; {instead}")
 
     def _submit(self, inputs: Mapping[str, Any], userdata: Any, share_inputs: bool) -> AsyncRun:
         if self._closed:
@@ -155,10 +162,12 @@ class AsyncQueue(InProcess):
                 else:
                     run.set_exception(failed)
             if callback is not None:
+                self._working.callback = True
                 callback(run, userdata)
         except Exception as e:
             failed = failed or e
         finally:
+            self._working.callback = False
             with self._changed:
                 self._pending, self._failed = self._pending - 1, self._failed or failed
                 self._changed.notify_all()
@@ -166,6 +175,7 @@ class AsyncQueue(InProcess):
     def wait_all(self) -> None:
         """Waits until all runs are over that were started. Raises what the first of them raised that failed since the
         last call, or its callback."""
+        self._refuse_waiting("wait_all", "call it where runs are started")
         with self._changed:
             self._changed.wait_for(lambda: not self._pending)
             failed, self._failed = self._failed, None
@@ -174,6 +184,7 @@ class AsyncQueue(InProcess):
 
     def close(self) -> None:
         """Waits until all runs are over, and ends the threads. Nothing can be started any more."""
+        self._refuse_waiting("close", "call it where runs are started")
         with self._changed:
             self._closed = True
         self._pool.shutdown()
