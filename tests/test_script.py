@@ -14,6 +14,7 @@ from pelton.cli import main
 from pelton.cli.arrays import write
 from pelton.cli.build import described
 from pelton.cli.run import describe_outputs
+from pelton.engine.sizes import at, optimum_sizes
 from pelton.engine.program import (
     HostAction,
     LoopAction,
@@ -125,7 +126,8 @@ def test_profile_counts_what_a_loop_runs_once(engines, monkeypatch):
     context = engine.context()
     loop = next(a for a in between(engine.script.main) if isinstance(a, LoopAction))
     inner = next(a for a in loop.body.steps if isinstance(a, RunAction))
-    steps = engine.engines[inner.engine].steps
+    plain = engine.engines[inner.engine].plain
+    steps = at(plain, optimum_sizes(plain)).steps
     before = [(inner, [(s, 0, 5) for s in steps])]
     turns = [(inner, [(s, 100 + 10 * n, 103 + 10 * n) for s in steps]) for n in range(4)]
     around = [(loop, [(step_of(loop), 100, 1100)])]
@@ -134,6 +136,54 @@ def test_profile_counts_what_a_loop_runs_once(engines, monkeypatch):
     named = {s.name: ns for s, ns in context.profile({})}
     assert named[step_of(loop).name] == 1000 - 12 * len(steps)
     assert sum(times.values()) == 1000 + 5 * len(steps)
+
+
+def test_profile_has_the_work_of_all_runs(engines):
+    """Of a loop's steps as often as it iterated."""
+    m, every = MODELS["greedy_decoder"]()
+    engine = engines("greedy_decoder")
+    turns = []
+    for feeds in every:
+        traced = [s for s, *_ in engine.trace(feeds)[1]]
+        profiled = [s for s, _ in engine.context().profile(feeds)]
+        turns.append(sum(s.info["op"] == "gather" for s in traced))
+        for key in ("flops", "bytes"):
+            totals = [sum(s.info.get(key, 0) for s in steps) for steps in (traced, profiled)]
+            assert totals[0] == totals[1] > 0
+    assert max(turns) > 1
+
+
+def test_a_branch_that_was_not_taken_did_nothing(build):
+    then = graph([N("Neg", ["x"], ["a"])], {}, {"a": (T.FLOAT, [4])})
+    other = graph([N("Exp", ["x"], ["b"])], {}, {"b": (T.FLOAT, [4])})
+    engine = build(
+        model(
+            [N("If", ["c"], ["y"], then_branch=then, else_branch=other)],
+            {"c": (T.BOOL, []), "x": (T.FLOAT, [4])},
+            {"y": (T.FLOAT, [4])},
+        )
+    )
+    steps = engine.context().profile({"c": np.array(True), "x": floats(4)})
+    done = {s.info["op"]: (s.info["bytes"], ns) for s, ns in steps if "bytes" in s.info}
+    assert done["exp"] == (0, 0) and done["neg"][0] > 0
+
+
+def test_profile_of_what_runs_in_one_another(engines, monkeypatch):
+    """The branch has what the loop in it has not."""
+    engine = engines("loop_in_a_branch")
+    context = engine.context()
+    first, second = between(engine.script.main)[:2]
+    run = [(second, [(step_of(second), 200 + n, 210 + n)]) for n in (0, 50)]
+    monkeypatch.setattr(context, "_trace", lambda inputs, out: ({}, [*run, (first, [(step_of(first), 100, 1100)])]))
+    named = {s.name: ns for s, ns in context.profile({})}
+    assert named[step_of(first).name] == 980 and named[step_of(second).name] == 20
+
+
+def test_a_warm_up_ends_where_zeros_make_a_loop_without_an_end(build):
+    engine = build(_until_large(), max_iterations=50)
+    with pytest.raises(EngineError, match="not ended"):
+        engine.run({"x": np.zeros(2, np.float32)})
+    engine.context().warmup()
 
 
 def test_a_trace_has_all_that_ran(engines):
@@ -150,6 +200,24 @@ def test_a_trace_has_all_that_ran(engines):
 
 
 # --- what is refused
+
+
+def _until_large() -> onnx.ModelProto:
+    body = graph(
+        [
+            N("Add", ["v", "v"], ["w"]),
+            N("ReduceMax", ["w"], ["largest"], keepdims=0),
+            N("Less", ["largest", "limit"], ["on"]),
+        ],
+        {"i": (T.INT64, []), "go": (T.BOOL, []), "v": (T.FLOAT, [2])},
+        {"on": (T.BOOL, []), "w": (T.FLOAT, [2])},
+    )
+    return model(
+        [N("Loop", ["", "", "x"], ["y"], body=body)],
+        {"x": (T.FLOAT, [2])},
+        {"y": (T.FLOAT, [2])},
+        {"limit": np.float32(9)},
+    )
 
 
 def _endless() -> onnx.ModelProto:

@@ -93,7 +93,8 @@ def describe(engine: Engine, args: argparse.Namespace) -> tuple[Described, Roof 
         return Described(engine.plain, _between(engine), sizes), None
     feeds = arrays.draw_inputs(engine, arguments.shapes(args))
     steps, _, roof = layers.measure_beside_roof(engine, engine.context(threads=args.threads), feeds)
-    return Described(engine.plain, _between(engine), sizes, [s["ns"] for s in steps]), roof
+    times, work = [s["ns"] for s in steps], [(s["flops"], s["bytes"]) for s in steps]
+    return Described(engine.plain, _between(engine), sizes, times, work), roof
 
 
 def _between(engine: Engine) -> list[tuple[Any, Any]]:

@@ -23,7 +23,8 @@ CONTROL = ("if", "loop", "scan")  # steps of scripts that run others
 
 class Described:
     """An engine with its steps. sizes: of dynamic dimensions (default: the optimum); times: the measured nanoseconds of
-    each step, in the order of `steps`, where there are any."""
+    each step, in the order of `steps`, where there are any; work: the operations and bytes of what was measured, in
+    which steps of a script may have run several times, or not at all."""
 
     def __init__(
         self,
@@ -31,9 +32,10 @@ class Described:
         between: Sequence[tuple[Any, Step]] = (),
         sizes: Mapping[str, int] | None = None,
         times: Sequence[float] | None = None,
+        work: Sequence[tuple[float, float]] | None = None,
     ):
         """between: the actions of a script that run no engine, each with the step that stands for it."""
-        self.plan, self.between, self.sizes = plan, between, dict(sizes or {})
+        self.plan, self.between, self.sizes, self.work = plan, between, dict(sizes or {}), work
         whole = [plan] if isinstance(plan, EnginePlan) else list(plan.engines)
         own = self.sizes if isinstance(plan, EnginePlan) else {}
         self.parts = [at(p, {**optimum_sizes(p), **own}) for p in whole]
@@ -108,7 +110,7 @@ class Described:
     def _step(self, i: int, total: float) -> dict[str, Any]:
         step, time, part = self.steps[i], self.times[i], self._part_of(i)
         info, kind = step.info, self._kind(i)
-        flops, moved = info.get("flops"), info.get("bytes")
+        flops, moved = self.work[i] if self.work and "flops" in info else (info.get("flops"), info.get("bytes"))
         found: dict[str, Any] = {
             "name": step.name,
             "op": _text(info.get("op")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +45,7 @@ from pelton.system.forks import survives_fork
 
 from .context import ENTERED, Context
 from .engine import Engine
+from .profile import StepRuns
 from .script_values import StackedRows, address_range, as_output, size_operand, write_output
 
 log = Logger("pelton.runtime")
@@ -135,28 +137,25 @@ class ScriptContext(Context):
                 self._busy = False
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """Every step with the nanoseconds it took in all its runs; steps between the engines without those of engines
-        that they run."""
+        """Every step with the nanoseconds, operations and bytes of all its runs, of which there may be none; steps
+        between the engines without what they run."""
         with self._alone():
             inside = [
-                [(s, 0) for s in sizes.at(e.plain, sizes.optimum_sizes(e.plain)).steps] for e in self.owner.engines
+                [StepRuns(s) for s in sizes.at(e.plain, sizes.optimum_sizes(e.plain)).steps] for e in self.owner.engines
             ]
-            outside = {id(a): 0 for a in between(self.owner.script.main)}
-            ran: list[Stamped] = []  # steps of engines that no step around them has taken for its own yet
+            outside = {id(a): StepRuns(step_of(a)) for a in between(self.owner.script.main)}
+            ran: list[Stamped] = []  # what no step around it has taken for its own yet
             for action, steps in self._trace(inputs, None)[1]:
                 if isinstance(action, RunAction):
-                    inside[action.engine] = [
-                        (s, so_far + end - begin) for (_, so_far), (s, begin, end) in zip(inside[action.engine], steps)
-                    ]
+                    for runs, (step, begin, end) in zip(inside[action.engine], steps):
+                        runs.add(step, end - begin)
                     ran += steps
                 elif id(action) in outside:  # not what ran instead of an engine
-                    start = min((begin for _, begin, _ in steps), default=0)
-                    own = sum(end - begin for _, begin, end in (s for s in ran if s[1] >= start))
-                    outside[id(action)] += sum(end - begin for _, begin, end in steps) - own
-            return [
-                *(t for times in inside for t in times),
-                *((step_of(a), outside[id(a)]) for a in between(self.owner.script.main)),
-            ]
+                    for step, begin, end in steps:
+                        own = sum(last - first for _, first, last in ran if first >= begin)
+                        ran = [*(s for s in ran if s[1] < begin), (step, begin, end)]
+                        outside[id(action)].add(step, end - begin - own)
+            return [runs.all() for runs in (*itertools.chain(*inside), *outside.values())]
 
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
@@ -182,6 +181,12 @@ class ScriptContext(Context):
             return self._run(inputs, out), self._traced
         finally:
             self._traced = None
+
+    def warmup(self) -> None:
+        """Runs each engine once on zeros of its optimum shapes; of the script, zeros may make a loop without an end."""
+        with self._alone():
+            for context in self.contexts:
+                context.warmup()
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Does nothing: the shapes of the engines' inputs depend on the data."""

@@ -1,0 +1,23 @@
+"""What the steps of a script took and did, in all their runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pelton.engine.model import Step
+
+
+class StepRuns:
+    """What the runs of a step took and did."""
+
+    def __init__(self, step: Step):
+        self.step, self.ns = step, 0
+        self.done = {name: 0 for name in ("flops", "bytes") if name in step.info}
+
+    def add(self, step: Step, ns: int) -> None:
+        """One more, at the sizes of `step`."""
+        self.ns += ns
+        self.done = {name: done + step.info.get(name, 0) for name, done in self.done.items()}
+
+    def all(self) -> tuple[Step, int]:
+        return replace(self.step, info={**self.step.info, **self.done}), self.ns
