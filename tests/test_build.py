@@ -188,6 +188,7 @@ def test_timing_caches_that_are_saved_at_once_lose_nothing(tmp_path, monkeypatch
     "given, words",
     [
         ({"level": 6}, "level"),
+        ({"progress": True}, "progress is a function"),
         ({"threads": 0}, "threads"),
         ({"target": "tpu"}, "target"),
         ({"target": "cpu:sse2"}, "made for x86_64_v3, x86_64_v3_vnni, x86_64_v4"),

@@ -258,6 +258,8 @@ def test_scripts(name, tmp_path, cache, view):
     assert known >= {n for a, b, _ in shown["edges"] for n in (a, b)}
     assert {b for _, b, _ in shown["edges"]} >= {f"o{i}" for i in range(len(engine.outputs))}
     assert "steps:" in engine._repr_html_()
+    control = {f"s{i}" for i, s in enumerate(shown["steps"]) if s["kind"] == "control"}
+    assert control <= {a for a, _, _ in shown["edges"]}
     work = [(3 * i, 5 * i) for i in range(len(engine.steps))]  # of more runs than one
     timed = Described(engine.plain, [(None, s) for s in engine.steps[inside:]], times=[1.0] * len(work), work=work)
     counted = [(i, timed._step(i, 1.0)) for i, s in enumerate(engine.steps[:inside]) if "flops" in s.info]

@@ -278,6 +278,8 @@ class Options:
         self._check_precision_of()
         if isinstance(self.max_drop, bool) or not isinstance(self.max_drop, (int, float)) or not self.max_drop >= 0:
             raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {self.max_drop!r}")
+        if self.progress is not None and not callable(self.progress):
+            raise InputError(f"progress is a function of a stage, what is done and the total, got {self.progress!r}")
         if self.metric is not None and not callable(self.metric):
             raise InputError(f"metric is a function of an engine that gives a number, got {self.metric!r}")
         if self.save_tactics is None and self.load_tactics is None:

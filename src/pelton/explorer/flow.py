@@ -92,7 +92,7 @@ def script_edges(script: Script, parts: Sequence[Sequence[Edge]], between: Mappi
         here: Ends = frozenset({(node, 0)})
         if isinstance(action, IfAction):
             then, other = (block(b, names, here) for b in (action.then, action.other))
-            return [a | b for a, b in zip(then, other)]
+            return [a | b | here for a, b in zip(then, other)]  # which of both, the step decides
         if isinstance(action, LoopAction):
             return block(action.body, names, here)[1:]
         if isinstance(action, ScanAction):
