@@ -232,7 +232,7 @@ def test_on_the_command_line(tmp_path, keys, monkeypatch, capsys):
     assert run("build", "m.onnx", "-q", "--level", 0, "--sign", "key.pem")[0] == 0
     _, shown, _ = run("inspect", "m.pelton")
     assert fingerprint(keys[0]) in shown and "not verified" in shown
-    assert "not verified" not in run("inspect", "m.pelton", "--trust", "key.pub")[1]
+    assert "; verified\n" in run("inspect", "m.pelton", "--trust", "key.pub")[1]
     status, _, says = run("run", "m.pelton", "--trust", "other.pub")
     assert status == 2 and fingerprint(keys[0]) in says and says.count("\n") == 1
     assert run("sign", "m.pelton", "--key", "other.pem", "-o", "both.pelton")[0] == 0
@@ -247,6 +247,8 @@ def test_on_the_command_line(tmp_path, keys, monkeypatch, capsys):
         status, _, says = run(command, engine("m.pelton"), "--trust", "other.pub", *more)
         assert status == refuses and fingerprint(keys[0]) in says
     assert run("view", "both.pelton", "m.pelton", "--trust", "other.pub")[0] == 2
+    assert run("compare", "m.onnx", "both.pelton", "--trust", "other.pub")[0] == 0
+    assert run("compare", "m.onnx", "m.pelton", "--trust", "other.pub")[0] == 2
     assert run("trtexec", "--onnx=m.onnx", "--trust=key.pub")[0] == 1
 
 

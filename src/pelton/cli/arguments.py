@@ -125,7 +125,7 @@ def add_trust(command: argparse._ActionsContainer) -> None:
         "--trust",
         action="append",
         metavar="FILE",
-        help="run the engine only if it was signed with the private key of this public one (PEM; repeat)",
+        help="take the engine only if it was signed with the private key of this public one (PEM; repeat)",
     )
 
 

@@ -121,6 +121,7 @@ def add(commands) -> argparse.ArgumentParser:
         help="show the N worst steps (default 10)",
     )
     output.add_json(command)
+    arguments.add_trust(command)
     return command
 
 
@@ -135,7 +136,7 @@ def main(args: argparse.Namespace) -> int:
         raise InputError("--shapes and --seed are for random inputs; with --input or --data leave them out")
     if args.peers_python and not args.others:
         raise InputError(f"--peers-python is an option of --with; add --with {peers.RUNNERS[0]}")
-    engine = pelton.load(args.engine)
+    engine = pelton.load(args.engine, trust=args.trust)
     seed = None
     if args.data:
         feeds = arrays.load_data(engine, args.data)
