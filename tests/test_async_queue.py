@@ -220,3 +220,13 @@ def test_a_callback_may_start_the_next_run(engine):
         queue.start_async({"x": x}, 3)
         queue.wait_all()
     assert seen == [3, 2, 1, 0]
+
+
+def test_runs_are_awaited_in_the_ways_of_the_page(engine):
+    async def all_of_them(x) -> list:
+        task = asyncio.ensure_future(engine.run_async({"x": x}))
+        within = await asyncio.wait_for(engine.run_async({"x": x}), 60)
+        return [within, await task, *await asyncio.gather(*(engine.run_async({"x": x}) for _ in range(3)))]
+
+    (x,) = drawn(1)
+    assert all(right(found, x) for found in asyncio.run(all_of_them(x)))
