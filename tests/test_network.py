@@ -8,6 +8,7 @@ import pytest
 
 import pelton
 from pelton.importers.network import imported
+from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.network import stubs
 
@@ -89,6 +90,18 @@ def test_indexing_is_that_of_numpy():
         net = pelton.Network()
         net.output(net.input("x", (4, 5, 6))[index], "y")
         assert np.array_equal(run(net, x=a)["y"], a[index]), index
+
+
+@pytest.mark.parametrize("start", [None, 1, 3, -1, -3])
+@pytest.mark.parametrize("stop", [None, 1, 3, -1, -3])
+@pytest.mark.parametrize("step", [1, 2, -1, -2])
+def test_slices_of_dynamic_axes_are_those_of_numpy(start, stop, step):
+    net = pelton.Network()
+    a, part = normal(2, 5), slice(start, stop, step)
+    net.output(net.input("x", "f32[2, n=4..6..9]")[:, part], "y")
+    assert a[:, part].shape == tuple(dims.at(d, {"n": 5}) for d in net.outputs["y"].shape)
+    if a[:, part].size:
+        assert np.array_equal(run(net, x=a)["y"], a[:, part])
 
 
 def test_arithmetic_takes_numbers_on_either_side():

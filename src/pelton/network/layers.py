@@ -231,11 +231,7 @@ class Layers(Operators):
                 continue
             size = x.shape[axis]
             if isinstance(part, slice):
-                step = 1 if part.step is None else part.step
-                if is_known(size):
-                    start, end, step = part.indices(size)
-                else:
-                    start, end = part.start or 0, size if part.stop is None else part.stop
+                start, end, step = part.indices(size) if is_known(size) else _bounds(part, size)
                 if (start, end, step) != (0, size, 1):
                     cut.append((axis, start, end, step))
             elif isinstance(part, (int, np.integer)):
@@ -378,3 +374,11 @@ def _split(totals: Sequence[Size], padding: str) -> tuple[Size, ...]:
         raise InputError(f"padding should be {PADDINGS}, got {padding!r}")
     less, more = [t // 2 for t in totals], [t - t // 2 for t in totals]
     return tuple(more + less if padding == "same_lower" else less + more)
+
+
+def _bounds(part: slice, size: Size) -> tuple[Size, Size, Size]:
+    """Start, end and step of a slice of an axis of dynamic size; an end of -1 is before the first element."""
+    step = 1 if part.step is None else part.step
+    first, last = (0, size) if step > 0 else (size - 1, -1)
+    start, end = (None if at is None else at + size * (is_known(at) and at < 0) for at in (part.start, part.stop))
+    return first if start is None else start, last if end is None else end, step
