@@ -76,6 +76,28 @@ def test_dynamic_kernels_are_guarded_at_the_optimum(tmp_path):
         pelton.build(single("row_sums", "f32[n=1..6..9, 5]"), level=0, cache_dir=tmp_path)
 
 
+@pytest.mark.parametrize(
+    "how, rows, match",
+    [
+        (dict(source=ROW_SUMS.replace("r < X_0 && ", ""), tactics=({"ROWS": 4},)), "1..8..9", "behind its operand y0"),
+        (dict(source=ROW_SUMS.replace("r < X_0 && ", ""), tactics=({"ROWS": 4},)), "8..8..99", "behind its operand y0"),
+        (
+            dict(
+                source=ROW_SUMS.replace("float sum = 0;", "float sum = 0; ((float *)scratch)[r] = 1;"),
+                tactics=ONE,
+                scratch=lambda inputs, outputs, ROWS: 8 * 4,
+            ),
+            "1..8..99",
+            "behind its scratch memory of 32 bytes",
+        ),
+    ],
+)
+def test_dynamic_kernels_are_guarded_at_other_sizes_than_the_optimum(how, rows, match, tmp_path):
+    row_sums(**how)
+    with pytest.raises(pelton.BuildError, match=match):
+        pelton.build(single("row_sums", f"f32[n={rows}, 5]"), level=0, cache_dir=tmp_path)
+
+
 def test_a_kernel_that_this_cpu_does_not_run_is_said_not_to_be_guarded(cpu_of, guarded, caplog, tmp_path):
     row_sums(tactics=ONE)
     cpu_of("x86_64_v3")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pelton.codegen.c.templates.plugin import own_sources
 from pelton.codegen.template import Kernel
+from pelton.ir import dims
 from pelton.ir.graph import Value
 from pelton.plan.placed import Task
 from pelton.plan.region import Region
@@ -41,7 +42,25 @@ def digest(task: Task) -> str:
 
 def at_optimum(task: Task, kernels: Sequence[Kernel]) -> tuple[Task, Sequence[Kernel]]:
     """A task and its kernels at the optimum of dynamic dimensions."""
-    sizes, to = task.region.optimum_sizes(task.layouts), dict[Value, Value]()
+    return _at(task.region.optimum_sizes(task.layouts), task, kernels)
+
+
+def at_several_sizes(task: Task, kernel: Kernel) -> Iterator[tuple[Task, Kernel]]:
+    """A task and its kernel at the optimum of dynamic dimensions, at their minimum, and at more than twice the optimum:
+    the tiles and the memory of a kernel have to fit each of them."""
+    optimum, body = task.region.optimum_sizes(task.layouts), task.region.body
+    bounds = [s for s in dims.symbols([list(v.type.shape) for v in (*body.inputs, *body.outputs)]) if s.name in optimum]
+    for sizes in (
+        optimum,
+        optimum | {s.name: s.minimum for s in bounds},
+        optimum | {s.name: min(2 * optimum[s.name] + 1, s.maximum) for s in bounds},
+    ):
+        sized, (known,) = _at(sizes, task, [kernel])
+        yield sized, known
+
+
+def _at(sizes: Mapping[str, int], task: Task, kernels: Sequence[Kernel]) -> tuple[Task, Sequence[Kernel]]:
+    to = dict[Value, Value]()
     return (task.sized(sizes, to), [k.sized(sizes, to) for k in kernels]) if sizes else (task, kernels)
 
 

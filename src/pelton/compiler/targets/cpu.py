@@ -25,7 +25,7 @@ from pelton.targets import ISAS, best
 from pelton.tune import search
 from pelton.tune.canaries import Guard
 from pelton.tune.measure import CpuBench, weight_traffic
-from pelton.tune.tasks import at_optimum, is_of_plugin
+from pelton.tune.tasks import at_several_sizes, is_of_plugin
 from pelton.tune.timing_cache import template_hash
 
 from .backend import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
@@ -81,8 +81,8 @@ class CpuBackEnd:
         elif own:
             with load_code(plain.code) as loaded:
                 for task, kernel in own:
-                    sized, (known,) = at_optimum(task, [kernel])
-                    self._guard.check(loaded, known, sized)
+                    for sized, known in at_several_sizes(task, kernel):
+                        self._guard.check(loaded, known, sized)
         return plain
 
 
