@@ -8,6 +8,7 @@ import pytest
 from plugin_examples import ROW_SUMS, normal, row_sums, single
 
 import pelton
+from pelton import plugins
 from pelton.tune import canaries
 
 pytestmark = pytest.mark.usefixtures("own_plugins")
@@ -134,3 +135,19 @@ def test_headers_of_a_plugin_belong_to_its_source(guarded, tmp_path):
         engine = pelton.build(rows(), level=1, timing_cache=times, cache_dir=tmp_path / "cache")
         np.testing.assert_allclose(engine.run({"x0": a})["y0"], factor * a.sum(1) + 1, rtol=1e-4, atol=1e-4)
         assert len(tasks_in(times)) == i and len(guarded) == 2 * i
+
+
+def test_headers_beside_the_file_of_a_kernel_are_found(tmp_path):
+    """Edits of them change the code, and the fingerprint by which cached engines are known."""
+    (tmp_path / "rows.c").write_text(
+        ROW_SUMS.replace('#include "vec.h"', '#include "vec.h"\n#include "outer.h"').replace("sum *", "FACTOR * sum *")
+    )
+    (tmp_path / "outer.h").write_text('#include "inner.h"\n')
+    a, known = normal(7, 5), set()
+    for factor in (2, 3):
+        (tmp_path / "inner.h").write_text(f"#define FACTOR {factor}\n")
+        row_sums(tmp_path / "rows.c")
+        known.add(plugins.fingerprint("row_sums"))
+        found = pelton.build(rows(), level=0, cache_dir=tmp_path / "cache").run({"x0": a})["y0"]
+        np.testing.assert_allclose(found, factor * a.sum(1) + 1, rtol=1e-4, atol=1e-4)
+    assert len(known) == 2 and None not in known

@@ -15,6 +15,8 @@ from pelton.errors import InputError
 from pelton.ir.dims import Dim, Size, Undecided
 from pelton.ir.types import F32, TensorType
 
+from .includes import with_paths
+
 MAX_COUNT = (1 << 31) - 1  # tiles, and what a tactic or an attribute may say
 
 Types = Sequence[TensorType]
@@ -54,7 +56,8 @@ class PluginKernel:
     def text(self) -> str:
         """The source; InputError where it cannot be read, or lacks a block or the function."""
         try:
-            text = self.source.read_text("utf-8") if isinstance(self.source, Path) else self.source
+            path = self.source if isinstance(self.source, Path) else None
+            text = self.source if path is None else with_paths(path.read_text("utf-8"), path.parent)
         except (OSError, UnicodeDecodeError) as e:
             raise InputError(f"the source of a kernel, {self.source}, cannot be read: {e}") from None
         if not isinstance(text, str):
@@ -123,7 +126,8 @@ class CKernel(PluginKernel):
     a pointer for each operand, by the names that the plugin's `infer` gives them, and y0, y1, … for the outputs. The
     block `region` defines, for an operand x: X_0, X_1, … its sizes, X_S0, X_S1, … its strides in elements, X_SIZE the
     number of elements; of outputs Y0_0 and so on; and for an attribute beta the macro BETA (text and lists are left
-    out). `vec.h` of src/pelton/codegen/c/src is there to be included: vectors vf32 of VL lanes, ld_f32, st_f32, ….
+    out). `vec.h` of src/pelton/codegen/c/src is there to be included: vectors vf32 of VL lanes, ld_f32, st_f32, …; so
+    are headers beside a source that is a Path.
 
     scratch(inputs, outputs, **tactic): bytes of memory for each thread.
     """

@@ -16,6 +16,7 @@ from pelton.ir.graph import Graph, Node, bodies
 from pelton.ir.op import FAMILIES, REGISTRY, Op
 from pelton import ops  # noqa: F401  (declares what is built in)
 
+from .includes import with_included
 from .plugin import Plugin, declare
 
 GROUP = "pelton.plugins"
@@ -100,15 +101,15 @@ def fingerprints(graph: Graph) -> dict[str, str | None]:
 
 
 def fingerprint(name: str) -> str | None:
-    """SHA-256 of what the plugin of that name is written in, its file and the sources of its kernels: another one where
-    any of these has changed. None where that is unknown."""
+    """SHA-256 of what the plugin of that name is written in, its file, the sources of its kernels and what these
+    include: another one where any of these has changed. None where that is unknown."""
     cls = _BY_OP[name]
     try:
         file = inspect.getsourcefile(cls)
         text = Path(file).read_bytes() if file and Path(file).is_file() else inspect.getsource(cls).encode()
         found = hashlib.sha256(text)
         for kernel in cls.kernels:
-            found.update(b"\0" + kernel.text().encode())
+            found.update(b"\0" + with_included(kernel.text()).encode())
     except (OSError, TypeError, InputError):
         return None
     return found.hexdigest()

@@ -19,8 +19,8 @@ from pelton.errors import BuildError
 
 from pelton.targets import ISAS
 from pelton.codegen.template import SOURCES
+from pelton.plugins.includes import with_included
 
-from .includes import with_included
 
 FLAGS = (
     "-std=c23",
@@ -133,7 +133,7 @@ class ClangCompiler:
 
     def key(self, text: str) -> str:
         """The hash of all that the object code of a source depends on."""
-        return hashlib.sha256((self._salt + "\n" + with_included(text)).encode()).hexdigest()
+        return hashlib.sha256((self._salt + "\n" + with_included(text, SOURCES)).encode()).hexdigest()
 
     def _known(self, text: str) -> bytes | None:
         key = self.key(text)

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pelton.codegen.c.emit import constants, kernel, memory_type, number
-from pelton.codegen.c.includes import with_included
-from pelton.codegen.template import GPU_TEMPLATES, TEMPLATES, Kernel, Tactic, Target, Template, add_source
+from pelton.codegen.template import GPU_TEMPLATES, SOURCES, TEMPLATES, Kernel, Tactic, Target, Template, add_source
 from pelton.errors import BuildError, InputError
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
@@ -18,6 +17,7 @@ from pelton.ir.op import Op
 from pelton.ir.types import F32
 from pelton.plan.layout import Layouts, dense, same_memory
 from pelton.plan.region import Region
+from pelton.plugins.includes import with_included
 from pelton.plugins.kernels import CKernel, PluginKernel, attribute_macros
 
 
@@ -100,7 +100,7 @@ def own_sources(node: Node | None) -> list[str]:
     if node is None or node.op.instance is None:
         return []
     return [
-        with_included(t.text)
+        with_included(t.text, SOURCES)
         for t in (*TEMPLATES.values(), *GPU_TEMPLATES.values())
         if isinstance(t, PluginTemplate) and node.op.name in t.anchors
     ]
