@@ -8,6 +8,7 @@ from plugin_examples import ROW_SUMS, normal, row_sums, single
 
 import pelton
 from pelton.plugins import CKernel, plugin_named
+from pelton.plugins import scalar as sc
 from pelton.plugins.plugin import weight_shapes
 from pelton.tune import canaries
 
@@ -211,6 +212,12 @@ def wrong(types="f32[3]", **functions):
         (dict(scalar=lambda self, x: {}["k"]), "`scalar` raised KeyError: 'k'"),
         (dict(scalar=lambda self, x: x if x > 0 else -x), r"use select\(condition, x, y\)"),
         (dict(scalar=lambda self, x: None), "gave no expression"),
+        (
+            dict(scalar=lambda self, x: sc.maximum(x, 1, 2)),
+            "`scalar` raised TypeError: maximum takes 2 operands, got 3",
+        ),
+        (dict(scalar=lambda self, x: sc.select(x > 0, x)), "`scalar` raised TypeError: select takes 3 operands, got 2"),
+        (dict(scalar=lambda self, x: x * np.ones(2)), r"needs expressions and numbers, got array\(\[1"),
         (dict(__post_init__=lambda self: {}["k"]), "`__post_init__` raised KeyError: 'k'"),
     ],
 )
@@ -250,3 +257,18 @@ def test_weights_that_are_no_shapes_are_named():
         wrong(weights=lambda self, x, shapes=shapes: shapes)
         with pytest.raises(pelton.InputError, match=f"plugin wrong: .*{reason}"):
             weight_shapes(plugin_named("wrong"), [pelton.plugins.TensorType.parse("f32[3]")], {})
+
+
+@pytest.mark.parametrize(
+    "reference, reason",
+    [
+        (lambda self, x: raising(ZeroDivisionError("of rows")), "ZeroDivisionError: of rows"),
+        (lambda self, x: x[:1], r"ValueError: .*gave shape \[1\], its type says f32\[3\]"),
+        (lambda self, x: None, "ValueError: .*gave an array of object"),
+    ],
+)
+def test_references_of_kernels_that_are_wrong_are_errors_of_a_checked_build(reference, reason):
+    copy = ROW_SUMS[: ROW_SUMS.index("    for (")] + "    for (idx i = begin; i < end; i++) o.y0[i] = o.x[i];\n}\n"
+    net = wrong(reference=reference, kernels=(CKernel(copy, lambda inputs, outputs: 3),))
+    with pytest.raises(pelton.BuildError, match=f"the reference of wrong failed, a plugin's: {reason}"):
+        pelton.build(net, level=0, check=True)

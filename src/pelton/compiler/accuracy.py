@@ -211,13 +211,17 @@ def check_accuracy(
         what = seen.task.what
         if isinstance(what, Region):
             label = "+".join(what.layers) or what.title()
+            plugin = any(n.op.instance is not None for n in what.body.nodes)
             try:
                 error = seen.own_error()
             except InputError as e:
                 log.warning("the kernel of %s is left unchecked: %s (at sizes and inputs made up for this)", label, e)
                 return
+            except Exception as e:  # whatever a plugin raises
+                if not plugin:
+                    raise
+                raise BuildError(f"the reference of {label} failed, a plugin's: {type(e).__name__}: {e}") from e
             found.append((label, error))
-            plugin = what.anchor is not None and what.anchor.op.instance is not None
             whose = "it is a plugin's" if plugin else FAULT
             if not error <= seen.tolerance:
                 raise BuildError(
