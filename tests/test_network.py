@@ -104,6 +104,16 @@ def test_slices_of_dynamic_axes_are_those_of_numpy(start, stop, step):
         assert np.array_equal(run(net, x=a)["y"], a[:, part])
 
 
+def test_tensors_are_compared_by_element():
+    net, a = pelton.Network(), np.float32([0, 1, 2, 0])
+    x = net.input("x", "f32[4]")
+    net.output(net.where(x == 0, 7.0, x), "equal")
+    net.output(net.where(x != np.float32([0, 1, 1, 1]), 7.0, x), "differ")
+    found = run(net, x=a)
+    assert found["equal"].tolist() == [7, 1, 2, 7] and found["differ"].tolist() == [0, 1, 7, 7]
+    assert x in [x] and x != "x"
+
+
 def test_arithmetic_takes_numbers_on_either_side():
     net = pelton.Network()
     x, y = net.input("x", (3, 4)), net.input("i", "i64[4]")

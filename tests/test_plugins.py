@@ -33,6 +33,31 @@ def hard_mish():
     return HardMish
 
 
+@pytest.mark.parametrize(
+    "scalar, want",
+    [
+        (lambda self, x: sc.select(x == 1, 7.0, x), lambda x: np.where(x == 1, 7, x)),
+        (lambda self, x: sc.select(x != 1, 7.0, x), lambda x: np.where(x != 1, 7, x)),
+        (
+            lambda self, x: x**2 + 2**x - abs(x) % 2 + 3 % (abs(x) + 1),
+            lambda x: x**2 + 2**x - abs(x) % 2 + 3 % (abs(x) + 1),
+        ),
+        (lambda self, x: x * sc.select(x > 0, 0.25, 0.5), lambda x: x * np.where(x > 0, 0.25, 0.5)),
+        (
+            lambda self, x: x * sc.select(x > 0, sc.select(x > 1, 1, 2), 3),
+            lambda x: x * np.where(x > 1, 1, np.where(x > 0, 2, 3)),
+        ),
+        (lambda self, x: sc.cast(sc.cast(x, "i32"), "f32"), np.trunc),
+    ],
+)
+def test_scalar_functions_are_written_like_arithmetic_of_arrays(scalar, want):
+    pelton.register(type("Written", (pelton.Plugin,), {"scalar": scalar}))
+    a = np.float32([-1.5, -1, 0, 0.5, 1, 3])
+    found = pelton.build(single("written", "f32[6]"), level=0, check=True).run({"x0": a})["y0"]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, want(a), rtol=1e-5, atol=1e-5)
+
+
 def test_a_scalar_function_fuses_like_an_operator():
     hard_mish()
     net = pelton.Network()

@@ -191,7 +191,11 @@ _NUMBERS = {
 _TO_BOOL = {"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"}
 
 
-@dataclass(frozen=True)
+_COUNTS = {name: f.nin for name, f in PRIMITIVES.items() if isinstance(f, np.ufunc)}  # operands
+_COUNTS |= {"div": 2, "pow": 2, "erf": 1, "shl": 2, "shr": 2, "select": 3}
+
+
+@dataclass(frozen=True, eq=False)
 class Scalar:
     """One node of an expression: primitive, arguments (Scalars or Python numbers), element type."""
 
@@ -223,8 +227,31 @@ class Scalar:
     def __rtruediv__(self, o):
         return apply("div", o, self)
 
+    def __pow__(self, o):
+        return apply("pow", self, o)
+
+    def __rpow__(self, o):
+        return apply("pow", o, self)
+
+    def __mod__(self, o):
+        return apply("mod", self, o)
+
+    def __rmod__(self, o):
+        return apply("mod", o, self)
+
     def __neg__(self):
         return apply("neg", self)
+
+    def __abs__(self):
+        return apply("abs", self)
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, o):
+        return apply("eq", self, o)
+
+    def __ne__(self, o):
+        return apply("ne", self, o)
 
     def __lt__(self, o):
         return apply("lt", self, o)
@@ -256,14 +283,21 @@ class Scalar:
 
 def apply(fn: str, *args):
     """The primitive on Scalars (gives a Scalar) or on arrays (gives an array)."""
-    kinds = {a.dtype for a in args if isinstance(a, Scalar)}
-    if not kinds:
+    if len(args) != _COUNTS[fn]:
+        raise TypeError(f"{fn} takes {_COUNTS[fn]} operands, got {len(args)}")
+    if not any(isinstance(a, Scalar) for a in args):
         with np.errstate(all="ignore"):
             return PRIMITIVES[fn](*args)
+    for a in args:
+        if not isinstance(a, (Scalar, bool, int, float, np.generic)):
+            raise TypeError(f"needs expressions and numbers, got {a!r:.99}")
+    typed = args
     if fn == "select":
         if getattr(args[0], "dtype", BOOL) is not BOOL:
             raise TypeError(f"needs a bool condition, got {args[0].dtype.value}")
-        kinds = {a.dtype for a in args[1:] if isinstance(a, Scalar)} or {F64}
+        typed = args[1:]
+    kinds = {a.dtype for a in typed if isinstance(a, Scalar) and not _of_numbers(a)}
+    kinds = kinds or {a.dtype for a in typed if isinstance(a, Scalar)} or {F64}
     if len(kinds) > 1:
         raise TypeError("needs operands of one element type, got " + " and ".join(sorted(k.value for k in kinds)))
     (kind,) = kinds
@@ -273,7 +307,23 @@ def apply(fn: str, *args):
         raise TypeError(f"needs integers or bools, got {kind.value}")
     if fn in _NUMBERS and kind in (BOOL, STRING):
         raise TypeError(f"needs numbers, got {kind.value}")
-    return Scalar(fn, args, BOOL if fn in _TO_BOOL else kind)
+    return Scalar(fn, tuple(_typed(a, kind) for a in args), BOOL if fn in _TO_BOOL else kind)
+
+
+def _of_numbers(e) -> bool:
+    """Whether an expression is a choice between numbers, which takes the element type of what is beside it."""
+    return (
+        isinstance(e, Scalar)
+        and e.fn == "select"
+        and all(_of_numbers(a) or not isinstance(a, Scalar) for a in e.args[1:])
+    )
+
+
+def _typed(e, dtype: DType):
+    """An argument; a choice between numbers with its element type."""
+    if not _of_numbers(e):
+        return e
+    return Scalar("select", (e.args[0], *(_typed(a, dtype) for a in e.args[1:])), dtype)
 
 
 def _function(fn: str) -> Callable:
@@ -302,10 +352,10 @@ def cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
     "up", "down" or "nearest".
     """
     if not isinstance(x, Scalar):
-        return _cast(x, dtype, saturate, round_mode)
+        return _cast(x, DType(dtype), saturate, round_mode)
     if round_mode not in ("up", "down", "nearest"):
         raise TypeError(f"needs round_mode up, down or nearest, got {round_mode!r}")
-    return Scalar("cast", (x,) if saturate and round_mode == "up" else (x, saturate, round_mode), dtype)
+    return Scalar("cast", (x,) if saturate and round_mode == "up" else (x, saturate, round_mode), DType(dtype))
 
 
 def operations(e) -> int:

@@ -220,9 +220,10 @@ class Layers(Operators):
         """x[index] with integers, slices, None and …; `gather` takes indices that are data."""
         parts = list(index) if isinstance(index, tuple) else [index]
         given = sum(p is not None and p is not Ellipsis for p in parts)
-        if given > x.rank or parts.count(Ellipsis) > 1:
+        dots = [i for i, p in enumerate(parts) if p is Ellipsis]
+        if given > x.rank or len(dots) > 1:
             raise InputError(f"{x!r} has {x.rank} axes, got {given} indices")
-        at = parts.index(Ellipsis) if Ellipsis in parts else len(parts)
+        at = dots[0] if dots else len(parts)
         parts[at : at + 1] = [slice(None)] * (x.rank - given)
         cut, gone, new, axis = list[tuple[int, Size, Size, int]](), list[int](), list[int](), 0
         for part in parts:

@@ -21,8 +21,8 @@ class _Binary(Protocol):
 class NetworkTensor:
     """A value of a `Network`. Its type is known as soon as it is made, and shows: `conv1: f32[batch, 64, 112, 112]`.
 
-    Arithmetic, comparisons (`<`, `<=`, `>`, `>=`), `@` and basic indexing give further tensors of the network; numbers
-    take the element type of the tensor beside them.
+    Arithmetic, comparisons (`==` and `!=` among them), `@` and basic indexing give further tensors of the network;
+    numbers take the element type of the tensor beside them.
     """
 
     __slots__ = ("network", "value")
@@ -79,6 +79,13 @@ class NetworkTensor:
     def __repr__(self) -> str:
         return f"{self.name}: {self.type}"
 
+    def __eq__(self, other: object) -> Any:
+        """A layer that compares elements; whether two are the same tensor, `is` and their values say."""
+        return self.network.equal(self, other) if _is_operand(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return self.network.logical_not(self.network.equal(self, other)) if _is_operand(other) else NotImplemented
+
     def __bool__(self) -> bool:
         raise TypeError(f"{self!r} has no elements yet; write branches on data with Network.if_")
 
@@ -101,6 +108,10 @@ class NetworkTensor:
 
     def __invert__(self) -> NetworkTensor:
         return self.network.logical_not(self)
+
+
+def _is_operand(x: object) -> bool:
+    return isinstance(x, (NetworkTensor, np.ndarray, np.generic, bool, int, float))
 
 
 def _operator(op: str, swapped: bool) -> Any:
