@@ -104,6 +104,13 @@ def test_slices_of_dynamic_axes_are_those_of_numpy(start, stop, step):
         assert np.array_equal(run(net, x=a)["y"], a[:, part])
 
 
+def test_a_tensor_says_how_often_a_loop_runs():
+    net = pelton.Network()
+    trips = net.input("trips", "i64[]")
+    net.output(net.loop(lambda inner, i, s: (True, s * 2), [net.input("x", "f32[2]")], trips), "y")
+    assert run(net, x=np.float32([1, 3]), trips=np.int64(3))["y"].tolist() == [8, 24]
+
+
 def test_tensors_are_compared_by_element():
     net, a = pelton.Network(), np.float32([0, 1, 2, 0])
     x = net.input("x", "f32[4]")
@@ -240,6 +247,18 @@ def test_names_are_scoped_and_unique():
         (lambda net, x: net.reshape(x, (5, -1)), "another number of elements"),
         (lambda net, x: net.reshape(x, (-1, -1)), "may be -1"),
         (lambda net, x: x[9], "got the index 9"),
+        (lambda net, x: net.relu(object()), "an operand should be a tensor, an array or a number, got <object"),
+        (lambda net, x: net.replace("y", x), "has no tensor 'y'"),
+        (lambda net, x: net.gather(x, [9], axis=1), "gather: needs indices that an axis of . has, got 9 to 9"),
+        (lambda net, x: net.gather(x, [0, -9], axis=-1), "needs indices that an axis of . has, got -9 to 0"),
+        (
+            lambda net, x: net.gather_nd(x, np.array([[0, 9]])),
+            "gather_nd: needs indices that an axis of . has, got 9 to 9",
+        ),
+        (lambda net, x: net.scatter_nd(x, np.array([[9]]), x[:1]), "scatter_nd: needs indices that"),
+        (lambda net, x: net.input("z", (None, 3)), "a size should be a number, or a name as in .*, got None"),
+        (lambda net, x: net.input("z", (-1, 3)), "a size should not be below 0, got -1"),
+        (lambda net, x: net.gather(net.input("z", "f32[n]"), [7]), "have to fit an axis of n; give numbers"),
         (lambda net, x: x[0, 0, 0, 0, 0], "has 4 axes, got 5"),
         (lambda net, x: x["a"], "an index should be"),
         (lambda net, x: net.split(x, 2, axis=1), "cannot be split"),

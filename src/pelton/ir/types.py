@@ -177,7 +177,11 @@ class TensorType:
         return self.size * self.dtype.size
 
     def with_shape(self, shape) -> "TensorType":
-        return TensorType(self.dtype, tuple(d if isinstance(d, Dim) else int(d) for d in shape))
+        sizes = tuple(shape)
+        for d in sizes:
+            if not isinstance(d, Dim) and int(d) != d:
+                raise ValueError(f"a size should be a whole number, got {d!r}")
+        return TensorType(self.dtype, tuple(d if isinstance(d, Dim) else int(d) for d in sizes))
 
     def with_dtype(self, dtype: DType) -> "TensorType":
         return TensorType(dtype, self.shape)

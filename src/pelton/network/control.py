@@ -47,7 +47,7 @@ class ControlFlow(Operators):
         iteration = TensorType(DType.I64)
         graph, read = self.traced("body", body, (iteration, *(t.type for t in start)))
         operands = [
-            self.constant(trips, dtype="i64"),
+            trips if isinstance(trips, NetworkTensor) else self.constant(trips, dtype="i64"),
             self.tensor_of(condition),
             *start,
             *map(self.wrap, read),

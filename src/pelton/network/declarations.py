@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from pelton.errors import InputError, near
 from pelton.ir import dims
 from pelton.ir.dims import Size
@@ -32,8 +34,12 @@ class Declarations:
         return TensorType(element_type(dtype), tuple(self._size(s, axis) for axis, s in enumerate(sizes)))
 
     def _size(self, given: int | str | Size, axis: int) -> Size:
+        if isinstance(given, dims.Dim):
+            return given
+        if isinstance(given, (int, np.integer)):
+            given = str(given)
         if not isinstance(given, str):
-            return given if isinstance(given, dims.Dim) else int(given)
+            raise InputError(f"a size should be a number, or a name as in {EXAMPLE}, got {given!r}")
         text, _, bounds = map(str.strip, given.partition("="))
         if not bounds and ".." in text:
             text, bounds = f"size{len(self.sizes)}", text
@@ -49,7 +55,9 @@ class Declarations:
                 f"a size should be a number, a name or an expression, as in {EXAMPLE}, got {given!r}: {e}"
             ) from None
         if dims.is_known(size) and size < 0:
-            raise InputError(f"a size should not be below 0, got {given!r}")
+            raise InputError(
+                f"a size should not be below 0, got {given}; a name is a dynamic dimension, as in {EXAMPLE}"
+            )
         return size
 
 

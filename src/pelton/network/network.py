@@ -24,6 +24,7 @@ from pelton.plugins.plugin import attributes_of
 from .composed import ComposedLayers
 from .control import ControlFlow
 from .declarations import Declarations, element_type
+from .indices import check_indices
 from .tensor import Operand, NetworkTensor
 
 
@@ -151,6 +152,7 @@ class Network(ControlFlow, ComposedLayers):
                 attrs = attributes_of(op, attrs)
             if op.configure is not None:
                 values += tuple(map(self.builder.constant, op.configure(*(v.type for v in values), **attrs)))
+            check_indices(op, values, attrs, self.builder.constants)
             hints = chain([label], (f"{label}.{i}" for i in range(1, 64)))
             made = self.builder.emit(op, values, attrs, names=hints, node_name=label)
         except Undecided as e:
@@ -180,6 +182,8 @@ class Network(ControlFlow, ComposedLayers):
             return operand.value
         try:
             array = np.asarray(operand)
+            if array.dtype == object and not all(isinstance(v, (str, bytes)) for v in array.flat):
+                raise TypeError("numpy makes no numbers of it")
             if beside is not None and (not isinstance(operand, np.ndarray) or array.dtype == np.float64):
                 if beside.is_float or array.dtype.kind not in "fc":
                     array = array.astype(beside.numpy)
@@ -215,9 +219,9 @@ class Network(ControlFlow, ComposedLayers):
 
     # --- editing
 
-    def replace(self, old: NetworkTensor, new: Operand) -> None:
+    def replace(self, old: NetworkTensor | str, new: Operand) -> None:
         """Gives `new` to all that reads `old`, outputs included, but for what `new` itself is computed from."""
-        to, source = self.value(new), self.value(old)
+        to, source = self.value(new), self.value(self.tensor(old) if isinstance(old, str) else old)
         if to.type != source.type:
             raise InputError(f"{old!r} cannot be replaced by {self.wrap(to)!r}, which has another type")
         before = {n for _, n in self.builder.ancestors(to, ()) if n is not None}
