@@ -141,6 +141,7 @@ def test_unknown_fields_of_forks_do_not_refuse_a_layer():
     net = NET.replace("num_output: 4", "num_output: 4 engine_of_mine: { a: [1, 2] b <c: 'x'> } other: 3")
     found = load(net.encode())
     assert "the prototxt:2: no layer that is read has a field 'engine_of_mine'" in found.info.warnings[0]
+    assert "plugins take what it says from python_param.param_str" in found.info.warnings[0]
     refused(net + "\n}", "the prototxt:7")
 
 

@@ -58,7 +58,11 @@ def test_a_section_of_darknet(shifted):
     a = normal(1, 3, 4, 4)
     (found,) = pelton.build(cfg.encode(), level=0).run({"data": a}).values()
     np.testing.assert_allclose(found, 2 * a + 0.5, rtol=1e-6)
-    for wrong, reason in (("by=two", "should be like 1.0, got 'two'"), ("of=1", "'of' is none of them")):
+    for wrong, reason in (
+        ("by=two", "should be like 1.0, got 'two'"),
+        ("of=1", "'of' is none of them"),
+        ("of=x", "'of' is none of them"),
+    ):
         with pytest.raises(pelton.ModelError, match=f"line 5: .*{reason}"):
             pelton.build(f"{cfg}{wrong}\n".replace("by=2\n" if "by" in wrong else "?", "").encode(), level=0)
 

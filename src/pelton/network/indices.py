@@ -12,6 +12,7 @@ from pelton.ir.dims import Size, Undecided
 from pelton.ir.graph import Value
 from pelton.ir.op import Op
 
+
 def check_indices(
     op: Op, values: Sequence[Value], attrs: Mapping[str, Any], constants: Mapping[Value, np.ndarray]
 ) -> None:

@@ -276,6 +276,9 @@ def _checked(plugin: str, name: str, given: Any, fields: Mapping[str, Any]) -> A
     if default is REQUIRED or default is None or isinstance(default, tuple):
         if isinstance(default, tuple) and not isinstance(found, tuple):
             raise ValueError(f"attribute {name} should be a tuple, as its default {default}, got {given!r:.99}")
+        texts = {isinstance(v, str) for v in default} if isinstance(default, tuple) else set()
+        if len(texts) == 1 and not {isinstance(v, str) for v in found} <= texts:
+            raise ValueError(f"attribute {name} should have elements like its default {default}, got {given!r:.99}")
         return found
     kind = type(default)
     fits = not isinstance(found, tuple) and isinstance(found, str) == (kind is str)
@@ -315,7 +318,7 @@ def attributes_of_text(op: Op, given: Mapping[str, str], where: str) -> dict[str
     for name, text in given.items():
         default = op.attrs.get(name)
         try:
-            if isinstance(default, str):
+            if isinstance(default, str) or name not in op.attrs:
                 found[name] = text
             elif isinstance(default, tuple):
                 found[name] = tuple(float(t) if set(t) & set(".eE") else int(t) for t in text.rstrip(",").split(","))

@@ -70,7 +70,8 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
         node = parse_node(text, sizes)
     except (InputError, ValueError) as e:
         raise EngineError(
-            f"a host step of this engine cannot be read: {e}; it is damaged or made by another version, build it again"
+            f"a host step of this engine cannot be read: {e}; if that is no plugin, it is damaged or made by another"
+            " version, build it again"
         ) from None
     if node.op.kind == "foreign":
         _prepare(_where(node), evaluator, node.attrs["model"])

@@ -60,7 +60,8 @@ def parse(data: bytes, file: str) -> Prototxt:
         text_format.Parse(text, net, allow_unknown_field=True)
     except text_format.ParseError as e:
         raise _error(file, e) from None
-    return Prototxt(file, net, lines, f"{unknown}; it is ignored, and so are others like it")
+    how = "it is ignored, and so are others like it; plugins take what it says from python_param.param_str"
+    return Prototxt(file, net, lines, f"{unknown}; {how}")
 
 
 def _lines(text: str, file: str) -> dict[str, list[int]]:

@@ -177,7 +177,8 @@ class _ModelReader:
         if node.custom and (op := plugin_for("tflite", node.name)) is not None:
             reader = partial(_apply, op)
         if reader is None:
-            raise ModelError(f"there is no reader for the {'custom ' * node.custom}operator {node.name}")
+            how = "; read it with a plugin (pelton.Plugin, `tflite`)" * node.custom
+            raise ModelError(f"there is no reader for the {'custom ' * node.custom}operator {node.name}{how}")
         held = tuple(None if i < 0 else self._tensor(subgraph, values, i) for i in node.inputs)
         outputs = tuple(subgraph.tensors[i] for i in node.outputs if i >= 0)
         has_parts = any(h is not None and h.imaginary is not None for h in held) and node.name not in OF_COMPLEX
