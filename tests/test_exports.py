@@ -64,6 +64,7 @@ CLOSE = 1e-5  # of the largest number: what f32 loses in a few dozen steps
 # What is rounded to few bits: quantized networks differ in where sums are rounded, by a step of the last layers, and in
 # whether inputs of recurrent layers are rounded at all; halves are only rounded between regions.
 LOOSE = {"quantized_speech": 5e-2, "quantized": 2e-2, "torch_half": 1e-3}
+DECIDED = {"imputed_from_neighbours"}  # the data decides the sizes within the branches of their If
 ON_HOST = {
     "LabelEncoder",
     "OneHotEncoder",
@@ -153,4 +154,5 @@ def test_what_check_foresees_is_what_happens(name):
     """No problems, and texts and what the data decides apart nothing on the host."""
     found = support.diagnose(model(name))
     assert found.ok, found.problems
-    assert {o.operator for o in found.operators if o.host} <= ON_HOST
+    on_host = {o.operator for o in found.operators if o.host}
+    assert on_host > {"NonZero", "Compress", "TopK"} if name in DECIDED else on_host <= ON_HOST

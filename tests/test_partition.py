@@ -3,7 +3,7 @@ same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from pelton.ir import dims
 from pelton.ir.bindings import BROKEN
 from pelton.ir.builder import Builder
 from pelton.ir.graph import Value
-from pelton.ir.imported import Imported, Info, OnData
+from pelton.ir.imported import Imported, ImportedNode, Info, OnData
 from pelton.ir.types import F32, I64, DType, TensorType
 from pelton.ir.unread import Branches, HostCall, Interface, order
 from pelton.ops import get
@@ -80,6 +80,7 @@ class Reader:
 
     known_sizes: Iterable[str] = ()
     unanswered: Iterable[str] = ()
+    imported_nodes: Sequence[ImportedNode] = ()
 
     def __init__(self) -> None:
         self.builder, self.bound = Builder(folds=True), {}
