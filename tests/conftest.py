@@ -1,10 +1,11 @@
-"""What tests share: the CPU that this one is taken for; a cache of kernels; of commands, small model files, engines of
-them, and a folder in which a refused command must leave nothing; of kernels for GPUs, a process that interprets
-them."""
+"""What tests share: the CPU that this one is taken for, also by processes that they start; a cache of kernels; of
+commands, small model files, engines of them, and a folder in which a refused command must leave nothing; of kernels for
+GPUs, a process that interprets them."""
 
 import os
 import re
 
+import imitate_cpu  # noqa: F401  # before Pelton: it changes modules as they are imported
 import machines
 import pytest
 from models import model, small_cnn
@@ -17,9 +18,6 @@ from pelton.codegen.template import GPU_TEMPLATES, TEMPLATES
 from pelton.compiler import plugin_kernels
 from pelton.ir.op import REGISTRY
 from pelton.plugins import registry
-
-if machines.TAKEN_FOR:
-    machines.take_for(machines.TAKEN_FOR)
 
 
 @pytest.fixture

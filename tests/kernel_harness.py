@@ -56,7 +56,7 @@ _compilers: dict[tuple[str, type[ClangCompiler]], ClangCompiler] = {}
 
 
 def compiler(isa: str = TARGET.isa, kind: type[ClangCompiler] = machines.Imitating) -> ClangCompiler:
-    """The compiler for a level: for this CPU to run, whatever the level, or for the level itself (`ClangCompiler`)."""
+    """The compiler for a level: for this CPU to run, whatever the level, or for the level itself (`machines.Exact`)."""
     if (isa, kind) not in _compilers:
         _compilers[isa, kind] = kind(isa, jobs=2)
     return _compilers[isa, kind]
@@ -73,7 +73,7 @@ def linked(kernels: Sequence[Kernel], target: Target) -> bytes:
     sources = {k.symbol: k.source for k in kernels}
     assert not any(map(longs, sources.values())), "a kernel uses `long`, whose width differs between targets"
     if target.isa != TARGET.isa and not machines.runs(target.isa):
-        real = compiler(target.isa, ClangCompiler)
+        real = compiler(target.isa, machines.Exact)
         machine_code.check_object(real.link(real.objects(sources)))
     made = compiler(target.isa)
     return made.link(made.objects(sources))

@@ -1,8 +1,8 @@
 """Other CPUs than the one here: what Pelton takes this one for, and code of levels above its own.
 
 With PELTON_TEST_CPU=x86_64_v3, or another level that builds choose, in the environment the whole suite takes this CPU
-for one of that level. Processes that tests start do not: three tests of commands, in which such a process runs an
-engine of this one, fail where the level is above the CPU's.
+for one of that level, and so do the processes that tests start (imitation/imitate_cpu.py). Where the level is above
+the CPU's, tests in which engines of a level run in processes without this folder fail.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.targets import BUILT, ISAS, LEVELS, best, fits
 
 TAKEN_FOR = os.environ.get("PELTON_TEST_CPU")  # a level, if any
-real = machine.identity  # of the CPU that there is
+if TAKEN_FOR is not None and TAKEN_FOR not in BUILT:
+    raise ValueError(f"PELTON_TEST_CPU is {' or '.join(BUILT)}, got {TAKEN_FOR!r}")
+real = getattr(machine.identity, "real", machine.identity)  # of the CPU that there is
 
 
 def of_level(level: str) -> Callable[[], Mapping[str, Any]]:
@@ -27,6 +29,12 @@ def of_level(level: str) -> Callable[[], Mapping[str, Any]]:
 def runs(level: str) -> bool:
     """Whether the CPU that there is runs code of a level."""
     return fits(level, real()["features"])
+
+
+class Exact(ClangCompiler):
+    """Kernels in the instructions of their level, whatever CPU there is: to be read, not to be run."""
+
+    _command = getattr(ClangCompiler._command, "real", ClangCompiler._command)
 
 
 class Imitating(ClangCompiler):
@@ -44,15 +52,3 @@ def imitated(command: list[str], isa: str) -> list[str]:
     here = ISAS[best(real()["features"])]
     rest = [word for word in command if word not in ISAS[isa].flags]
     return [*rest, f"-march={here.march}", *here.flags, f"-DVL={ISAS[isa].lanes}"]
-
-
-def take_for(level: str) -> None:
-    """Takes this CPU for one of a level, for as long as the process lives."""
-    if level not in BUILT:
-        raise ValueError(f"PELTON_TEST_CPU is {' or '.join(BUILT)}, got {level!r}")
-    command, key = ClangCompiler._command, ClangCompiler.key
-    machine.identity = of_level(level)  # type: ignore[assignment]
-    ClangCompiler._command = lambda self: imitated(command(self), self.isa)  # type: ignore[method-assign]
-    ClangCompiler.key = (  # type: ignore[method-assign]
-        lambda self, text: key(self, f"{text}\n// imitated: {not runs(self.isa)}")
-    )

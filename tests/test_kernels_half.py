@@ -13,10 +13,11 @@ from onnx.reference import ReferenceEvaluator
 from onnx_models import model
 
 import pelton
-from pelton.codegen.c.toolchain import ClangCompiler
+from pelton.backends.cpu import describe
 from pelton.codegen.template import TEMPLATES
 from pelton.codegen.c.halves import exact_type, loss, rejection
 from pelton.ir.types import BF16, F16
+from pelton.targets import fits
 from pelton.tune.timing_cache import TimingCache
 
 SHARED = Path(__file__).resolve().parents[2] / "shared/data"
@@ -226,7 +227,7 @@ def test_weights_are_rounded_where_it_was_timed_faster(precision, timed, tmp_pat
         assert [row["reason"] for row in engine.meta["half"]] == (["not faster"] if "timing_cache" in more else [])
 
 
-@pytest.mark.skipif(not machines.runs(BF16_LEVEL), reason="this CPU has no AVX512_BF16")
+@pytest.mark.skipif(not fits(BF16_LEVEL, describe()["features"]), reason="this CPU has no AVX512_BF16")
 def test_factors_are_rounded_to_bf16_and_sums_are_not(tmp_path):
     w = normal(1031, 151)
     options = dict(precision="bf16", precision_of={"fc0": "bf16"}, level=0, cache_dir=tmp_path)
@@ -244,7 +245,7 @@ def test_the_instruction_is_in_the_code():
     region, target = region_of(case.graph), target_for(case, TARGET)
     lay = laid(template, region, case, 0)
     kernel = template.emit(region, lay, next(iter(template.tactics(region, lay, target))), target)
-    clang = compiler(BF16_LEVEL, ClangCompiler)
+    clang = compiler(BF16_LEVEL, machines.Exact)
     code = clang.link(clang.objects({kernel.symbol: kernel.source}))
     # EVEX.F3.0F38.W0 52 /r is vdpbf16ps, 72 /r vcvtneps2bf16 (Intel's manual, volume 2)
     evex = [code[i : i + 5] for i in range(len(code) - 5) if code[i] == 0x62]

@@ -1,8 +1,12 @@
 """Engines for other CPUs than the one here, which have not started: built, written and looked at on any machine, run
 where there is such a CPU."""
 
+import os
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import machines
 import numpy as np
@@ -148,6 +152,22 @@ def test_below_the_least_level_there_is_nothing_to_build_for(model, cache, cpu_o
         match=r"needs a CPU with avx, avx2.* has level x86_64_v2; Pelton's kernels need x86_64_v3 at least$",
     ):
         pelton.build(model, level=0, cache_dir=cache).start()
+
+
+@pytest.mark.parametrize("level", BUILT)
+def test_processes_that_tests_start_take_the_cpu_for_the_same(level, tmp_path):
+    """They build for it, in instructions of the CPU that there is."""
+    program = (
+        "import sys, pelton; from pelton.backends import cpu; engine = pelton.build(sys.argv[1], level=0);"
+        "engine(pelton.backends.arrays.random_inputs(engine.inputs)['x']);"
+        "print(cpu.describe()['isa'], engine.plain.target['isa'])"
+    )
+    (tmp_path / "model.onnx").write_bytes(small_cnn(size=12).SerializeToString())
+    path = os.pathsep.join([str(Path(__file__).parent / "imitation"), *filter(None, sys.path)])
+    environment = {"PELTON_TEST_CPU": level, "PYTHONPATH": path, "PELTON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program, tmp_path / "model.onnx"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    assert done.stdout.split() == [level, level], done.stderr
 
 
 @pytest.mark.parametrize("level", BUILT)
