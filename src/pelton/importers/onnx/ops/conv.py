@@ -9,7 +9,7 @@ import numpy as np
 
 from pelton.ir.dims import equal, is_known, maximum, minimum
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, I32, I64
+from pelton.ir.types import BOOL, I32
 from pelton.ops.windows import window_sizes
 
 from .linear import subtract_zero_point

@@ -70,8 +70,7 @@ def _steps(shape: Shape) -> list[Size]:
 
 def _places(n: Reading, indices: Value, w: Window, shape: Shape) -> tuple[list[Value], Value]:
     """The position of each index along the axes of `shape`, and whether all lie within the windows that they are of."""
-    spatial, rank = len(w.kernel), indices.type.rank
-    places, inside = [], n.constant(True, BOOL)
+    rank, places, inside = indices.type.rank, [], n.constant(True, BOOL)
     for axis, (size, step) in enumerate(zip(shape, _steps(shape))):
         k, s, begin = (1, 1, 0) if axis < 2 else (w.kernel[axis - 2], w.strides[axis - 2], w.pads[axis - 2])
         place = n.emit("div", indices, n.sizes(step))
