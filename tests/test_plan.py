@@ -8,6 +8,7 @@ import pytest
 
 import pelton
 from pelton.ir.builder import Builder
+from pelton.ir.text import parse
 from pelton.ir.types import F32, DType, TensorType
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.ops import get
@@ -210,6 +211,26 @@ def test_a_region_takes_a_pointwise_dag_along_but_never_closes_a_cycle():
     (out,) = b.emit(get("add"), (z, y))
     fused = fuse.fuse(b.graph([out]), candidates.rejection)
     assert [i.title() for i in fused.items] == ["convolution+sigmoid+mul", "convolution+add"]
+
+
+def test_a_region_never_reads_of_another_that_waits_for_it():
+    """The product reads %p, whose region reads the maxima of %n: the product is no part of the region of %n."""
+    graph = parse(
+        "graph main(%x: f32[5, 7], %y: f32[5, 7]) {\n"
+        "  %p: f32[5, 7] = neg(%y)\n"
+        "  %n: f32[5, 7] = relu(%x)\n"
+        "  %largest: f32[5, 1] = reduce_max(%n) {axes=(1,)}\n"
+        "  %sum: f32[5, 7] = add(%p, %largest)\n"
+        "  %product: f32[5, 7] = mul(%n, %p)\n"
+        "  return %sum, %product\n"
+        "}\n"
+    )
+    regions = [r for r in fuse.fuse(graph, candidates.rejection).items if isinstance(r, Region)]
+    assert sum(len(r.body.nodes) for r in regions) == len(graph.nodes)
+    done = set(graph.inputs)
+    for r in regions:
+        assert done.issuperset(r.body.inputs)
+        done.update(r.body.outputs)
 
 
 @pytest.mark.parametrize("also_read_by", ["nothing", "a convolution", "another sum", "the caller"])

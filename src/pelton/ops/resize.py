@@ -9,7 +9,7 @@ import numpy as np
 
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, F64, I64, TensorType
+from pelton.ir.types import F32, F64, I64, DType, TensorType
 
 from .index import gather
 from .logic import equal
@@ -47,14 +47,19 @@ _ROUNDINGS: dict[str, Callable] = {
 
 
 def source_coordinates(
-    size: int, out: int, scale: float, coordinates: str, crop: tuple[float, float] = (0.0, 1.0)
+    size: int,
+    out: int,
+    scale: float,
+    coordinates: str,
+    crop: tuple[float, float] = (0.0, 1.0),
+    dtype: DType = F64,
 ) -> np.ndarray:
     """The coordinate on the input's axis of each output element; a scale of 0 is out / size.
 
-    crop: the part of the axis that tf_crop_and_resize resizes.
+    crop: the part of the axis that tf_crop_and_resize resizes. dtype: what they are computed in.
     """
-    scale = scale or out / size
-    at = np.arange(out, dtype=np.float64)
+    scale = np.asarray(scale or out / size, dtype.numpy)[()]
+    at = np.arange(out, dtype=dtype.numpy)
     if coordinates == "asymmetric":
         return at / scale
     if coordinates == "align_corners":
@@ -73,6 +78,14 @@ def source_coordinates(
     if coordinates == "half_pixel_symmetric":
         return centred + size / 2 * (1 - out / (scale * size))
     return centred
+
+
+def _precision(mode: str, scale: float) -> DType:
+    """What coordinates are computed in: where a given scale has them round to one element or the next, f32.
+
+    That is what ONNX Runtime and the onnx package do: 3 / 0.6 is 5 then, although 0.6 in f32 is larger than 0.6.
+    """
+    return F32 if mode == "nearest" and scale else F64
 
 
 def _linear(t: np.ndarray) -> np.ndarray:
@@ -125,7 +138,7 @@ def axis_taps(
 
     Antialiasing widens the window by the factor that the axis shrinks by.
     """
-    x = source_coordinates(size, out, scale, coordinates, crop)
+    x = source_coordinates(size, out, scale, coordinates, crop, _precision(mode, scale))
     if mode == "nearest":
         return [(np.clip(_ROUNDINGS[nearest](x), 0, size - 1).astype(np.int64), np.ones(out))]
     first = np.floor(x)
@@ -159,9 +172,9 @@ def _repeat(x: TermLike, shape: tuple[Size, ...], axis: int, times: int) -> Term
     )
 
 
-def _open_coordinates(size: Size, out: Size, scale: float, coordinates: str) -> TermLike:
-    """`source_coordinates` as a program, in f64, for dynamic dimensions."""
-    at, old, new = cast(iota(size=out), to=F64), number(size, F64), number(out, F64)
+def _open_coordinates(size: Size, out: Size, scale: float, coordinates: str, dtype: DType) -> TermLike:
+    """`source_coordinates` as a program, for dynamic dimensions."""
+    at, old, new = cast(iota(size=out), to=dtype), number(size, dtype), number(out, dtype)
     by: TermLike = scale or at_once(div, new, old)
     if coordinates == "asymmetric":
         return div(at, by)
@@ -193,7 +206,8 @@ def open_taps(
     antialias: bool,
 ) -> tuple[TermLike, TermLike]:
     """`axis_taps` as a program: indices and weights [out, tap], or only indices [out] for mode nearest."""
-    x, last = _open_coordinates(size, out, scale, coordinates), at_once(sub, number(size, F64), 1.0)
+    dtype = _precision(mode, scale)
+    x, last = _open_coordinates(size, out, scale, coordinates, dtype), at_once(sub, number(size, dtype), 1.0)
     if mode == "nearest":
         found = {
             "round_prefer_floor": lambda: ceil(sub(x, 0.5)),

@@ -52,8 +52,9 @@ def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
         return cut(graph, tuple(nodes), _anchors(nodes))
 
     def reaches(node: Node, goal: list[Node]) -> bool:
-        """Whether the node depends on any of the goal, not counting paths inside of it."""
-        inside, seen, stack = set(goal), {node}, [node]
+        """Whether the node depends on any of the goal. A group runs at once: it depends on what any member reads."""
+        inside, stack = set(goal), list(group.get(node, [node]))
+        seen = set(stack)
         while stack:
             n = stack.pop()
             if n in inside:
@@ -61,10 +62,8 @@ def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
             for v in n.inputs:
                 p = graph.producer.get(v)
                 if p is not None and p not in seen:
-                    seen.add(p)
-                    # a whole group runs at once: depending on a member is depending on all of it
-                    stack.extend(m for m in group.get(p, [p]) if m is p or m not in seen)
-                    seen.update(group.get(p, ()))
+                    stack.extend(group.get(p, [p]))
+                    seen.update(group.get(p, [p]))
         return False
 
     for node in graph.nodes:

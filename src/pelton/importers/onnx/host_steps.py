@@ -70,6 +70,7 @@ BY_PELTON = {
     "Upsample",
     "Gelu",
     "GroupNormalization",
+    "MaxUnpool",
 }
 
 

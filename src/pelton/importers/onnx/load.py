@@ -329,12 +329,12 @@ def convert_opset(found: Source) -> Source:
 
 def opsets_of(program: Program) -> dict[str, int]:
     opsets = {domain_of(o.domain): o.version for o in program.source.model.opset_import}
-    version, newest = opsets.get("", OLDEST), onnx.defs.onnx_opset_version()
-    if version > newest:
-        program.warn(
-            f"{program.source.name} has opset {version}, the installed onnx package knows {newest} and older: "
-            f"its operators are read as of {newest}; a newer onnx may do better"
-        )
+    for domain, (_, newest) in onnx.defs.C.schema_version_map().items():
+        if opsets.get(domain, 0) > newest:
+            raise ModelError(
+                f"{program.source.name} has opset {opsets[domain]} of {domain or 'ai.onnx'}, the installed onnx package"
+                f" knows {newest} and older; install a newer onnx, or export the model for opset {newest}"
+            )
     return opsets
 
 

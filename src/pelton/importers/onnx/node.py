@@ -27,13 +27,13 @@ from pelton.ops import Op, get
 from pelton.ops.foreign import DTYPES
 
 from .program import Program
+from .schemas import Schema, faults, schema_of as schema_of
 from .scope import Scope, node_label
 
 MICROSOFT = "com.microsoft"
 ADVICE = "give numbers, or ranges that decide it, with shapes="
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 MAX_FILLED = 1 << 20  # maximum elements of generated constants
-Schema = Any  # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
 
 
 class Reported(Exception):
@@ -59,27 +59,25 @@ class SubgraphTranslator(Protocol):
 
 
 READERS: dict[tuple[str, str], NodeReader] = {}
+_KNOWN: dict[tuple[str, str], tuple[frozenset[str] | None, int | None]] = {}  # attributes, number of inputs
 
 
-def reads(*ops: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
-    """Declares a function as the reader of ONNX operators; it emits ops and returns a binding per output."""
+def reads(
+    *ops: str, domain: str = "", attributes: str | None = None, inputs: int | None = None
+) -> Callable[[NodeReader], NodeReader]:
+    """Declares a function as the reader of ONNX operators; it emits ops and returns a binding per output.
+
+    attributes, inputs: the names of attributes and the number of inputs that it knows; others are refused. None: all
+    that the operator's schema has.
+    """
 
     def declare(reader: NodeReader) -> NodeReader:
         for op in ops:
             READERS[domain, op] = reader
+            _KNOWN[domain, op] = None if attributes is None else frozenset(attributes.split()), inputs
         return reader
 
     return declare
-
-
-@functools.cache
-def schema_of(op: str, opset: int, domain: str) -> Schema:
-    """The schema in force at an opset, else the oldest one (for an operator of a later opset), else None."""
-    try:
-        return onnx.defs.get_schema(op, opset, domain)
-    except onnx.defs.SchemaError:
-        history = [s for s in onnx.defs.get_all_schemas_with_history() if (s.name, s.domain) == (op, domain)]
-        return min(history, key=lambda s: s.since_version, default=None)
 
 
 @dataclass
@@ -331,28 +329,10 @@ class Reading:
         return DTYPES[code]
 
     def verify(self) -> None:
-        """Checks inputs and attributes against the schema; raises ModelError if they do not conform."""
-        schema = self.schema
-        if schema is None:
-            return
-        low, high = schema.min_input, schema.max_input
-        if not low <= len(self.bindings) <= high:
-            if low == high:
-                counts = f"{low}"
-            else:
-                counts = f"{low} to {high}" if high < 2**30 else f"{low} and more"
-            raise self.refuse(f"{self.op} needs {counts} inputs, got {len(self.bindings)}")
-        for name, spec in schema.attributes.items():
-            given = self.attributes.get(name)
-            if given is None and spec.required:
-                raise self.refuse(f"{self.op} needs attribute {name!r}")
-            if given is not None and given.type != spec.type.value:
-                raise self.refuse(
-                    f"{self.op} needs attribute {name!r} as {spec.type.name}, got"
-                    f" {onnx.AttributeProto.AttributeType.Name(given.type)}"
-                )
-        for name in sorted(self.attributes.keys() - schema.attributes.keys()):
-            self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.where})")
+        """Checks inputs and attributes against the schema and against what the reader knows; raises ModelError."""
+        attributes, inputs = _KNOWN.get((self.domain, self.op), (None, None))
+        for fault in faults(self.schema, self.node, len(self.bindings), attributes, inputs):
+            raise self.refuse(fault)
 
 
 def _format_inputs(names: tuple[str, ...]) -> str:

@@ -16,9 +16,11 @@ from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 
 from . import foreign as onnx_foreign, names
+from .host_steps import BY_PELTON
 from .node import ADVICE, READERS, DataDependentControl, NodeReader, Reading, Reported, schema_of
 from .plugins import reader_of_plugin
 from .program import MAX_GROWTH, MIN_EXPANSION, Program
+from .schemas import NEWEST
 from .scope import Scope, domain_of, node_label
 
 MAX_CALL_DEPTH = 64  # depth of nested function calls
@@ -170,28 +172,41 @@ class Translator:
         local = self.program.functions.get((domain, node.op_type, node.overload))
         if local is not None:
             return partial(self.call, n, local, {})
-        reader = reader_of_plugin(domain, node.op_type) or READERS.get((domain, node.op_type))
+        plugin = reader_of_plugin(domain, node.op_type)
+        reader = plugin or READERS.get((domain, node.op_type))
         if not n.opset and (reader is None or not domain):
             raise n.refuse(
                 f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which the model does not import; its"
                 " opset_import should list it"
             )
         n = replace(n, schema=schema_of(node.op_type, n.opset, domain))
-        if n.schema is not None and n.schema.since_version > n.opset:
-            self.program.warn(
-                f"{n.op} exists from opset {n.schema.since_version} on, but the model imports {n.opset}; "
-                f"read as of {n.schema.since_version} ({self.program.where(node, scope)})"
-            )
-            n = replace(n, opset=n.schema.since_version)
-        n.verify()
+        self._verify_version(n, reader is not None)
+        if plugin is None or onnx.defs.has(node.op_type, domain):
+            n.verify()
         if reader is not None:
             return partial(self._read_node, reader, n)
-        if n.schema is None:
+        if not onnx.defs.has(node.op_type, domain):
             raise n.refuse(
                 f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
                 "if it is an extension, define it in the model as a function, or register a pelton.Plugin that reads it"
             )
         return partial(self.body, n)
+
+    def _verify_version(self, n: Reading, has_reader: bool) -> None:
+        """Raises ModelError if the model's opset has no such operator yet, or a version that its reader is not for."""
+        if n.schema is None:
+            return
+        since, newest = n.schema.since_version, NEWEST.get(n.domain)
+        if n.opset and since > n.opset:
+            raise n.refuse(
+                f"{n.op} exists from opset {since} on, but the model imports {n.opset} of {n.domain or 'ai.onnx'!r};"
+                f" export it for opset {since} or later"
+            )
+        if has_reader and newest is not None and since > newest:
+            raise n.refuse(
+                f"{n.op} of opset {since} is newer than what this version of Pelton reads, {newest}; export the model"
+                f" for opset {newest}, or use a newer Pelton"
+            )
 
     def _read_node(self, reader: NodeReader, n: Reading) -> tuple[Binding, ...]:
         """Translates a node by its reader, or as a foreign step if the reader needs data and types are known."""
@@ -200,7 +215,7 @@ class Translator:
             found = reader(n)
         except OnData as reason:
             self.program.rewind(mark)
-            if isinstance(reason, DataDependentControl):
+            if isinstance(reason, DataDependentControl) or not n.domain and n.op in BY_PELTON:
                 raise
             try:
                 return self.foreign(n, {})

@@ -215,7 +215,14 @@ def _unstack(n: Reading, x: Value, count: int) -> list[Value]:
 # --- GroupQueryAttention: causal, with a cache, several heads of queries to one of keys
 
 
-@reads("GroupQueryAttention", domain=MICROSOFT)
+@reads(
+    "GroupQueryAttention",
+    domain=MICROSOFT,
+    # the last ones are of caches, norms and scores that other inputs and outputs ask for
+    attributes="num_heads kv_num_heads scale softcap smooth_softmax do_rotary rotary_interleaved local_window_size"
+    " k_quant_type v_quant_type kv_cache_bit_width qk_norm_epsilon q_norm_epsilon k_norm_epsilon qk_output",
+    inputs=12,
+)
 def group_query_attention(n: Reading) -> tuple[Binding, ...]:
     """seqlens_k gives the position of each row. The cache may be longer than its valid part; new keys follow the valid
     part."""
@@ -304,5 +311,8 @@ def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
         total = n.emit("add", total, n.emit("gather", n.input(4), segments, axis=0))
     shown = None
     if n.is_output_used(1):
-        shown = n.filled(0, (batch,), I32) if mask is None else n.emit("reduce_sum", mask, axes=(1,), keepdims=False)
+        counted = mask if n.attr("mask_index_type", 1) else None
+        shown = (
+            n.filled(0, (batch,), I32) if counted is None else n.emit("reduce_sum", counted, axes=(1,), keepdims=False)
+        )
     return layer_norm(n, total, n.input(5), n.input(6), default=FUSED_EPSILON), shown, total

@@ -173,7 +173,7 @@ def _round_to_bytes(n: Reading, x: Value) -> Value:
     return dequantize(n, *quantize_by_range(n, x))
 
 
-@reads("MatMulNBits", domain=MICROSOFT)
+@reads("MatMulNBits", domain=MICROSOFT, attributes="K N bits block_size accuracy_level")
 def matmul_n_bits(n: Reading) -> Binding:
     """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a
     scale and a zero point per block."""

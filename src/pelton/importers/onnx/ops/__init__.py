@@ -21,6 +21,7 @@ from . import (  # noqa: F401
     texts,
     train,
     trees,
+    unpool,
 )
 
 declared.declare()  # after all the others

@@ -9,7 +9,7 @@ import numpy as np
 
 from pelton.ir.dims import equal, is_known, maximum, minimum
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, I32, I64
+from pelton.ir.types import BOOL, I32
 from pelton.ops.windows import window_sizes
 
 from .linear import subtract_zero_point
@@ -275,33 +275,6 @@ def max_pool(n: Reading) -> Binding | tuple[Binding, ...]:
         if n.is_output_used(1)
         else largest
     )
-
-
-@reads("MaxUnpool")
-def max_unpool(n: Reading) -> Binding:
-    """Scatters the elements into zeros of the shape that strides and kernel imply, and pads up to `output_shape`."""
-    x, indices = n.input(0), n.cast(n.input(1), I64)
-    w = window(n, x)
-    spatial = len(w.kernel)
-    shape = (
-        *x.type.shape[:2],
-        *(
-            (size - 1) * s - w.pads[i] - w.pads[spatial + i] + k
-            for i, (size, s, k) in enumerate(zip(x.type.shape[2:], w.strides, w.kernel))
-        ),
-    )
-    target = n.some_integers(2, "output_shape") or shape
-    if len(target) != len(shape):
-        raise n.refuse(f"MaxUnpool needs an output_shape of {len(shape)} sizes, got {list(target)}")
-    flat = n.emit(
-        "scatter_elements",
-        n.filled(0, (math.prod(shape),), x.type.dtype),
-        n.reshape(indices, (x.type.size,)),
-        n.reshape(x, (x.type.size,)),
-        axis=0,
-    )
-    y, pads = n.reshape(flat, shape), tuple(after - before for before, after in zip(shape, target))
-    return y if target == shape else n.emit("pad", y, n.like(y, 0), pads=(*[0] * len(shape), *pads))
 
 
 @reads("AveragePool")

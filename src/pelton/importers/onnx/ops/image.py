@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,12 @@ def space_to_depth(n: Reading) -> Binding | tuple[Binding, ...]:
 
 @reads("Upsample")
 def upsample(n: Reading) -> Binding:
-    """Scales are an attribute before opset 9, an input in 9; coordinates are those of Resize in opset 10."""
-    scales = n.attr("scales") if n.opset < 9 else tuple(float(s) for s in _floats(n, 1) or ())
+    """Scales are attributes before opset 9, an input in 9; coordinates are those of Resize in opset 10."""
+    scales: tuple[float, ...]
+    if n.opset < 7:
+        scales = (1.0, 1.0, n.attr("height_scale"), n.attr("width_scale"))
+    else:
+        scales = n.attr("scales") if n.opset < 9 else tuple(float(s) for s in _floats(n, 1) or ())
     return _by_scales(n, scales)
 
 
@@ -53,10 +58,14 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
 
 
 def _scale_size(size: Size, scale: float) -> Size:
-    """floor(size · scale)."""
+    """⌊size · scale⌋, with the product in f32, as scales are: 10 · 1.9 is 19.
+
+    Of a dynamic size, by the simplest fraction that is the scale in f32.
+    """
     if not isinstance(size, Dim):
-        return math.floor(size * scale)
-    over, under = scale.as_integer_ratio()
+        return math.floor(np.float32(size) * np.float32(scale))
+    simple = Fraction(scale).limit_denominator(1000)
+    over, under = (simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)).as_integer_ratio()
     return size * over // under
 
 

@@ -145,6 +145,7 @@ def dropout(n: Reading) -> tuple[Binding, ...]:
 
     In training mode with a seed, the mask is a constant that numpy's RandomState draws.
     """
+    require_inference(n)
     x, training, ratio = n.input(0), n.optional(2), 0.5
     if training is not None and n.numbers(2, "training_mode").any():
         ratio = float(n.numbers(1, "ratio").item()) if n.optional(1) is not None else ratio
@@ -161,3 +162,9 @@ def dropout(n: Reading) -> tuple[Binding, ...]:
     if not n.is_output_used(1):
         return x, None
     return x, n.expand(n.constant(True, BOOL if n.opset >= 10 else x.type.dtype), x.type.shape)
+
+
+def require_inference(n: Reading) -> None:
+    """Before opset 7 an attribute says whether BatchNormalization and Dropout train; ModelError if they do."""
+    if n.opset < 7 and "is_test" in n.attributes and not n.flag("is_test"):
+        raise n.refuse(f"{n.op} of opset {n.opset} with is_test=0 trains; export the model for inference")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from pelton.ir.graph import Value
 
 from .conv import emit_power, emit_root
-from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
+from .math import require_inference
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads, schema_of
 
 _EPSILON = 1e-5  # of operators without a schema
 FUSED_EPSILON = 1e-12  # of operators that ONNX Runtime fused
@@ -43,6 +45,7 @@ def _softmax(n: Reading, x: Value, axis: int) -> Value:
 def batch_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
     """In training mode the batch's own statistics normalize, and are mixed into the running ones."""
     x, *statistics = n.inputs
+    require_inference(n)
     if n.flag("training_mode") and x.type.rank >= 2:
         return _normalize_in_training(n, x, *statistics)
     if n.flag("training_mode") or any(n.is_output_used(i) for i in range(1, len(n.node.output))):
@@ -92,15 +95,29 @@ def group_normalization(n: Reading) -> Binding:
     return n.emit("group_norm", x, scale, bias, groups=groups, epsilon=n.attr("epsilon"))
 
 
-@reads("LayerNormalization")
-@reads("LayerNormalization", domain=MICROSOFT)
-def layer_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
-    if n.is_output_used(1) or n.is_output_used(2):
-        if n.schema is None:
-            raise n.refuse(
-                "LayerNormalization with its mean or deviation as output is only supported as an operator of ai.onnx"
-            )
+@reads("MeanVarianceNormalization")
+def mean_variance_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
+    """Since opset 9 a function over axes. Before, ONNX Runtime's: over all axes, or over all but the channels."""
+    x = n.input(0)
+    if n.opset >= 9:
         return n.body()
+    if x.type.rank < 2:
+        raise n.refuse(f"{n.op} needs an input of rank 2 or more, got {x.type}")
+    axes = tuple(a for a in range(x.type.rank) if a != 1 or n.flag("across_channels"))
+    centered = n.emit("sub", x, n.emit("reduce_mean", x, axes=axes, keepdims=True))
+    if not n.flag("normalize_variance"):
+        return centered
+    variance = n.emit("reduce_mean", n.emit("mul", centered, centered), axes=axes, keepdims=True)
+    return n.emit("div", centered, n.emit("add", n.emit("sqrt", variance), n.like(x, 1e-9)))
+
+
+@reads("LayerNormalization")
+@reads("LayerNormalization", domain=MICROSOFT, attributes="axis epsilon stash_type")
+def layer_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
+    """ONNX Runtime writes it into models of all opsets, in the meaning that opset 17 gave it."""
+    if n.is_output_used(1) or n.is_output_used(2):
+        opset = max(n.opset, 17)
+        return replace(n, domain="", opset=opset, schema=schema_of(n.op, opset, "")).body()
     return layer_norm(n, n.input(0), n.input(1), n.optional(2), n.attr("axis", -1))
 
 
@@ -113,7 +130,7 @@ def layer_norm(
 
 
 @reads("RMSNormalization", "SimplifiedLayerNormalization")
-@reads("SimplifiedLayerNormalization", domain=MICROSOFT)
+@reads("SimplifiedLayerNormalization", domain=MICROSOFT, attributes="axis epsilon stash_type")
 def rms_normalization(n: Reading) -> Binding:
     if n.is_output_used(1):
         raise n.refuse(f"{n.op} with its deviation as output is not supported")
