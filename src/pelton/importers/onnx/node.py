@@ -59,17 +59,31 @@ class SubgraphTranslator(Protocol):
 
 
 READERS: dict[tuple[str, str], NodeReader] = {}
+# names of attributes, with the value that they have to have or None, and the number of inputs
+_KNOWN: dict[tuple[str, str], tuple[dict[str, str | None] | None, int | None]] = {}
 
 
-def reads(*ops: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
-    """Declares a function as the reader of ONNX operators; it emits ops and returns a binding per output."""
+def reads(
+    *ops: str, domain: str = "", attributes: str | None = None, inputs: int | None = None
+) -> Callable[[NodeReader], NodeReader]:
+    """Declares a function as the reader of ONNX operators; it emits ops and returns a binding per output.
+
+    attributes, inputs: the names of attributes and the number of inputs that it knows, for operators that the onnx
+    package has no schema of; None: any. `name=0` is an attribute that it knows with that value only.
+    """
 
     def declare(reader: NodeReader) -> NodeReader:
         for op in ops:
             READERS[domain, op] = reader
+            _KNOWN[domain, op] = _known_attributes(attributes), inputs
         return reader
 
     return declare
+
+
+def _known_attributes(text: str | None) -> dict[str, str | None] | None:
+    parts = [] if text is None else [word.partition("=") for word in text.split()]
+    return None if text is None else {name: value or None for name, _, value in parts}
 
 
 @functools.cache
@@ -334,6 +348,7 @@ class Reading:
         """Checks inputs and attributes against the schema; raises ModelError if they do not conform."""
         schema = self.schema
         if schema is None:
+            self._verify_known()
             return
         low, high = schema.min_input, schema.max_input
         if not low <= len(self.bindings) <= high:
@@ -353,6 +368,23 @@ class Reading:
                 )
         for name in sorted(self.attributes.keys() - schema.attributes.keys()):
             self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.where})")
+
+    def _verify_known(self) -> None:
+        """Raises ModelError for an attribute or an input that the reader of an operator without a schema does not
+        know."""
+        attributes, inputs = _KNOWN.get((self.domain, self.op), (None, None))
+        what = ""
+        for name in () if attributes is None else sorted(self.attributes):
+            if name not in attributes:
+                what = f"an attribute {name!r}"
+            elif attributes[name] not in (None, str(self.attr(name))):
+                what = f"an attribute {name!r} of {self.attr(name)!r}"
+        for i in () if inputs is None else range(inputs, len(self.bindings)):
+            what = what if self.bindings[i] is None else f"an input {i}"
+        if what:
+            raise self.refuse(
+                f"{self.op} of {self.domain} has {what}, which is not supported; export the model without it"
+            )
 
 
 def _format_inputs(names: tuple[str, ...]) -> str:
