@@ -32,13 +32,16 @@ NCHWC = "com.microsoft.nchwc"
 SIZES = (8, 16)  # channels of a block, by the CPU
 _BLOCKS: WeakKeyDictionary[Program, int] = WeakKeyDictionary()
 
-reads("MaxPool", domain=NCHWC)(max_pool)
-reads("AveragePool", domain=NCHWC)(average_pool)
-reads("GlobalMaxPool", domain=NCHWC)(global_max_pool)
-reads("GlobalAveragePool", domain=NCHWC)(global_average_pool)
+_WINDOW = "auto_pad kernel_shape strides pads dilations"
+_POOL = f"{_WINDOW} ceil_mode"
+
+reads("MaxPool", domain=NCHWC, attributes=f"{_POOL} storage_order", inputs=1)(max_pool)
+reads("AveragePool", domain=NCHWC, attributes=f"{_POOL} count_include_pad", inputs=1)(average_pool)
+reads("GlobalMaxPool", domain=NCHWC, attributes="", inputs=1)(global_max_pool)
+reads("GlobalAveragePool", domain=NCHWC, attributes="", inputs=1)(global_average_pool)
 
 
-@reads("ReorderInput", domain=NCHWC)
+@reads("ReorderInput", domain=NCHWC, attributes="channels_last", inputs=1)
 def reorder_input(n: Reading) -> Binding:
     x = _image(n)
     x = n.transpose(x, (0, 3, 1, 2)) if n.flag("channels_last") else x
@@ -46,7 +49,7 @@ def reorder_input(n: Reading) -> Binding:
     return n.emit("pad", x, n.like(x, 0), pads=(0, 0, 0, 0, 0, more, 0, 0)) if more else x
 
 
-@reads("ReorderOutput", domain=NCHWC)
+@reads("ReorderOutput", domain=NCHWC, attributes="channels channels_last", inputs=1)
 def reorder_output(n: Reading) -> Binding:
     x, channels = _image(n), n.attr("channels", 0)
     if not 0 < channels <= x.type.shape[1]:
@@ -62,7 +65,7 @@ def _image(n: Reading) -> Value:
     return x
 
 
-@reads("Conv", domain=NCHWC)
+@reads("Conv", domain=NCHWC, attributes=f"{_WINDOW} group activation activation_params", inputs=4)
 def conv(n: Reading) -> Binding:
     """A convolution, + a sum, and an activation."""
     y, total = convolution(n, n.input(0), _weights(n), n.optional(2)), n.optional(3)
@@ -98,7 +101,7 @@ def _group(node: onnx.NodeProto) -> int:
     return next((a.i for a in node.attribute if a.name == "group"), 1)
 
 
-@reads("Upsample", domain=NCHWC)
+@reads("Upsample", domain=NCHWC, attributes="scales mode coordinate_transformation_mode", inputs=1)
 def upsample(n: Reading) -> Binding:
     x, scales = _image(n), n.attr("scales", ())
     if len(scales) != 4 or min(scales) < 1 or scales[:2] != (1, 1):

@@ -17,7 +17,7 @@ def _rms(n: Reading, x: Value) -> Value:
     return n.emit("rms_norm", x, one, axis=x.type.rank - 1, epsilon=n.attr("epsilon", _EPSILON))
 
 
-@reads("ScaledSiLU", domain=MICROSOFT)
+@reads("ScaledSiLU", domain=MICROSOFT, attributes="alpha", inputs=2)
 def scaled_silu(n: Reading) -> Binding:
     """z · σ(z), where z is a scale times x; each step is rounded to the type of x."""
     x, given = n.input(0), n.optional(1)
@@ -28,7 +28,7 @@ def scaled_silu(n: Reading) -> Binding:
     return n.emit("mul", z, share)
 
 
-@reads("GatedAdd", domain=MICROSOFT)
+@reads("GatedAdd", domain=MICROSOFT, attributes="", inputs=4)
 def gated_add(n: Reading) -> Binding:
     """X + Y · gate, one gate for each row."""
     if n.optional(3) is not None:
@@ -36,7 +36,7 @@ def gated_add(n: Reading) -> Binding:
     return n.emit("add", n.input(0), n.emit("mul", n.input(1), n.input(2)))
 
 
-@reads("GatedRMSNorm", domain=MICROSOFT)
+@reads("GatedRMSNorm", domain=MICROSOFT, attributes="activation epsilon", inputs=3)
 def gated_rms_norm(n: Reading) -> Binding:
     """RMSNorm(x) · scale · activation(gate), over groups of as many elements of the last axis as scale has."""
     x, scale, gate = (n.cast(v, F32) for v in n.inputs)
@@ -54,7 +54,7 @@ def gated_rms_norm(n: Reading) -> Binding:
     return n.cast(n.emit("mul", y, share), n.input(0).type.dtype)
 
 
-@reads("EngramGate", domain=MICROSOFT)
+@reads("EngramGate", domain=MICROSOFT, attributes="epsilon", inputs=6)
 def engram_gate(n: Reading) -> tuple[Binding, ...]:
     """value · gate for each stream: σ(±√|d|), where d is the product of normed keys and queries over √size."""
     dtype = n.input(0).type.dtype
@@ -103,7 +103,7 @@ def _gates(n: Reading, i: int, shape: tuple[Size, ...]) -> Value:
     return n.reshape(gates, forms[gates.type.shape])
 
 
-@reads("HyperConnectionPreMix", domain=MICROSOFT)
+@reads("HyperConnectionPreMix", domain=MICROSOFT, attributes="num_branches reduction_scale", inputs=2)
 def hyper_connection_pre_mix(n: Reading) -> Binding:
     """The sum of streams, each times its gate."""
     x = _streams(n)
@@ -112,7 +112,7 @@ def hyper_connection_pre_mix(n: Reading) -> Binding:
     return n.cast(n.emit("mul", y, n.like(y, n.attr("reduction_scale", 1.0))), n.input(0).type.dtype)
 
 
-@reads("HyperConnectionPostMix", domain=MICROSOFT)
+@reads("HyperConnectionPostMix", domain=MICROSOFT, attributes="num_branches", inputs=4)
 def hyper_connection_post_mix(n: Reading) -> Binding:
     """Streams mixed by matrices [from, to], if any, plus a block's output times the gate of each stream."""
     x, block, mix = _streams(n), n.cast(n.input(1), F32), n.optional(3)
@@ -125,7 +125,7 @@ def hyper_connection_post_mix(n: Reading) -> Binding:
     return n.cast(n.reshape(y, n.input(0).type.shape), n.input(0).type.dtype)
 
 
-@reads("BranchwiseRMSNorm", domain=MICROSOFT)
+@reads("BranchwiseRMSNorm", domain=MICROSOFT, attributes="num_branches epsilon", inputs=2)
 def branchwise_rms_norm(n: Reading) -> Binding:
     """RMSNorm of each stream, times a scale for each feature, of all streams or of each."""
     x, scale = _streams(n), n.optional(1)

@@ -13,12 +13,13 @@ from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64, STRING, DType
 
 
-@reads("BifurcationDetector", "DynamicTimeWarping", "Unique", domain=MICROSOFT)
+@reads("BifurcationDetector", domain=MICROSOFT, attributes="min_ngram_size max_ngram_size", inputs=4)
+@reads("DynamicTimeWarping", "Unique", domain=MICROSOFT, attributes="", inputs=1)
 def data_dependent_length(n: Reading) -> tuple[Binding, ...]:
     raise n.data_dependent_control()
 
 
-@reads("MurmurHash3", domain=MICROSOFT)
+@reads("MurmurHash3", domain=MICROSOFT, attributes="positive seed", inputs=1)
 def murmur_hash3(n: Reading) -> Binding:
     """MurmurHash3_x86_32 of the bytes of each element."""
     x = n.input(0)
@@ -58,7 +59,7 @@ def _words(n: Reading, x: Value) -> list[Value]:
     return [n.cast(v, DType.U32) for v in (low, n.emit("shift_right", whole, n.constant(np.uint64(32))))]
 
 
-@reads("NGramRepeatBlock", domain=MICROSOFT)
+@reads("NGramRepeatBlock", domain=MICROSOFT, attributes="ngram_size", inputs=2)
 def n_gram_repeat_block(n: Reading) -> Binding:
     """Scores [batch, vocabulary] with −∞ for tokens that would repeat an n-gram of the ids [batch, tokens]."""
     ids, scores, length = n.input(0), n.input(1), n.attr("ngram_size", 0)
@@ -76,7 +77,12 @@ def n_gram_repeat_block(n: Reading) -> Binding:
     return n.emit("scatter_elements", scores, following, bound, axis=1, reduction="min")
 
 
-@reads("WordConvEmbedding", domain=MICROSOFT)
+@reads(
+    "WordConvEmbedding",
+    domain=MICROSOFT,
+    attributes="embedding_size conv_window_size char_embedding_size",
+    inputs=4,
+)
 def word_conv_embedding(n: Reading) -> Binding:
     """The largest tanh(W · characters + b) over the windows of each word [words, characters]; characters above 0 are
     counted, and a word has at least one window, unless it begins without a character: it is 0 then."""
@@ -109,7 +115,10 @@ def word_conv_embedding(n: Reading) -> Binding:
 # --- hashes of n-grams
 
 
-@reads("NGramHashMapping", domain=MICROSOFT)
+_HASHING = "max_ngram_size n_head_per_ngram pad_id reset_on_eos"
+
+
+@reads("NGramHashMapping", domain=MICROSOFT, attributes=_HASHING, inputs=7)
 def n_gram_hash_mapping(n: Reading) -> tuple[Binding, ...]:
     """Ids [batch, tokens]; each is hashed with up to `history` before it, of which the first come from the last run."""
     ids, history = n.input(0), _history(n)
@@ -198,7 +207,7 @@ class _Packed:
         return self.at(back, n.expand(request, back.type.shape), values, past, missing)
 
 
-@reads("VarlenNGramHashMapping", domain=MICROSOFT)
+@reads("VarlenNGramHashMapping", domain=MICROSOFT, attributes=f"{_HASHING} state_update_capacity", inputs=10)
 def varlen_n_gram_hash_mapping(n: Reading) -> tuple[Binding, ...]:
     """The same for ids [tokens] of several sequences, one after the other, which begin and end at the limits."""
     ids, limits, history = n.input(0), n.cast(n.input(3), I64), _history(n)

@@ -21,6 +21,7 @@ from pelton.ir.types import I32, I64
 # operator → the operator of ai.onnx that it is, and the opset of that
 TWINS = {"GatherND": ("GatherND", 13), "GridSample": ("GridSample", 16), "Pad": ("Pad", 13), "Trilu": ("Trilu", 14)}
 _READERS = {"GatherND": gather_nd, "GridSample": grid_sample, "Pad": pad, "Trilu": trilu}
+_WINDOW = "auto_pad kernel_shape strides pads"
 
 
 def as_standard(n: Reading, op: str, opset: int, **more: Binding) -> Reading:
@@ -28,23 +29,29 @@ def as_standard(n: Reading, op: str, opset: int, **more: Binding) -> Reading:
     return replace(n, opset=opset, schema=schema_of(op, opset, ""), **more)
 
 
-@reads(*TWINS, domain=MICROSOFT)
 def twin(n: Reading) -> Binding | tuple[Binding, ...]:
     return _READERS[n.op](as_standard(n, *TWINS[n.op]))
 
 
-reads("SampleOp", domain=MICROSOFT)(identity)
+for _op, _known, _most in (
+    ("GatherND", "", 2),
+    ("GridSample", "align_corners mode padding_mode", 2),
+    ("Pad", "mode", 3),
+    ("Trilu", "upper", 2),
+):
+    reads(_op, domain=MICROSOFT, attributes=_known, inputs=_most)(twin)
+reads("SampleOp", domain=MICROSOFT, attributes="", inputs=1)(identity)
 reads("MemcpyFromHost", "MemcpyToHost")(identity)
 
 
-@reads("Range", domain=MICROSOFT)
+@reads("Range", domain=MICROSOFT, attributes="", inputs=3)
 def stepped_range(n: Reading) -> Binding:
     """A Range whose step is 1 unless it says another."""
     step = n.optional(2) or n.like(n.input(0), 1)
     return range_(as_standard(n, "Range", 11, bindings=(n.input(0), n.input(1), step)))
 
 
-@reads("ExpandDims", domain=MICROSOFT)
+@reads("ExpandDims", domain=MICROSOFT, attributes="", inputs=2)
 def expand_dims(n: Reading) -> Binding:
     x, axes = n.input(0), n.integers(1, "axis")
     if len(axes) != 1:
@@ -53,7 +60,7 @@ def expand_dims(n: Reading) -> Binding:
     return n.reshape(x, (*x.type.shape[:at], 1, *x.type.shape[at:]))
 
 
-@reads("UnfoldTensor", domain=MICROSOFT)
+@reads("UnfoldTensor", domain=MICROSOFT, attributes="dim size step", inputs=1)
 def unfold_tensor(n: Reading) -> Binding:
     """Windows of `size` elements along an axis, every `step`, whose elements lie along a new last axis."""
     x, size, step = n.input(0), n.attr("size", 0), n.attr("step", 1)
@@ -71,18 +78,18 @@ def unfold_tensor(n: Reading) -> Binding:
 # --- matrices
 
 
-@reads("Inverse", domain=MICROSOFT)
+@reads("Inverse", domain=MICROSOFT, attributes="", inputs=1)
 def inverse(n: Reading) -> Binding:
     return n.emit("inverse", n.input(0))
 
 
-@reads("MatMulInteger16", domain=MICROSOFT)
+@reads("MatMulInteger16", domain=MICROSOFT, attributes="", inputs=2)
 def matmul_integer16(n: Reading) -> Binding:
     a, b = (n.cast(v, I32) for v in n.inputs)
     return n.emit("matmul", a, b)
 
 
-@reads("SparseToDenseMatMul", domain=MICROSOFT)
+@reads("SparseToDenseMatMul", domain=MICROSOFT, attributes="alpha transA transB", inputs=2)
 def sparse_to_dense_matmul(n: Reading) -> Binding:
     """Sparse matrices of models are read with their zeros."""
     a, b = n.inputs
@@ -90,7 +97,7 @@ def sparse_to_dense_matmul(n: Reading) -> Binding:
     return scale_by(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
 
 
-@reads("CDist", domain=MICROSOFT)
+@reads("CDist", domain=MICROSOFT, attributes="metric", inputs=2)
 def cdist(n: Reading) -> Binding:
     """Distances of all rows of A to all rows of B, by their differences: products would cancel for close rows."""
     (a, b), metric = n.inputs, n.attr("metric", "sqeuclidean")
@@ -106,7 +113,7 @@ def cdist(n: Reading) -> Binding:
 # --- windows
 
 
-@reads("NhwcMaxPool", domain=MICROSOFT)
+@reads("NhwcMaxPool", domain=MICROSOFT, attributes=f"{_WINDOW} dilations ceil_mode", inputs=1)
 def nhwc_max_pool(n: Reading) -> Binding:
     rank = n.input(0).type.rank
     x = n.transpose(n.input(0), (0, rank - 1, *range(1, rank - 1)))
@@ -115,7 +122,12 @@ def nhwc_max_pool(n: Reading) -> Binding:
     return n.transpose(n.emit("max_pool", x, **how), (0, *range(2, rank), 1))
 
 
-@reads("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+@reads(
+    "ConvTransposeWithDynamicPads",
+    domain=MICROSOFT,
+    attributes="auto_pad kernel_shape strides dilations group output_padding",
+    inputs=4,
+)
 def conv_transpose_with_dynamic_pads(n: Reading) -> Binding:
     """A ConvTranspose whose pads are an input: it crops what a convolution without pads gives."""
     pads, bindings = n.some_integers(2, "pads"), (*n.bindings[:2], *n.bindings[3:4])
@@ -130,7 +142,7 @@ def conv_transpose_with_dynamic_pads(n: Reading) -> Binding:
     return y
 
 
-@reads("MaxpoolWithMask", domain=MICROSOFT)
+@reads("MaxpoolWithMask", domain=MICROSOFT, attributes=f"{_WINDOW} storage_order", inputs=2)
 def max_pool_with_mask(n: Reading) -> Binding:
     """The maxima of windows, each row of which ends before its first element that the mask hides.
 
@@ -181,7 +193,7 @@ def _images_of_mask(n: Reading, x: Value, mask: Value) -> Value:
     return n.reshape(n.emit("gather", n.reshape(mask, (images * size,)), at, axis=0), shape)
 
 
-@reads("CropAndResize", domain=MICROSOFT)
+@reads("CropAndResize", domain=MICROSOFT, attributes="extrapolation_value mode", inputs=4)
 def crop_and_resize(n: Reading) -> Binding:
     """Boxes (y₁, x₁, y₂, x₂), relative to the last row and column of an image, sampled at a grid from corner to corner.
 

@@ -29,31 +29,31 @@ def _factors(n: Reading) -> tuple[float, float]:
     return alpha, beta
 
 
-@reads("Affine")
+@reads("Affine", attributes="alpha beta consumed_inputs", inputs=1)
 def affine(n: Reading) -> Binding:
     x, beta = _operand(n), n.attr("beta", 0.0)
     y = scale_by(n, x, n.attr("alpha", 1.0))
     return n.emit("add", y, n.like(y, beta)) if beta else y
 
 
-@reads("Scale")
+@reads("Scale", attributes="scale consumed_inputs", inputs=1)
 def scale(n: Reading) -> Binding:
     return scale_by(n, _operand(n), n.attr("scale", 1.0))
 
 
-@reads("ScaledTanh")
+@reads("ScaledTanh", attributes="alpha beta consumed_inputs", inputs=1)
 def scaled_tanh(n: Reading) -> Binding:
     x, (alpha, beta) = _operand(n), _factors(n)
     return scale_by(n, n.emit("tanh", scale_by(n, x, beta)), alpha)
 
 
-@reads("ParametricSoftplus")
+@reads("ParametricSoftplus", attributes="alpha beta consumed_inputs", inputs=1)
 def parametric_softplus(n: Reading) -> Binding:
     x, (alpha, beta) = _operand(n), _factors(n)
     return scale_by(n, n.emit("softplus", scale_by(n, x, beta)), alpha)
 
 
-@reads("ImageScaler")
+@reads("ImageScaler", attributes="bias scale consumed_inputs", inputs=1)
 def image_scaler(n: Reading) -> Binding:
     """scale · x + bias, one bias for each channel."""
     x, bias = _operand(n), n.attr("bias", ())
@@ -63,7 +63,7 @@ def image_scaler(n: Reading) -> Binding:
     return n.emit("add", y, n.reshape(n.constant(bias, x.type.dtype), (len(bias), 1, 1)))
 
 
-@reads("Crop")
+@reads("Crop", attributes="border scale consumed_inputs", inputs=1)
 def crop(n: Reading) -> Binding:
     """Leaves out a border (left, top, right, bottom), or keeps a scale (height, width) from left and top on."""
     x, border, kept = _operand(n), n.attr("border", ()), n.attr("scale", ())
@@ -85,7 +85,7 @@ def crop(n: Reading) -> Binding:
     return x
 
 
-@reads("DynamicSlice")
+@reads("DynamicSlice", attributes="", inputs=4)
 def dynamic_slice(n: Reading) -> Binding:
     """A Slice whose bounds are inputs, as opset 10 has it."""
     _operand(n)
