@@ -59,6 +59,9 @@ HOST_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict
     ),
 }
 
+# operators that an op without kernels represents
+HOST_OPERATORS = {(MICROSOFT, "Inverse")}
+
 
 # Ops whose reference in the onnx package is wrong for some opsets or attributes, or needs types in advance: these run
 # by our own importer and references.
