@@ -7,6 +7,7 @@ blocks; the padding stays until ReorderOutput leaves it out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -138,17 +139,17 @@ def _block(n: Reading) -> int:
 
 def _sizes_shown(model: onnx.ModelProto) -> set[int]:
     """The sizes of blocks that the shapes of weights allow, where they allow one only."""
-    nodes = [node for node in parts(model, "NodeProto") if node.domain == NCHWC]
+    every = list(parts(model, "NodeProto"))
+    nodes = [node for node in every if node.domain == NCHWC]
     shapes = {t.name: tuple(t.dims) for graph in parts(model, "GraphProto") for t in graph.initializer}
     plain = {i.name for i in model.graph.input}
     in_blocks = {name for node in nodes if node.op_type != "ReorderOutput" for name in node.output}
-    kept = {
-        node.input[0]: a.i
-        for node in nodes
-        if node.op_type == "ReorderOutput"
-        for a in node.attribute
-        if a.name == "channels"
-    }
+    makers = {name: node for node in every for name in node.output}
+    kept: dict[str, int] = {}  # output of a convolution → its channels without padding
+    for node in nodes:
+        channels = next((a.i for a in node.attribute if a.name == "channels"), 0)
+        if node.op_type == "ReorderOutput" and channels and (conv := _convolution_of(node.input[0], makers)):
+            kept[conv.output[0]] = channels
     shown = set()
     for node in nodes:
         shape = shapes.get(node.input[1], ()) if node.op_type == "Conv" and len(node.input) > 1 else ()
@@ -165,6 +166,18 @@ def _sizes_shown(model: onnx.ModelProto) -> set[int]:
         }
         shown |= fits if len(fits) == 1 else set()
     return shown
+
+
+def _convolution_of(name: str, makers: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:
+    """The convolution whose channels a tensor in blocks has: all but Concat leave these as they are."""
+    for _ in range(len(makers)):
+        node = makers.get(name)
+        if node is None or not node.input or node.op_type == "Concat":
+            return None
+        if (node.domain, node.op_type) == (NCHWC, "Conv"):
+            return node
+        name = node.input[0]
+    return None
 
 
 def _block_here() -> int:
