@@ -229,12 +229,15 @@ def words_of_characters(rng):
 
 # --- as long as the data says
 
+OF_UNKNOWN_LENGTH = {"Unique": 3, "BifurcationDetector": 2, "DynamicTimeWarping": 1}  # and their outputs
+
 
 def run(op: str, *feeds: np.ndarray, **attrs) -> list[np.ndarray]:
     names = {"float32": "f32", "int64": "i64"}
-    outputs = {"Unique": 3, "BifurcationDetector": 2}.get(op, 1)
     types = [f"{names[a.dtype.name]}{[*a.shape]}" for a in feeds]
-    engine = pelton.build(one_node(op, *types, outputs=outputs, domain=MICROSOFT, **attrs), level=0, cache_dir=None)
+    engine = pelton.build(
+        one_node(op, *types, outputs=OF_UNKNOWN_LENGTH[op], domain=MICROSOFT, **attrs), level=0, cache_dir=None
+    )
     return list(engine.run({f"x{i}": a for i, a in enumerate(feeds)}).values())
 
 

@@ -124,6 +124,13 @@ def inverse(rng):
     return node("Inverse", [("fed", x)], [np.linalg.inv(x.astype(np.float64))])
 
 
+@pytest.mark.parametrize("op", ["MemcpyFromHost", "MemcpyToHost"])
+def test_copies_between_devices_are_none(op):
+    graph = load(one_node(op, "f32[3]")).graph
+    assert not any(n.op.kind == "foreign" for n in graph.nodes)
+    assert evaluate(graph, {"x0": np.arange(3.0)})["y0"].tolist() == [0, 1, 2]
+
+
 def test_a_matrix_without_an_inverse_is_nan_beside_others():
     x = np.stack([np.ones((3, 3)), 2 * np.eye(3)]).astype(np.float32)
     found = evaluate(load(one_node("Inverse", "f32[2, 3, 3]", domain=MICROSOFT)).graph, {"x0": x})["y0"]
@@ -150,6 +157,12 @@ def squared_distances_of_close_rows(rng):
     b = a[:3] + np.float32(2**-6)
     apart = a[:, None].astype(np.float64) - b
     return node("CDist", [("fed", a), ("fed", b)], [(apart**2).sum(-1)])
+
+
+@case
+def sparse_to_dense_product(rng):
+    a, b = rng.integers(-9, 9, (3, 4)), rng.integers(-9, 9, (3, 5))
+    return node("SparseToDenseMatMul", [a, ("fed", b)], [a.T @ b], transA=1)
 
 
 def test_sparse_matrices_multiply_dense_ones():
