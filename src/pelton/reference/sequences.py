@@ -13,8 +13,8 @@ def warped(costs: np.ndarray) -> tuple[np.ndarray]:
     """
     if costs.ndim != 2 and not (costs.ndim == 3 and costs.shape[0] == 1):
         raise ValueError(f"needs costs [rows, columns] or [1, rows, columns], got {list(costs.shape)}")
-    costs = costs.reshape(costs.shape[-2:]).astype(np.float32)
-    rows, columns = costs.shape
+    rows, columns = int(costs.shape[-2]), int(costs.shape[-1])
+    costs = costs.reshape(rows, columns).astype(np.float32)
     total = np.full((rows + 1, columns + 1), np.inf, np.float32)
     came = np.full((rows + 1, columns + 1), 2, np.int8)  # 0: from both, 1: from above, 2: from the left
     total[0, 0] = 0

@@ -24,9 +24,10 @@ _READERS = {"GatherND": gather_nd, "GridSample": grid_sample, "Pad": pad, "Trilu
 _WINDOW = "auto_pad kernel_shape strides pads"
 
 
-def as_standard(n: Reading, op: str, opset: int, **more: Binding) -> Reading:
-    """The node as one of ai.onnx, with that operator's defaults of attributes."""
-    return replace(n, opset=opset, schema=schema_of(op, opset, ""), **more)
+def as_standard(n: Reading, op: str, opset: int, bindings: tuple[Binding, ...] | None = None) -> Reading:
+    """The node as one of ai.onnx, with that operator's defaults of attributes, and other inputs, if any are given."""
+    bindings = n.bindings if bindings is None else bindings
+    return replace(n, opset=opset, schema=schema_of(op, opset, ""), bindings=bindings)
 
 
 def twin(n: Reading) -> Binding | tuple[Binding, ...]:
@@ -45,10 +46,10 @@ reads("MemcpyFromHost", "MemcpyToHost")(identity)
 
 
 @reads("Range", domain=MICROSOFT, attributes="", inputs=3)
-def stepped_range(n: Reading) -> Binding:
+def stepped_range(n: Reading) -> Binding | tuple[Binding, ...]:
     """A Range whose step is 1 unless it says another."""
     step = n.optional(2) or n.like(n.input(0), 1)
-    return range_(as_standard(n, "Range", 11, bindings=(n.input(0), n.input(1), step)))
+    return range_(as_standard(n, "Range", 11, (n.input(0), n.input(1), step)))
 
 
 @reads("ExpandDims", domain=MICROSOFT, attributes="", inputs=2)
@@ -131,7 +132,8 @@ def nhwc_max_pool(n: Reading) -> Binding:
 def conv_transpose_with_dynamic_pads(n: Reading) -> Binding:
     """A ConvTranspose whose pads are an input: it crops what a convolution without pads gives."""
     pads, bindings = n.some_integers(2, "pads"), (*n.bindings[:2], *n.bindings[3:4])
-    y = n.value(conv_transpose(as_standard(n, "ConvTranspose", 11, bindings=bindings)))
+    y = conv_transpose(as_standard(n, "ConvTranspose", 11, bindings))
+    assert isinstance(y, Value)
     spatial = y.type.rank - 2
     if pads is None:
         return y

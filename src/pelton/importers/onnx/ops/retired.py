@@ -86,7 +86,7 @@ def crop(n: Reading) -> Binding:
 
 
 @reads("DynamicSlice", attributes="", inputs=4)
-def dynamic_slice(n: Reading) -> Binding:
+def dynamic_slice(n: Reading) -> Binding | tuple[Binding, ...]:
     """A Slice whose bounds are inputs, as opset 10 has it."""
     _operand(n)
     return slice_(replace(n, opset=REMOVED, schema=schema_of("Slice", REMOVED, "")))
