@@ -79,6 +79,7 @@ READ = {
 }
 SYMBOL = b'{\n  "nodes": [\n    {\n      "op": "null", \n      "name": "data", \n      "inputs": []\n    }],"heads":[]}'
 RETIRED = {
+    "ONNX Runtime's own format": [bytes([40, 0, 0, 0]) + b"ORTM" + bytes(40)],
     "UFF": [field(1, 1) + field(2, 1) + field(3, field(1, "core") + field(2, 1)) + field(4, field(1, "main"))],
     "MXNet": [SYMBOL, b"\x12\x01" + bytes(22)],
     "CNTK": [field(1, 1) + field(2, field(1, "primitive_functions") + field(2, field(1, 1))), b"B\0C\0N\0rest"],

@@ -234,4 +234,21 @@ BY_HAND = [
         )
         for opset in (7, 9, 14)
     ),
+    # operators that opset 10 removed
+    ("Affine", SHAPE, {"opset": 7, "alpha": 2.0, "beta": 0.5}, lambda x: 2 * x + 0.5),
+    ("Affine", SHAPE, {"opset": 9}, lambda x: x),
+    ("Scale", SHAPE, {"opset": 7, "scale": 3.0}, lambda x: 3 * x),
+    ("ScaledTanh", SHAPE, {"opset": 7, "alpha": 2.0, "beta": 0.5}, lambda x: 2 * np.tanh(0.5 * x)),
+    ("ParametricSoftplus", SHAPE, {"opset": 7, "alpha": 2.0, "beta": 5.0}, lambda x: 2 * np.log1p(np.exp(5 * x))),
+    (
+        "ImageScaler",
+        "f32[2, 3, 4, 5]",
+        {"opset": 7, "scale": 0.5, "bias": [0.1, 0.2, 0.3]},
+        lambda x: 0.5 * x + np.array([0.1, 0.2, 0.3])[:, None, None],
+    ),
+    ("Crop", "f32[2, 3, 7, 8]", {"opset": 7, "border": [1, 0, 2, 3]}, lambda x: x[:, :, :4, 1:6]),
+    ("Crop", "f32[2, 3, 7, 8]", {"opset": 9, "border": [1, 2, 0, 0], "scale": [4, 3]}, lambda x: x[:, :, 2:6, 1:4]),
+    ("DynamicSlice", SHAPE, i64(0, 1, -3), i64(2, 100, -1), {"opset": 7}, lambda x: x[:, 1:, -3:-1]),
+    ("DynamicSlice", SHAPE, i64(-2), i64(2**31 - 1), i64(1), {"opset": 9}, lambda x: x[:, -2:]),
+    ("ThresholdedRelu", SHAPE, {"opset": 9, "alpha": 0.3}, lambda x: np.where(x > np.float32(0.3), x, 0)),
 ]

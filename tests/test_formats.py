@@ -1,5 +1,6 @@
 """Formats of models: told apart by what files contain, refused with the way around, listed as documented."""
 
+import itertools
 import json
 import random
 import re
@@ -119,6 +120,17 @@ def test_pointers_of_git_lfs_and_engines_are_told_whatever_their_names(tmp_path,
     path.write_bytes(POINTER)
     with pytest.raises(pelton.EngineError, match="is not a Pelton engine: .* `git lfs pull` fetches that"):
         pelton.load(path)
+
+
+@pytest.mark.parametrize("called", ["m.ort", "m.onnx", "m"])
+def test_files_of_onnx_runtimes_own_format_are_told_at_every_door(tmp_path, capsys, called):
+    path, data = tmp_path / called, made.RETIRED["ONNX Runtime's own format"][0]
+    path.write_bytes(data)
+    said = "model of ONNX Runtime's own format.*save_model_format', 'ONNX'"
+    for door, given in itertools.product((pelton.build, pelton.InferenceSession), (str(path), data)):
+        with pytest.raises(pelton.ModelError, match=said):
+            door(given)
+    assert main(["check", str(path)]) != 0 and re.search(said, capsys.readouterr().err)
 
 
 def test_damaged_files_are_of_the_format_that_their_names_tell(tmp_path):

@@ -7,15 +7,20 @@ import onnx
 import pytest
 import test_exports
 import test_microsoft_attention
+import test_microsoft_blocks
 import test_microsoft_grouped
 import test_microsoft_norms
 import test_microsoft_quant
+import test_microsoft_streams
+import test_microsoft_tokens
+import test_microsoft_twins
 from draw import examples
 from onnx_cases import BY_HAND, CASES
 from onnx_checks import check, op_names
-from onnx_models import draw, model, node, one_node
+from onnx_models import MICROSOFT, draw, model, node, one_node
 
 from pelton.importers.onnx.load import load
+from pelton.importers.onnx.microsoft.refused import REFUSED
 from pelton.importers.onnx.node import READERS
 from pelton.importers.onnx.ops.declared import AsDeclared
 from pelton.ir.text import parse, to_text
@@ -102,10 +107,17 @@ def test_every_reader_is_tested():
     tested = {(attrs.get("domain", ""), op) for op, *_, attrs in CASES} | {
         (attrs.get("domain", ""), op) for op, *_, attrs, _ in BY_HAND
     }
-    for file in (test_microsoft_attention, test_microsoft_grouped, test_microsoft_norms, test_microsoft_quant):
+    rng = np.random.default_rng(0)
+    files = test_microsoft_attention, test_microsoft_grouped, test_microsoft_norms, test_microsoft_quant
+    for file in (*files, test_microsoft_streams, test_microsoft_tokens, test_microsoft_twins):
         for make in file.CASES.values():
-            called = make(np.random.default_rng(0))[0].graph.node[0]
+            called = make(rng)[0].graph.node[0]
             tested.add((called.domain, called.op_type))
+    tested |= {
+        (n.domain, n.op_type) for make in test_microsoft_blocks.MODELS.values() for n in make(rng, 8)[0].graph.node
+    }
+    tested |= {(MICROSOFT, op) for op in test_microsoft_tokens.OF_UNKNOWN_LENGTH}
+    tested |= {(MICROSOFT, op) for op in REFUSED}  # in test_operators.py
     tested |= {
         (n.domain, n.op_type)
         for name in test_exports.MODELS
@@ -113,6 +125,7 @@ def test_every_reader_is_tested():
     }
     tested |= DECLARED.keys()
     tested.add(("ai.onnx.ml", "CategoryMapper"))  # in test_labels.py
+    tested |= {("", "MemcpyFromHost"), ("", "MemcpyToHost")}  # in test_microsoft_twins.py
     flow = {
         "Bernoulli",
         "If",

@@ -139,6 +139,8 @@ class Operators:
         """hard_sigmoid, element by element."""
     def hard_swish(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """hard_swish, element by element."""
+    def inverse(self, x: Operand, *, name: str = "") -> NetworkTensor:
+        """Y[…, :, :] = X[…, :, :]⁻¹; NaN where a matrix has none."""
     def is_inf(self, x: Operand, *, positive: bool = True, negative: bool = True, name: str = "") -> NetworkTensor:
         """Whether x is infinite, of the signs asked for."""
     def is_nan(self, x: Operand, *, name: str = "") -> NetworkTensor:

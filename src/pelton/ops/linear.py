@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from pelton.ir import scalar as sc
@@ -121,3 +123,23 @@ class det:
 
     def flops(x: TensorType) -> int:
         return 2 * x.size * x.shape[-1] // 3
+
+
+@structured(examples=(("f32[5, 5]",), ("f32[2, 3, 7, 7]",), ("f32[3, 1, 1]",)))
+class inverse:
+    """Y[…, :, :] = X[…, :, :]⁻¹; NaN where a matrix has none."""
+
+    def infer(x: TensorType) -> TensorType:
+        expect(x.rank >= 2 and x.dtype.is_float, "needs matrices of floating point")
+        expect_equal(x.shape[-1], x.shape[-2], "needs matrices as high as wide")
+        return x
+
+    def reference(x):
+        out = np.full(x.shape, np.nan, x.dtype)
+        for i in np.ndindex(x.shape[:-2]):
+            with contextlib.suppress(np.linalg.LinAlgError):
+                out[i] = np.linalg.inv(x[i])
+        return out
+
+    def flops(x: TensorType) -> int:
+        return 2 * x.size * x.shape[-1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import texts
+from . import sequences, texts
 
 Found = tuple[np.ndarray, ...]
 
@@ -47,6 +47,13 @@ def unique(x: np.ndarray, axis: int | None = None, sorted: bool = True) -> Found
         place[order] = np.arange(order.size)
         inverse = place[inverse]
     return values, index.astype(np.int64), inverse.reshape(-1).astype(np.int64), counts.astype(np.int64)
+
+
+def unique_in_order(x: np.ndarray) -> Found:
+    """The values in the order in which they come first, for each element the index of its value, and how often each is
+    there."""
+    values, _, inverse, counts = unique(x, sorted=False)
+    return values, inverse.reshape(x.shape), counts
 
 
 def non_max_suppression(
@@ -116,6 +123,9 @@ FUNCTIONS: dict[str, Callable[..., tuple]] = {
     "refused": refused,
     "normalized": texts.normalized,
     "tokens": texts.tokens,
+    "unique_in_order": unique_in_order,
+    "warped": sequences.warped,
+    "bifurcated": sequences.bifurcated,
 }
 ATTRIBUTES: dict[str, dict[str, tuple[type, ...]]] = {
     "nonzero": {},
@@ -126,6 +136,9 @@ ATTRIBUTES: dict[str, dict[str, tuple[type, ...]]] = {
     "refused": {"why": (str,)},
     "normalized": {"case": (str,), "sensitive": (bool,), "stopwords": (list,)},
     "tokens": {"pad": (str,), "mark": (bool,), "separators": (list,), "expression": (str,), "shortest": (int,)},
+    "unique_in_order": {},
+    "warped": {},
+    "bifurcated": {"shortest": (int,), "longest": (int,)},
 }
 
 

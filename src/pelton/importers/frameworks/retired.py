@@ -1,4 +1,5 @@
-"""Formats of frameworks that have ended, which are told apart to say how their models become ONNX."""
+"""Formats that are not read, of frameworks that have ended and of ONNX Runtime itself, which are told apart to say how
+their models become ONNX."""
 
 from __future__ import annotations
 
@@ -51,6 +52,11 @@ def is_caffe2(source: Any) -> bool:
     return re.search(r"(init|predict)_?net\.pb$", name) is not None and signs.fits(data, NET_DEF)
 
 
+def is_ort(source: Any) -> bool:
+    """A file of ONNX Runtime's own format, a flatbuffer that names itself."""
+    return signs.head(source, 8)[4:] == b"ORTM"
+
+
 def is_checkpoint(source: Any) -> bool:
     """A file of a checkpoint of TensorFlow: the values of variables, without the program."""
     if not isinstance(source, (str, os.PathLike)):
@@ -63,6 +69,14 @@ def is_checkpoint(source: Any) -> bool:
 
 
 RETIRED = (
+    (
+        "ONNX Runtime's own format",
+        ".ort",
+        is_ort,
+        "build from the ONNX model that it was made of, or save it as ONNX again with onnxruntime",
+        "python -c \"import onnxruntime as o; s = o.SessionOptions(); s.optimized_model_filepath = 'model.onnx';"
+        " s.add_session_config_entry('session.save_model_format', 'ONNX'); o.InferenceSession('model.ort', s)\"",
+    ),
     (
         "UFF",
         ".uff",

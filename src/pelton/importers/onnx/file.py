@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from pelton.errors import FormatError, ModelAbsent, ModelError
 from pelton.importers import signs
+from pelton.importers.registry import FORMATS
 from pelton.ir.imported import Metadata
 from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
@@ -88,7 +89,10 @@ def parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
     """The model in the bytes of a file, which messages call `name`; ModelError where there is none."""
     begin = bytes(data[:128])
     looks = " (it is empty)" if not begin else ""
-    if begin[:4] == b"PK\x03\x04":
+    other = next((f for f in FORMATS if not f.about.covers and f.recognizes(bytes(data[: signs.HEAD]))), None)
+    if other is not None:
+        looks = f" (it looks like a model of {other.name}; {other.about.export})"
+    elif begin[:4] == b"PK\x03\x04":
         looks = " (it looks like a zip archive or a PyTorch checkpoint: export the model to ONNX first)"
     elif begin and begin.isascii() and begin[:1].decode("latin-1").isprintable():
         looks = f" (it looks like text: {begin[:40].decode('ascii', 'replace')!r})"

@@ -11,7 +11,7 @@ import onnx
 
 from pelton.errors import ModelError
 from pelton.ir.dims import Dim, Size
-from pelton.ir.types import I64, DType, TensorType
+from pelton.ir.types import I32, I64, DType, TensorType
 from pelton.ir.unread import HostCall, Known
 from pelton.ops import foreign
 
@@ -41,6 +41,12 @@ HOST_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict
             "stopwords": list(a.get("stopwords", ())),
         },
     ),
+    (MICROSOFT, "Unique"): ("unique_in_order", lambda a: {}),
+    (MICROSOFT, "DynamicTimeWarping"): ("warped", lambda a: {}),
+    (MICROSOFT, "BifurcationDetector"): (
+        "bifurcated",
+        lambda a: {"shortest": a.get("min_ngram_size", 1), "longest": a.get("max_ngram_size", 3)},
+    ),
     (MICROSOFT, "Tokenizer"): (
         "tokens",
         lambda a: {
@@ -52,6 +58,9 @@ HOST_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict
         },
     ),
 }
+
+# operators that an op without kernels represents
+HOST_OPERATORS = {(MICROSOFT, "Inverse")}
 
 
 # Ops whose reference in the onnx package is wrong for some opsets or attributes, or needs types in advance: these run
@@ -136,7 +145,7 @@ def types(
 
     given = [known.type(name) if name else None for name in node.input]
     if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS and given[0] is not None:
-        return _host_function_types(node, given[0], fresh(0, 0))[: len(node.output)]
+        return _host_function_types(node, given, fresh(0, 0))[: len(node.output)]
     protos, arrays = {}, {}
     for name in onnx_names.read_by(node):
         t = known.type(name)
@@ -172,7 +181,9 @@ def types(
     return [read(i, name) for i, name in enumerate(node.output)]
 
 
-def _host_function_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorType | None]:
+def _host_function_types(node: onnx.NodeProto, given: list[TensorType | None], count: Size) -> list[TensorType | None]:
+    x = given[0]
+    assert x is not None
     attributes = HOST_FUNCTIONS[domain_of(node.domain), node.op_type][1](_attributes(node))
     axis = attributes.get("axis")
     axis = None if axis is None else axis % max(x.rank, 1)
@@ -181,7 +192,13 @@ def _host_function_types(node: onnx.NodeProto, x: TensorType, count: Size) -> li
     else:
         selected = x.with_shape((*x.shape[:axis], count, *x.shape[axis + 1 :]))
     vector = TensorType(I64, (count,))
+    if domain_of(node.domain) == MICROSOFT and node.op_type == "Unique":
+        return [selected, TensorType(I64, x.shape), vector]
     match node.op_type:
+        case "DynamicTimeWarping":
+            return [TensorType(I32, (2, count))]
+        case "BifurcationDetector":
+            return [vector, given[2]]
         case "NonZero":
             return [TensorType(I64, (x.rank, count))]
         case "NonMaxSuppression":

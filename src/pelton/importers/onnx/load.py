@@ -19,10 +19,12 @@ from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
 from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, constrain
 from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
+from pelton.ops.foreign import parts
 
 from . import microsoft, ops  # noqa: F401  (readers)
 from .file import Source, metadata_of, read
 from .inputs import Inputs, check_names, default_optimum
+from .node import schema_of
 from .ports import Given, Sizes, split_inputs
 from .program import Program
 from .scope import Scope, domain_of
@@ -30,6 +32,7 @@ from .translate import Translator
 
 OLDEST = 6  # older opsets are converted to this one
 MAX_SHOWN = 8  # problems listed in one message
+_UNKNOWN = "pelton.unknown"  # the domain of operators that the onnx package does not know, while it converts a model
 
 
 @dataclass(frozen=True)
@@ -312,7 +315,7 @@ def convert_opset(found: Source) -> Source:
     if version >= OLDEST:
         return found
     try:
-        model = onnx.version_converter.convert_version(found.model, OLDEST)
+        model = _converted(found.model)
     except (
         RuntimeError,
         ValueError,
@@ -325,6 +328,24 @@ def convert_opset(found: Source) -> Source:
             f" {str(e).strip()}; export it again"
         ) from None
     return replace(found, model=model, opset=version)
+
+
+def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in the oldest opset of the readers. Operators that the onnx package no longer knows stay as they are:
+    it converts only those of ai.onnx."""
+    aside = onnx.ModelProto()
+    aside.CopyFrom(model)
+    for node in parts(aside, "NodeProto"):
+        if not domain_of(node.domain) and schema_of(node.op_type, OLDEST, "") is None:
+            node.domain = _UNKNOWN
+    aside.opset_import.add(domain=_UNKNOWN, version=1)
+    converted = onnx.version_converter.convert_version(aside, OLDEST)
+    for node in parts(converted, "NodeProto"):
+        node.domain = "" if node.domain == _UNKNOWN else node.domain
+    imported = [o for o in converted.opset_import if o.domain != _UNKNOWN]
+    del converted.opset_import[:]
+    converted.opset_import.extend(imported)
+    return converted
 
 
 def opsets_of(program: Program) -> dict[str, int]:

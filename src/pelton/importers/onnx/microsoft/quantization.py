@@ -241,8 +241,8 @@ def fused_gemm(n: Reading) -> Binding:
     a, b = transpose_last_axes(n, a) if n.flag("transA") else a, transpose_last_axes(n, b) if n.flag("transB") else b
     y = scale_by(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
     y = y if c is None else n.emit("add", y, scale_by(n, c, n.attr("beta", 1.0)))
-    names = [f"activation_{name}" for name in ("alpha", "beta", "gamma") if f"activation_{name}" in n.attributes]
-    return emit_activation(n, y, n.attr("activation", ""), tuple(n.attr(name) for name in names))
+    params = {name: n.attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")}
+    return emit_activation(n, y, n.attr("activation", ""), {k: v for k, v in params.items() if v is not None})
 
 
 @reads("QAttention", domain=MICROSOFT)

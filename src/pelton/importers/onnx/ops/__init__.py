@@ -15,6 +15,7 @@ from . import (  # noqa: F401
     norm,
     quant,
     reduce,
+    retired,
     rnn,
     shape,
     svm,

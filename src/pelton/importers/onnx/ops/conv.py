@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,7 +128,21 @@ def conv_integer(n: Reading) -> Binding:
     return convolution(n, subtract_zero_point(n, 0, 2), w, None)
 
 
-_ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
+# an activation that ONNX Runtime fuses → the op, and the attributes of that
+_ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Celu": ("celu", ("alpha",)),
+    "Elu": ("elu", ("alpha",)),
+    "HardSigmoid": ("hard_sigmoid", ("alpha", "beta")),
+    "HardSwish": ("hard_swish", ()),
+    "LeakyRelu": ("leaky_relu", ("alpha",)),
+    "Relu": ("relu", ()),
+    "Selu": ("selu", ("alpha", "gamma")),
+    "Sigmoid": ("sigmoid", ()),
+    "Softplus": ("softplus", ()),
+    "Softsign": ("softsign", ()),
+    "Tanh": ("tanh", ()),
+    "ThresholdedRelu": ("thresholded_relu", ("alpha",)),
+}
 
 
 @reads("FusedConv", domain=MICROSOFT)
@@ -138,22 +153,21 @@ def fused_conv(n: Reading) -> Binding:
     return emit_activation(n, y, n.attr("activation", ""), n.attr("activation_params", ()))
 
 
-def emit_activation(n: Reading, y: Value, name: str, params: tuple[float, ...]) -> Value:
-    """The activation that ONNX Runtime fused into a convolution or a product."""
-    if name in _ACTIVATIONS:
-        return n.emit(_ACTIVATIONS[name], y)
-    if name == "LeakyRelu":
-        return n.emit("leaky_relu", y, alpha=params[0] if params else 0.01)
-    if name == "Clip" and len(params) == 2:
+def emit_activation(n: Reading, y: Value, name: str, params: Sequence[float] | Mapping[str, float]) -> Value:
+    """The activation that ONNX Runtime fused into a convolution, whose parameters are in order, or into a product,
+    whose parameters have names."""
+    if not name:
+        return y
+    if name == "Clip" and len(params) == 2 and not isinstance(params, Mapping):
         return n.emit("clip", y, n.like(y, params[0]), n.like(y, params[1]))
-    if name == "HardSigmoid" and len(params) == 2:
-        return n.emit("hard_sigmoid", y, alpha=params[0], beta=params[1])
-    if name:
+    op, words = _ACTIVATIONS.get(name, ("", ("a supported name",)))
+    attrs = {w: params[w] for w in words if w in params} if isinstance(params, Mapping) else dict(zip(words, params))
+    if len(attrs) < len(words):
         raise n.refuse(
-            f"{n.op} with activation {name!r} and parameters {list(params)} is not supported; export the model without"
-            " that optimization"
+            f"{n.op} with activation {name!r} and parameters {params} is not supported; export the model without that"
+            " optimization"
         )
-    return y
+    return n.emit(op, y, **attrs)
 
 
 @reads("ConvTranspose")

@@ -47,13 +47,13 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
         raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")
     shape = tuple(_scale_size(d, s) for d, s in zip(x.type.shape, scales))
     if _mode(n) != "nearest":
-        return _emit_resize(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="floor")
+        return emit_resize(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="floor")
     for nearest, along in (("ceil", [s < 1 for s in scales]), ("floor", [s > 1 for s in scales])):
         if any(along):
             own, by = zip(
                 *((new, s) if a else (old, 1.0) for new, old, s, a in zip(shape, x.type.shape, scales, along))
             )
-            x = _emit_resize(n, x, shape=own, scales=by, mode="nearest", coordinates="asymmetric", nearest=nearest)
+            x = emit_resize(n, x, shape=own, scales=by, mode="nearest", coordinates="asymmetric", nearest=nearest)
     return x
 
 
@@ -133,10 +133,10 @@ def resize(n: Reading) -> Binding | tuple[Binding, ...]:
         antialias=n.flag("antialias") and mode != "nearest",
         roi=roi,
     )
-    return _emit_resize(n, x, **how)
+    return emit_resize(n, x, **how)
 
 
-def _emit_resize(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
+def emit_resize(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
     """Integers are interpolated as floats, rounded, and clipped to the range of their type, which cubic may exceed."""
     dtype = x.type.dtype
     if mode == "nearest" or dtype.is_float:
