@@ -177,7 +177,7 @@ def one_conv(shape: tuple[int, ...], channels: int, more=(), **attrs) -> onnx.Mo
         (one_conv((20, 3, 1, 1), 20), "weights in blocks of"),
         (one_conv((32, 3, 1, 1), 33), "channels from 1 to 32, got 33"),
         (one_conv((32, 3, 1, 1), 32, activation="Mystery"), "activation 'Mystery'"),
-        (one_conv((32, 3, 1, 1), 32, padding=1), "has an attribute 'padding'"),
+        (one_conv((32, 3, 1, 1), 32, padding=1), "has no attribute 'padding'"),
     ],
 )
 def test_refusals(m, says):

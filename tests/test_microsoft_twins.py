@@ -294,10 +294,10 @@ def test_as_documented(name):
     "says, make",
     [
         (
-            "has an attribute 'dims'",
+            "has no attribute 'dims'",
             lambda rng: node("UnfoldTensor", [("fed", floats(rng, 3))], [None], size=2, dims=1),
         ),
-        ("has an input 1", lambda rng: node("Inverse", [("fed", floats(rng, 3, 3))] * 2, [None])),
+        ("needs 1 inputs, got 2", lambda rng: node("Inverse", [("fed", floats(rng, 3, 3))] * 2, [None])),
         ("size from 1 to 3", lambda rng: node("UnfoldTensor", [("fed", floats(rng, 3))], [None], size=4)),
         ("matrices as high as wide", lambda rng: node("Inverse", [("fed", floats(rng, 3, 2))], [None])),
         ("metric euclidean", lambda rng: node("CDist", [("fed", floats(rng, 3, 3))] * 2, [None], metric="cosine")),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import onnx
 import onnxruntime_kernels
 import pytest
 from onnx_models import one_node
@@ -88,6 +89,9 @@ def test_all_that_the_installed_onnx_runtime_runs_is_there():
 
 
 def test_refused_operators_say_why():
-    model = one_node("BeamSearch", "i64[1, 3]", domain="com.microsoft")
+    decoder = onnx.helper.make_graph([], "decoder", [], [])
+    required = dict(decoder=decoder, eos_token_id=2, pad_token_id=0)
+    operands = "i64[1, 3]", *["i64[1]"] * 4
+    model = one_node("BeamSearch", *operands, domain="com.microsoft", **required)
     with pytest.raises(ModelError, match="loop over a whole decoder"):
         load(model)

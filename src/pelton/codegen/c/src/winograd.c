@@ -252,7 +252,8 @@ AI void gather(const args *a, const tail *t, const float *m, const float *x, idx
     float pixels[F * F * VL];
     if (F > 2 && x) direct(a, x, a[1].p, ty, tx, c, pixels);
     else transform_output(m, pixels);
-    const idx top = ty * F, left = tx * F, rows = top + F <= OH ? F : OH - top, columns = left + F <= OW ? F : OW - left;
+    const idx top = ty * F, left = tx * F;
+    const idx rows = top + F <= OH ? F : OH - top, columns = left + F <= OW ? F : OW - left;
     for (idx i = 0; i < rows; i++)
         for (idx j = 0; j < columns; j++)
             finish(t, ld_f32(pixels + (i * F + j) * VL), b, (top + i) * OW + left + j, c, lanes);

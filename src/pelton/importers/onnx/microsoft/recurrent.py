@@ -69,6 +69,8 @@ def _run_direction(n: Reading, index: int, back: bool) -> tuple[Value, Value, Va
     steps, batch, _ = x.type.shape
     w, r = (_part(n, n.input(i), index) for i in (1, 2))
     hidden = r.type.shape[2]
+    if n.attr("hidden_size", hidden) != hidden:
+        raise n.refuse(f"AttnLSTM needs recurrent weights of its hidden_size {n.attr('hidden_size')}, got {r.type}")
     b, h, c, p = (
         n.filled(0, (1, *shape), x.type.dtype) if n.optional(i) is None else _part(n, n.input(i), index)
         for i, shape in ((3, (8 * hidden,)), (5, (batch, hidden)), (6, (batch, hidden)), (7, (3 * hidden,)))

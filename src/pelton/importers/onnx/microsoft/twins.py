@@ -144,7 +144,7 @@ def conv_transpose_with_dynamic_pads(n: Reading) -> Binding:
     return y
 
 
-@reads("MaxpoolWithMask", domain=MICROSOFT, attributes=f"{_WINDOW} storage_order", inputs=2)
+@reads("MaxpoolWithMask", domain=MICROSOFT, attributes=_WINDOW, inputs=2)
 def max_pool_with_mask(n: Reading) -> Binding:
     """The maxima of windows, each row of which ends before its first element that the mask hides.
 
