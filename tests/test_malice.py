@@ -205,6 +205,10 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
         "does not fit",
     ),
     "letters of numbers": (lambda: one_node("StringNormalizer", "i4[2]", opset=10), "gave"),
+    "an axis that nobody asked for": (
+        lambda: one_node("StringNormalizer", np.array(["a", "b"], object), opset=10, axis=["a"], stopwords=["a"]),
+        "no attribute 'axis'",
+    ),
     "directions of a recurrent layer": (
         lambda: one_node("LSTM", "f32[1, 3, 2]", "f32[1, 12, 2]", f"f32[{HUGE}, 12, 3]", outputs=2, hidden_size=3),
         "needs recurrent weights for 1",
@@ -300,9 +304,6 @@ FINE: dict[str, Callable[[], onnx.ModelProto]] = {
     "a chain of sigmoids": lambda: chained(600, "Sigmoid"),
     "a chain of products": lambda: chained(600, "Mul"),
     "the largest complex numbers": lambda: one_node("TopK", "c64[2, 3]", i64(2), outputs=2),
-    "an axis that nobody asked for": lambda: one_node(
-        "StringNormalizer", np.array(["a", "b"], object), opset=10, axis=["a"], stopwords=["a"]
-    ),
     "places in a wide window": lambda: one_node(
         "MaxPool", "f32[1, 1, 22000]", outputs=2, kernel_shape=[200], dilations=[10], pads=[100, 100], strides=[10]
     ),

@@ -47,18 +47,13 @@ _ROUNDINGS: dict[str, Callable] = {
 
 
 def source_coordinates(
-    size: int,
-    out: int,
-    scale: float,
-    coordinates: str,
-    crop: tuple[float, float] = (0.0, 1.0),
-    dtype: DType = F64,
+    size: int, out: int, scale: float, coordinates: str, crop: tuple[float, float] = (0.0, 1.0), dtype: DType = F64
 ) -> np.ndarray:
     """The coordinate on the input's axis of each output element; a scale of 0 is out / size.
 
     crop: the part of the axis that tf_crop_and_resize resizes. dtype: what they are computed in.
     """
-    scale = np.asarray(scale or out / size, dtype.numpy)[()]
+    scale = float(np.asarray(scale or out / size, dtype.numpy))
     at = np.arange(out, dtype=dtype.numpy)
     if coordinates == "asymmetric":
         return at / scale

@@ -101,7 +101,8 @@ def faults(
 def _faults_by_schema(schema: Schema, node: onnx.NodeProto, inputs: int) -> Iterator[str]:
     low, high = schema.min_input, schema.max_input
     if not low <= inputs <= high:
-        counts = f"{low}" if low == high else f"{low} to {high}" if high < _UNBOUNDED else f"{low} and more"
+        counts = f"{low} to {high}" if high < _UNBOUNDED else f"{low} and more"
+        counts = f"{low}" if low == high else counts
         yield f"{node.op_type} needs {counts} inputs, got {inputs}"
     version = f"{node.op_type} of opset {schema.since_version}"
     if len(node.output) > schema.max_output:
