@@ -42,7 +42,7 @@ for _op, _known, _most in (
 ):
     reads(_op, domain=MICROSOFT, attributes=_known, inputs=_most)(twin)
 reads("SampleOp", domain=MICROSOFT, attributes="", inputs=1)(identity)
-reads("MemcpyFromHost", "MemcpyToHost")(identity)
+reads("MemcpyFromHost", "MemcpyToHost", attributes="", inputs=1)(identity)
 
 
 @reads("Range", domain=MICROSOFT, attributes="", inputs=3)
