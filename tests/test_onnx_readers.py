@@ -125,6 +125,7 @@ def test_every_reader_is_tested():
     }
     tested |= DECLARED.keys()
     tested.add(("ai.onnx.ml", "CategoryMapper"))  # in test_labels.py
+    tested.add(("", "MeanVarianceNormalization"))  # in test_versions.py
     tested |= {("", "MemcpyFromHost"), ("", "MemcpyToHost")}  # in test_microsoft_twins.py
     flow = {
         "Bernoulli",
