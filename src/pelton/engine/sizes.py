@@ -57,6 +57,17 @@ def is_well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
     return all(is_well_formed(t, names, depth + 1) for t in tree[1:])
 
 
+class OutOfRange(InputError):
+    """A size is out of the bounds of its axis: `text` says which one, without advice."""
+
+    def __init__(self, text: str):
+        super().__init__(f"{text}; build the engine for another range with shapes=")
+        self.text = text
+
+    def __reduce__(self) -> tuple[type[OutOfRange], tuple[str]]:
+        return type(self), (self.text,)
+
+
 class Sized(Protocol):
     """What may have inputs with dynamic dimensions: an engine, or a script."""
 
@@ -117,9 +128,8 @@ def bounded(
                 if name == s.name
             )
             given = shapes[port.name][axis] if port.name in shapes else k * size
-            raise InputError(
-                f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, given {given}; build"
-                " the engine for another range with shapes="
+            raise OutOfRange(
+                f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, given {given}"
             )
         sizes[s.name] = size
     return sizes

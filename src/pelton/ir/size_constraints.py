@@ -42,6 +42,18 @@ class UndecidedNode:
     where: str
     symbols: tuple[Symbol, ...]
     question: Undecided | None
+    conditional: bool = False  # whether it is in a graph that only some runs take
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What no run can do without whose inputs have `shapes`: a size that is 0 ("=") or not below 0 (">="). `why` names
+    the node that cannot be read otherwise."""
+
+    shapes: Mapping[str, tuple[Size, ...]]
+    needed: Size
+    relation: str
+    why: str
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def expect_equal(a: Size | tuple[Size, ...], b: Size | tuple[Size, ...], reason:
         try:
             expect(equal(x, y), reason)
         except Undecided as e:
-            raise Undecided(f"{reason} ({e})", e.difference, e.relation) from None
+            raise Undecided(f"{reason} ({e})", e.difference, e.relation, e.difference) from None
 
 
 def expect_at_least(size: Size, minimum: int, reason: str) -> None:
@@ -35,7 +35,7 @@ def expect_at_least(size: Size, minimum: int, reason: str) -> None:
     try:
         expect(size >= minimum, reason)
     except Undecided:
-        raise Undecided(reason, size - minimum, ">=") from None
+        raise Undecided(reason, size - minimum, ">=", size - minimum) from None
 
 
 def _declared_attrs(fn: Callable) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pelton import progress
 from pelton.errors import ModelError, Needs
@@ -66,11 +66,12 @@ def read_signature(source: Source, options: Options) -> Signature:
     metadata = metadata_from_json(compiler.metadata(model))
     inferred: dict[str, NodeArg] = {}
     plugins: dict[str, str | None] = {}
+    limits: dict[str, Any] | None = None
     constant = set(options.values or ())  # inputs whose values the options give
     # where an input has no rank, nothing is known before a run
     declared = [i.type for i in graph.input if i.name not in stored]
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):
-        outputs, plugins = compiler.infer_outputs(source, options)
+        outputs, plugins, limits = compiler.infer_outputs(source, options)
         inferred = {name: NodeArg(name, NAMES[o.dtype], o.shape) for name, o in outputs.items()}
     fixed = compiler.fixed_sizes(options)
     inputs = tuple(
@@ -88,7 +89,7 @@ def read_signature(source: Source, options: Options) -> Signature:
             return _declared(by_name[name], inferred.get(name))
         return inferred.get(name) or NodeArg(name, _UNKNOWN, [], False)
 
-    return Signature(inputs, tuple(map(output, options.outputs or by_name)), overridable, metadata, plugins)
+    return Signature(inputs, tuple(map(output, options.outputs or by_name)), overridable, metadata, plugins, limits)
 
 
 def _fix_sizes(arg: NodeArg, fixed: Sequence[int | None]) -> NodeArg:

@@ -15,7 +15,7 @@ from pelton.logs import Logger
 from pelton import progress
 from pelton.engine import sizes
 from pelton.environment import warn_of_unknown
-from pelton.errors import BuildError, Cancelled, ModelAbsent, ModelError
+from pelton.errors import BuildError, Cancelled, FormatError, ModelAbsent, ModelError
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.system.cache import open_cache
@@ -25,6 +25,7 @@ from pelton.targets import is_gpu
 from . import estimate, model as models
 from .changes import files_on_disk
 from .engine_cache import EngineCache, engine_in, key_of
+from .limits import Limits
 from .pool import EnginePool, Shapes, accepted_sizes, format_shapes, may_accept
 from .providers import ProviderChoice
 from .settings import SessionOptions
@@ -56,6 +57,7 @@ class ModelEngines:
         except OSError as e:
             raise ModelError(f"{self.name:.200} cannot be read: {e.strerror or e}") from None
         self.signature = self._read_signature() if self.prebuilt is None else of_engine(self.prebuilt)
+        self.limits = Limits(self.signature.limits)
 
     def _unlock(self) -> None:
         """No engine is being built: builds of other threads end with a fork, as far as the child is concerned."""
@@ -79,11 +81,16 @@ class ModelEngines:
         return found
 
     def for_shapes(self, shapes: Shapes) -> Engine:
-        """The engine that runs inputs of these shapes, built where there is none yet."""
+        """The engine that runs inputs of these shapes, built where there is none yet. InputError for shapes that the
+        model cannot have: what is known of these is checked before anything is planned, and each is tried once."""
         found = self.pool.find(shapes)
         if found is None:
-            with self._lock:  # another thread may have built it meanwhile
-                found = self.pool.find(shapes) or self._cached(shapes) or self._build(shapes)
+            self.limits.check(shapes)
+            with self._lock:  # another thread may have built it meanwhile, or tried to
+                found = self.pool.find(shapes)
+                if found is None:
+                    self.limits.check(shapes)
+                    found = self._cached(shapes) or self._build(shapes)
         return found
 
     def _cached(self, shapes: Shapes | None) -> Engine | None:
@@ -156,7 +163,12 @@ class ModelEngines:
         except (ModelError, BuildError) as e:
             reason = e
         log.info("no engine for %s and other sizes (%s): building one for these alone", format_shapes(shapes), reason)
-        return build(shapes, None)
+        try:
+            return build(shapes, None)
+        except ModelError as e:
+            if isinstance(e, (FormatError, ModelAbsent)) or not (self.limits.readable or len(self.pool)):
+                raise
+            raise self.limits.learn(shapes, e) from e
 
     @property
     def _acceptable(self) -> tuple[Options, ...]:

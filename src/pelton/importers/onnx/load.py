@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from pelton.ir.dims import UNBOUNDED
 from pelton.importers.imported import Shape, log, parse_shape
 from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
-from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, constrain
+from pelton.ir.size_constraints import MAX_ATTEMPTS, Requirement, SizeConstraint, constrain
 from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
 
 from . import microsoft, ops  # noqa: F401  (readers)
@@ -83,12 +83,18 @@ def import_model(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
     )
 
+    requirements: dict[tuple[str, str, str], Requirement] = {}
+
     def read_with(settled: Mapping[str, SizeConstraint]) -> Outcome:
         program = Program(found, arrays)
-        return Outcome(program, *_read(program, given, settled, outputs, optimum), settled)
+        outcome = Outcome(program, *_read(program, given, settled, outputs, optimum), settled)
+        for r in _requirements(outcome):
+            requirements.setdefault((str(r.needed), r.relation, str(r.shapes)), r)
+        return outcome
 
     best = _read_with_fewest_assumptions(read_with)
     program, inputs, results, settled = best
+    program.requirements = [*requirements.values()]
     if program.problems:
         return program, _error(best, found.name)
     for text in inputs.assumptions(settled, found.name):
@@ -206,6 +212,15 @@ def _settle(
             break
         found = read_with({**found.settled, **further})
     return found
+
+
+def _requirements(found: Outcome) -> Iterator[Requirement]:
+    """What undecided nodes need of the sizes of inputs, where all runs have these nodes."""
+    shapes = {v.name: v.type.shape for v in found.inputs.values}
+    for node in found.program.undecided:
+        q = node.question
+        if q is not None and q.needed is not None and not node.conditional:
+            yield Requirement(shapes, q.needed, q.relation, f"{q} ({node.where})")
 
 
 def _error(found: Outcome, name: str) -> ModelError:
