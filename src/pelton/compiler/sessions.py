@@ -26,11 +26,11 @@ MAX_REQUIREMENTS = 256  # of the sizes of inputs, that a session knows
 
 class Outputs(NamedTuple):
     """What is known of a model's outputs before a run, the plugins that it comes from with their fingerprints, and the
-    limits of its inputs as JSON (`compat.session.limits`); None where the model could not be read for any sizes."""
+    limits of its inputs as JSON (`compat.session.limits`)."""
 
     types: dict[str, Output]
     plugins: dict[str, str | None]
-    limits: dict[str, Any] | None
+    limits: dict[str, Any]
 
 
 class Output(NamedTuple):
@@ -93,18 +93,17 @@ def infer_outputs(source: Source, options: Options) -> Outputs:
     """
     # warnings come with the build
     program, found = importer.import_model(source, options.shapes, options.outputs, options.values, optimum={})
-    if isinstance(found, (OnData, OnSizes)):
-        return Outputs({}, {}, None)
-    if isinstance(found, ModelError):
+    if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):
         raise found
     limits = {
-        "inputs": _sized({v.name: v.type.shape for v in found.graph.inputs}),
+        "readable": not isinstance(found, ModelError),
+        "inputs": _sized(program.shapes),
         "requirements": [
-            {"inputs": _sized(r.shapes), "needed": tree(r.needed), "relation": r.relation, "why": r.why}
+            {"inputs": _sized(r.shapes), "needed": [tree(d) for d in r.needed], "relation": r.relation, "why": r.why}
             for r in program.requirements[:MAX_REQUIREMENTS]
         ],
     }
-    if found.info.assumed:
+    if isinstance(found, ModelError) or found.info.assumed:
         return Outputs({}, {}, limits)
     named = {d.dim_param for i in source.model.graph.input for d in i.type.tensor_type.shape.dim}
 

@@ -20,10 +20,10 @@ __all__ = ["UNBOUNDED", "Atom", "Monomial", "Size", "SizeFunction", "Symbol", "b
 
 class Undecided(ValueError):
     """A question whose answer depends on dynamic dimensions: the sign of a difference. `relation` to 0 is what the
-    caller needs to hold: "=", ">=", or "" for any. `needed` is in that relation to 0 in every run that the caller can
-    serve; None where the caller has another way."""
+    caller needs to hold: "=", ">=", or "" for any. All of `needed` are in that relation to 0 in every run that
+    the caller can serve; none where the caller has another way."""
 
-    def __init__(self, message: str, difference: Size = 0, relation: str = "", needed: Size | None = None):
+    def __init__(self, message: str, difference: Size = 0, relation: str = "", needed: tuple[Size, ...] = ()):
         super().__init__(message)
         self.difference, self.relation, self.needed = difference, relation, needed
 

@@ -47,11 +47,11 @@ class UndecidedNode:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What no run can do without whose inputs have `shapes`: a size that is 0 ("=") or not below 0 (">="). `why` names
+    """What no run can do without whose inputs have `shapes`: sizes that are 0 ("=") or not below 0 (">="). `why` names
     the node that cannot be read otherwise."""
 
     shapes: Mapping[str, tuple[Size, ...]]
-    needed: Size
+    needed: tuple[Size, ...]
     relation: str
     why: str
 

@@ -29,7 +29,7 @@ def check_indices(
             raise ValueError(f"{op.name}: needs indices that an axis of {size} has, got {low} to {high}")
         if at_least < 0:
             text = f"{op.name}: indices from {low} to {high} have to fit an axis of {size}"
-            raise Undecided(text, room, ">=", room)
+            raise Undecided(text, room, ">=", (room,))
 
 
 def _with_sizes(

@@ -44,10 +44,10 @@ class Ranges:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What inputs within some ranges need: a size that is 0 ("=") or not below 0 (">=")."""
+    """What inputs within some ranges need: sizes that are 0 ("=") or not below 0 (">=")."""
 
     inputs: Ranges
-    needed: Any
+    needed: tuple[Any, ...]
     relation: str
     why: str
 
@@ -56,16 +56,18 @@ class Requirement:
         """ValueError for what `compiler.sessions` does not write."""
         inputs = Ranges.of_json(data["inputs"])
         names = {s.name for s in inputs.symbols}
-        if not sizes.is_well_formed(data["needed"], names) or data["relation"] not in ("=", ">="):
+        needed = tuple(data["needed"])
+        if not all(sizes.is_well_formed(tree, names) for tree in needed) or data["relation"] not in ("=", ">="):
             raise ValueError("not a requirement of inputs")
-        return cls(inputs, data["needed"], data["relation"], str(data["why"]))
+        return cls(inputs, needed, data["relation"], str(data["why"]))
 
     def refuses(self, shapes: Shapes) -> bool:
         """True if inputs of these shapes are within the ranges and lack what is needed."""
         if not sizes.accepts(self.inputs, shapes):
             return False
-        value = sizes.evaluate(self.needed, sizes.solve(self.inputs, shapes))
-        return value != 0 if self.relation == "=" else value < 0
+        symbols = sizes.solve(self.inputs, shapes)
+        values = [sizes.evaluate(tree, symbols) for tree in self.needed]
+        return any(values) if self.relation == "=" else min(values) < 0
 
 
 class Limits:
@@ -75,7 +77,8 @@ class Limits:
     """
 
     def __init__(self, known: Mapping[str, Any] | None):
-        self.readable = known is not None  # the model can be read for some sizes: errors are those of a request
+        # whether the model can be read for some sizes: an error is then that of a request
+        self.readable = known is not None and known["readable"] is True
         self._inputs = None if known is None else Ranges.of_json(known["inputs"])
         self._requirements = () if known is None else tuple(map(Requirement.of_json, known["requirements"]))
         self._tried: OrderedDict[Key, str] = OrderedDict()  # shapes → the reason, the one used last at the end
@@ -116,29 +119,8 @@ class Limits:
         return reason
 
     def _text(self, shapes: Shapes, reason: str) -> str:
-        place = "" if self._inputs is None else misfit(self._inputs, shapes)
+        place = "" if self._inputs is None else sizes.misfit(self._inputs, shapes)
         return f"{place or f'the model cannot have inputs of {format_shapes(shapes)}'}: {reason}"
-
-
-def misfit(ranges: Ranges, shapes: Shapes) -> str:
-    """The first axis whose size is out of its range, with both; "" where there is none, or other inputs."""
-    if shapes.keys() != {p.name for p in ranges.inputs}:
-        return ""
-    if any(len(shapes[p.name]) != len(p.shape) for p in ranges.inputs):
-        return ""
-    try:
-        values = sizes.solve(ranges, shapes)
-    except sizes.OutOfRange as e:
-        return e.text
-    for port, resolved in zip(ranges.inputs, sizes.ports(ranges, values)):
-        for axis, (d, wanted, size) in enumerate(zip(port.shape, resolved.shape, shapes[port.name])):
-            k = sizes.multiple_of(ranges, d)[1]
-            if wanted != size and k > 1 and size % k:
-                return f"axis {axis} of input {port.name!r} ({d}) has to be a multiple of {k}, given {size}"
-            if wanted != size:
-                others = " for the other sizes given" if isinstance(d, str) else ""
-                return f"axis {axis} of input {port.name!r} ({d}) has to be {wanted}{others}, given {size}"
-    return ""
 
 
 def _empty_axes(shapes: Shapes) -> frozenset[tuple[str, int]]:

@@ -13,7 +13,7 @@ import onnx
 import onnx.version_converter
 
 from pelton.errors import InputError, ModelError
-from pelton.ir.dims import UNBOUNDED
+from pelton.ir.dims import UNBOUNDED, Size
 from pelton.importers.imported import Shape, log, parse_shape
 from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
@@ -94,7 +94,7 @@ def import_model(
 
     best = _read_with_fewest_assumptions(read_with)
     program, inputs, results, settled = best
-    program.requirements = [*requirements.values()]
+    program.requirements, program.shapes = [*requirements.values()], _shapes(inputs)
     if program.problems:
         return program, _error(best, found.name)
     for text in inputs.assumptions(settled, found.name):
@@ -216,11 +216,17 @@ def _settle(
 
 def _requirements(found: Outcome) -> Iterator[Requirement]:
     """What undecided nodes need of the sizes of inputs, where all runs have these nodes."""
-    shapes = {v.name: v.type.shape for v in found.inputs.values}
+    shapes = _shapes(found.inputs)
     for node in found.program.undecided:
         q = node.question
-        if q is not None and q.needed is not None and not node.conditional:
-            yield Requirement(shapes, q.needed, q.relation, f"{q} ({node.where})")
+        if q is not None and q.needed and not node.conditional:
+            # a question to whoever imports is an answer to whoever runs
+            text = str(q).replace("whether ", "").replace(" depends on dynamic dimensions", " has to hold")
+            yield Requirement(shapes, q.needed, q.relation, f"{text} ({node.where})")
+
+
+def _shapes(inputs: Inputs) -> dict[str, tuple[Size, ...]]:
+    return {v.name: v.type.shape for v in inputs.values}
 
 
 def _error(found: Outcome, name: str) -> ModelError:

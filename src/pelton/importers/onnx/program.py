@@ -53,7 +53,9 @@ class Program:
         self.warnings: list[str] = []
         self.foreign_steps: list[str] = []
         self.undecided: list[UndecidedNode] = []
-        self.requirements: list[Requirement] = []  # of the import that this is the last attempt of
+        # of the whole import, whose last attempt this is: what all runs need of sizes, and the inputs within that
+        self.requirements: list[Requirement] = []
+        self.shapes: Mapping[str, tuple[Size, ...]] = {}
         self._imported_nodes: list[tuple[onnx.NodeProto, ImportedNode]] = []  # one for each time that a node is read
         self.reader_problems: set[str] = set()  # those of the problems that may not exist for other sizes
         self.on_data: set[str] = set()  # those of the problems that are dependences on data

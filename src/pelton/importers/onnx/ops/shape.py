@@ -162,7 +162,7 @@ def _ask_equal(a: Size, b: Size, needed: Size) -> None:
     try:
         equal(a, b)
     except Undecided as e:
-        raise Undecided(str(e), e.difference, e.relation, needed) from None
+        raise Undecided(str(e), e.difference, e.relation, (needed,)) from None
 
 
 @reads("Flatten")
