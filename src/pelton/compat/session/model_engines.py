@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pelton.system.forks import survives_fork
 from pelton.targets import is_gpu
 
 from . import estimate, model as models
+from .allowance import Allowance
 from .changes import files_on_disk
 from .engine_cache import EngineCache, engine_in, key_of
 from .limits import Limits
@@ -47,6 +49,7 @@ class ModelEngines:
         self._options = self._config.options
         self._cache = EngineCache(open_cache(self._options), choice.device)
         self.pool = EnginePool()
+        self._allowance = Allowance()
         self._unlock()
         survives_fork(self)
         try:
@@ -111,7 +114,7 @@ class ModelEngines:
     def _build(self, shapes: Shapes) -> Engine:
         """The engine for these shapes: from the cache where another process has built it meanwhile, else built and
         cached. BuildError where the config forbids to build."""
-        options = self._acceptable[-1]
+        options = self._affordable(self._acceptable[-1], shapes)
         with self._cache.lock(self._key(options)):
             found = self._cached(shapes)
             if found is not None:
@@ -123,7 +126,10 @@ class ModelEngines:
                     " build it beforehand by a session and a run on this kind of machine without that entry, or by"
                     " `pelton build`, whose file a session takes as its model"
                 )
+            begin = time.monotonic()
             found = self._compile(shapes, options)
+            if options.level and len(self.pool):  # the first engine is what the session is for
+                self._allowance.spend(time.monotonic() - begin)
             for part in found.parts:
                 part.start(self._device)
             if not isinstance(self._model, bytes) and self._digest() != self._digests:
@@ -139,6 +145,19 @@ class ModelEngines:
                 len(self.pool),
             )
         return found
+
+    def _affordable(self, options: Options, shapes: Shapes) -> Options:
+        """The options, without timing where engines for ever new shapes have taken their share of the time."""
+        if not options.level or options.load_tactics is not None or not self._allowance.is_spent:
+            return options
+        log.warning(
+            "the engine for %s is built without timing kernels: engines for new shapes may take %.0f of %.0f s; give"
+            " ranges with pelton.shapes, pad inputs to fewer sizes, or build engines beforehand",
+            format_shapes(shapes),
+            self._allowance.seconds,
+            self._allowance.period,
+        )
+        return options.but(level=0)
 
     def _compile(self, shapes: Shapes, options: Options) -> Engine:
         """A new engine for these shapes, and for as many others as the model allows."""
