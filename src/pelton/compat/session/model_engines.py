@@ -32,6 +32,7 @@ from .pool import EnginePool, Shapes, accepted_sizes, format_shapes, may_accept
 from .providers import ProviderChoice
 from .settings import SessionOptions
 from .signature import Signature, of_engine
+from .tuning import Request, Tuner, can_start
 
 log = Logger("pelton.session")
 
@@ -95,6 +96,28 @@ class ModelEngines:
                     self.limits.check(shapes)
                     found = self._cached(shapes) or self._build(shapes)
         return found
+
+    def tuner(self) -> Tuner | None:
+        """What tunes in the background, where a session may: no other engine may come where one is promised."""
+        o, config = self._options, self._config
+        promised = o.strict or o.precision != "fp32" or o.load_tactics or o.save_tactics or o.optimum or o.check
+        if (
+            promised
+            or self.prebuilt is not None
+            or not self.signature.is_dynamic
+            or any(a.sequence or a.optional for a in self.signature.ports)
+            or not (config.retune > 0 and o.level and o.on_cpu and config.on_miss == "build")
+            or self._settings.use_deterministic_compute
+            or not can_start()
+        ):
+            return None
+        model = self._model.absolute() if isinstance(self._model, Path) else self._model
+
+        def request(shapes: Shapes) -> Request:
+            key = self._key(o, shapes)
+            return Request(model, self._settings.sizes, self._settings.changes, o, shapes, key)
+
+        return Tuner(config.retune, self.pool.max_bytes, request)
 
     def _cached(self, shapes: Shapes | None) -> Engine | None:
         """An engine in the cache that accepts these shapes; the latest one if shapes are unspecified."""
