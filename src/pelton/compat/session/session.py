@@ -126,7 +126,7 @@ class InferenceSession(InProcess):
         """Writes the trace (`enable_profiling`) and returns the name of its file, which ui.perfetto.dev and
         chrome://tracing open, or "" if nothing was traced. Later runs are not traced."""
         profile, self._profile = self._profile, None
-        for t in self._tuner.tunings if profile is not None and self._tuner is not None else ():
+        for t in self._tuner.tunings() if profile is not None and self._tuner is not None else ():
             profile.add("background_tuning", "Session", t.begin, t.end, described(t))
         return profile.write() if profile is not None else ""
 
@@ -162,13 +162,10 @@ class InferenceSession(InProcess):
                 log.warning("tuning results of ONNX Runtime's kernels mean nothing here")
 
     def background_tuning(self, wait: float = 0.0) -> list[dict[str, Any]]:
-        """The tunings in the background that have ended (docs/tuning.md): their "shapes", the "outcome" ("kept", "no
+        """The tunings in the background (docs/tuning.md): their "shapes", the "outcome" ("running", "kept", "no
         faster", or what went wrong), the "gain" (how many times as fast) and "seconds". Waits for the one in progress
         for at most `wait` seconds. Pelton's own; ONNX Runtime has no such method."""
-        if self._tuner is None:
-            return []
-        self._tuner.wait(wait)
-        return [described(t) for t in self._tuner.tunings]
+        return [] if self._tuner is None else [described(t) for t in self._tuner.tunings(wait)]
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Accepted and without effect."""

@@ -61,8 +61,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What became of a tuning: "kept", "no faster", or why there is none; `gain` is how many times as fast the engine
-    is, begin and end are nanoseconds of `time.monotonic_ns`."""
+    """What became of a tuning: "running", "kept", "no faster", or why there is no engine; `gain` is how many times as
+    fast the engine is, begin and end are nanoseconds of `time.monotonic_ns`."""
 
     shapes: Shapes
     outcome: str
@@ -79,7 +79,7 @@ class Tuner:
 
     def __init__(self, after: float, max_bytes: int, request: Callable[[Shapes], Request]):
         self._after, self._max_bytes, self._request = after, max_bytes, request
-        self.tunings: list[Tuning] = []
+        self._ended: list[Tuning] = []
         self._engines: dict[Range, Engine] = {}
         self._spent: dict[Range, float] = {}
         self._settled: set[Range] = set()  # ranges that have been tuned for, or need not be
@@ -93,6 +93,7 @@ class Tuner:
         """In the child of a fork there is no tuning in progress: that of the parent is the parent's."""
         self._lock, self._idle = threading.Lock(), threading.Event()
         self._idle.set()
+        self._running: Tuning | None = None
 
     def run(self, run: Run, engine: Engine, fed: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
         """A run by the engine for the sizes of these arrays, `engine` where there is no other."""
@@ -109,9 +110,11 @@ class Tuner:
             self._count(place, engine, fed, time.perf_counter() - begin)
         return found
 
-    def wait(self, seconds: float) -> None:
-        """Waits for the tuning in progress."""
-        self._idle.wait(seconds)
+    def tunings(self, wait: float = 0.0) -> list[Tuning]:
+        """All tunings, after the one in progress has ended or that many seconds have passed."""
+        self._idle.wait(wait)
+        running = self._running
+        return [*self._ended, *([] if running is None else [running])]
 
     def _count(self, place: Range, engine: Engine, fed: Mapping[str, Any], seconds: float) -> None:
         if place == range_of_shapes(engine.shapes()) or engine.parts != (engine,):
@@ -131,7 +134,7 @@ class Tuner:
                 self._settled.clear()
             self._settled.add(place)
             why = ""
-            if len(self.tunings) >= MAX_TUNINGS:
+            if len(self._ended) >= MAX_TUNINGS:
                 why = f"a session tunes {MAX_TUNINGS} times in the background"
             elif MEMORY * length(engine.plain.constants) > self._max_bytes:
                 why = "its constants are too large for a second process"
@@ -139,6 +142,8 @@ class Tuner:
                 log.info("%s: runs of %s stay as they are", why, format_shapes(shapes))
                 return
             self._idle.clear()
+            now = time.monotonic_ns()
+            self._running = Tuning(shapes, "running", None, now, now)
         log.info("tuning for %s in the background: runs of such sizes have taken %.1f s", format_shapes(shapes), self._after)
         given = weakref.ref(self), self._child, self._request(shapes), engine, place, self._idle
         threading.Thread(target=_tune, args=given, name="pelton-tuning", daemon=True).start()
@@ -147,7 +152,8 @@ class Tuner:
         self._allowance.spend((tuning.end - tuning.begin) / 1e9)
         if engine is not None:
             self._engines[place] = engine
-        self.tunings.append(tuning)
+        self._ended.append(tuning)
+        self._running = None
         gain = "" if tuning.gain is None else f", {tuning.gain:.2f} times as fast"
         log.info("the engine tuned for %s: %s%s", format_shapes(tuning.shapes), tuning.outcome, gain)
 
