@@ -7,7 +7,8 @@
 From the root of a source tree. NAME is a part of a package's or a file's name; without any, all of
 benchmarks/real/packages.py. Downloads, unpacked packages, inputs, outputs, engines and a result for each file are kept
 in the room (build/real), so that the same command goes on where it stopped: a file is run again if it was at another
-level or commit or on another machine, has no times yet, or --again says so. The page is written from all results that there are. `make real` gives ONNX
+level or commit or on another machine, has no times yet, or --again says so. The page is written from all results that
+there are. `make real` gives ONNX
 Runtime a venv of its own. The exit status is 1 where a file that was run is not right.
 """
 

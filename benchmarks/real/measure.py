@@ -277,7 +277,7 @@ def measured(model: Path, facts: Mapping[str, Any], bench: Bench, tell: Any) -> 
             elif bench.seconds and not row["failed"]:
                 if k:  # the engine was tuned for the first shape
                     row["tunings"] = ours.ask("settle", bench.patience + RUN, seconds=bench.patience)
-                row |= repeated(lambda k=k: times(ours, theirs, folder / f"{k}.npz", bench))
+                row |= repeated(functools.partial(times, ours, theirs, folder / f"{k}.npz", bench))
         found["build_s"] = time.monotonic() - start
         if not wrong and ours.alive:
             found["steps"] = ours.ask("steps", RUN)
@@ -310,7 +310,10 @@ def repeated(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 @functools.cache
 def made() -> dict[str, str]:
     """The machine, and the commit of the source tree: rows of one page should have the same."""
-    asked = {"commit": ["rev-parse", "--short=12", "HEAD"], "changes": ["status", "--porcelain", "--untracked-files=no"]}
+    asked = {
+        "commit": ["rev-parse", "--short=12", "HEAD"],
+        "changes": ["status", "--porcelain", "--untracked-files=no"],
+    }
     said = {}
     for name, arguments in asked.items():
         try:

@@ -133,9 +133,11 @@ def origin(files: Sequence[File]) -> str:
     """The machine and the commit; all of them, in bold, where results have several."""
     made = list(dict.fromkeys(tuple(f.result["made"].values()) for f in files if "made" in f.result))
     if not made:
-        return f"{describe()['model']}"
+        return str(describe()["model"])
     text = "; ".join(f"{machine}, commit {commit}" for machine, commit in made)
-    return f"Made by one command on one machine at one commit: {text}" if len(made) == 1 else f"**Not of one run: {text}**"
+    if len(made) > 1:
+        return f"**Not of one run: {text}**"
+    return f"Made by one command on one machine at one commit: {text}"
 
 
 def gates(files: Sequence[File], timed: Sequence[tuple[File, int, float]]) -> Iterator[str]:
@@ -149,18 +151,18 @@ def gates(files: Sequence[File], timed: Sequence[tuple[File, int, float]]) -> It
                 f" ({right / len(some):.1%}): {'as' if good else 'not what is'} asked for"
                 f" ({'all' if known else f'{SHARE:.0%}'})"
             )
-    for what, asked, some in (
+    for what, asked, runs in (
         ("all shapes", MEAN, timed),
         ("first shapes", None, [t for t in timed if t[1] == 0]),
         ("second shapes", SECOND, [t for t in timed if t[1] > 0]),
     ):
-        if some:
-            mean = math.exp(statistics.mean(math.log(r) for _, _, r in some))
-            f, _, least = min(some, key=lambda t: t[2])
+        if runs:
+            mean = math.exp(statistics.mean(math.log(r) for _, _, r in runs))
+            f, _, least = min(runs, key=lambda t: t[2])
             yield (
                 f"- {what}: {mean:.2f} times as fast as ONNX Runtime, by the geometric mean of"
-                f" {count(len(some), 'run')}{f' (asked for: {asked:g})' if asked else ''};"
-                f" {sum(r < MINIMUM for _, _, r in some)} under {MINIMUM:g} (asked for: none); the least is"
+                f" {count(len(runs), 'run')}{f' (asked for: {asked:g})' if asked else ''};"
+                f" {sum(r < MINIMUM for _, _, r in runs)} under {MINIMUM:g} (asked for: none); the least is"
                 f" {least:.2f} ({f.package.name} {f.name})"
             )
 

@@ -159,7 +159,7 @@ class Fitted:
 
 def _small_values(wanted: tuple[str, ...], given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The values that importing depends on, are not known yet, and are small."""
-    return {n: a for n in wanted if n not in known and _may_decide(a := given.get(n))}
+    return {n: given[n] for n in wanted if n not in known and n in given and _may_decide(given[n])}
 
 
 def _may_decide(a: Any) -> bool:

@@ -114,7 +114,9 @@ def bounded(
     for s in engine.symbols:
         size = found.get(s.name, s.optimum)
         if not s.minimum <= size <= s.maximum:
-            raise InputError(f"{_out_of_range(engine, s, size, shapes)}; build the engine for another range with shapes=")
+            raise InputError(
+                f"{_out_of_range(engine, s, size, shapes)}; build the engine for another range with shapes="
+            )
         sizes[s.name] = size
     return sizes
 

@@ -217,7 +217,9 @@ def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
                 for d in (a, b):
                     equal(d, 1)  # raises Undecided where the dimension may be 1 at run time
             except Undecided as e:
-                raise Undecided(f"shapes have to broadcast: {e}", e.difference, e.relation, _broadcasting(*shapes)) from None
+                raise Undecided(
+                    f"shapes have to broadcast: {e}", e.difference, e.relation, _broadcasting(*shapes)
+                ) from None
             raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
         out.append(dims[0] if dims else 1)
     return tuple(out)

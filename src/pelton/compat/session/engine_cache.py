@@ -35,6 +35,7 @@ MAX_ENGINES = 64  # of one model, each for other sizes
 # seconds in which a file may change again without its times showing it
 FRESH = 2.0
 
+
 class EngineCache:
     """The part of the cache directory that belongs to sessions; without effect where other users can write to it."""
 

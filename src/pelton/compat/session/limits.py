@@ -125,4 +125,3 @@ class Limits:
 
 def _empty_axes(shapes: Shapes) -> frozenset[tuple[str, int]]:
     return frozenset((name, axis) for name, shape in shapes.items() for axis, size in enumerate(shape) if size == 0)
-

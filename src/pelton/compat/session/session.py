@@ -126,9 +126,11 @@ class InferenceSession(InProcess):
         """Writes the trace (`enable_profiling`) and returns the name of its file, which ui.perfetto.dev and
         chrome://tracing open, or "" if nothing was traced. Later runs are not traced."""
         profile, self._profile = self._profile, None
-        for t in self._tuner.tunings() if profile is not None and self._tuner is not None else ():
+        if profile is None:
+            return ""
+        for t in () if self._tuner is None else self._tuner.tunings():
             profile.add("background_tuning", "Session", t.begin, t.end, described(t))
-        return profile.write() if profile is not None else ""
+        return profile.write()
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         return [OrtMemoryInfo("Cpu")] * len(self._signature.inputs)

@@ -1,8 +1,8 @@
 """Tunes again in the background where a session's runs keep coming at sizes far from those of its engine.
 
 Sizes of which every axis is between the same powers of two are a range. When runs in a range other than the engine's
-have taken long enough, a child process of low priority builds an engine that is tuned for the sizes of the last of them,
-and races it against the present one. It is kept for this range if it is faster. No run waits for any of this.
+have taken long enough, a child process of low priority builds an engine that is tuned for the sizes of the last of
+them, and races it against the present one. It is kept for this range if it is faster. No run waits for any of this.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ class Tuner:
             self._idle.clear()
             now = time.monotonic_ns()
             self._running = Tuning(shapes, "running", None, now, now)
-        log.info("tuning for %s in the background: runs of such sizes have taken %.1f s", format_shapes(shapes), self._after)
+        log.info(
+            "tuning for %s in the background: runs of such sizes have taken %.1f s", format_shapes(shapes), self._after
+        )
         given = weakref.ref(self), self._child, self._request(shapes), engine, place, self._idle
         threading.Thread(target=_tune, args=given, name="pelton-tuning", daemon=True).start()
 

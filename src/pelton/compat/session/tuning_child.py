@@ -88,7 +88,7 @@ def _median(engine: Engine, fed: Mapping[str, np.ndarray]) -> float:
 def _end_with_parent() -> None:
     """Ends this process when its stdin does, which the parent keeps open."""
     with contextlib.suppress(OSError):
-        while sys.stdin.buffer.raw.read(1):
+        while os.read(sys.stdin.fileno(), 1):
             pass
     os._exit(1)
 
