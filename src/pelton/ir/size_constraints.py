@@ -46,7 +46,7 @@ class UndecidedNode:
 
 
 @dataclass(frozen=True)
-class Requirement:
+class SizeRequirement:
     """What no run can do without whose inputs have `shapes`: sizes that are 0 ("=") or not below 0 (">="). `why` names
     the node that cannot be read otherwise."""
 

@@ -17,7 +17,7 @@ from pelton.ir.dims import UNBOUNDED, Size
 from pelton.importers.imported import Shape, log, parse_shape
 from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
-from pelton.ir.size_constraints import MAX_ATTEMPTS, Requirement, SizeConstraint, constrain
+from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeRequirement, SizeConstraint, constrain
 from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
 
 from . import microsoft, ops  # noqa: F401  (readers)
@@ -83,7 +83,7 @@ def import_model(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
     )
 
-    requirements: dict[tuple[str, str, str], Requirement] = {}
+    requirements: dict[tuple[str, str, str], SizeRequirement] = {}
 
     def read_with(settled: Mapping[str, SizeConstraint]) -> Outcome:
         program = Program(found, arrays)
@@ -214,7 +214,7 @@ def _settle(
     return found
 
 
-def _requirements(found: Outcome) -> Iterator[Requirement]:
+def _requirements(found: Outcome) -> Iterator[SizeRequirement]:
     """What undecided nodes need of the sizes of inputs, where all runs have these nodes."""
     shapes = _shapes(found.inputs)
     for node in found.program.undecided:
@@ -222,7 +222,7 @@ def _requirements(found: Outcome) -> Iterator[Requirement]:
         if q is not None and q.needed and not node.conditional:
             # a question to whoever imports is an answer to whoever runs
             text = str(q).replace("whether ", "").replace(" depends on dynamic dimensions", " has to hold")
-            yield Requirement(shapes, q.needed, q.relation, f"{text} ({node.where})")
+            yield SizeRequirement(shapes, q.needed, q.relation, f"{text} ({node.where})")
 
 
 def _shapes(inputs: Inputs) -> dict[str, tuple[Size, ...]]:

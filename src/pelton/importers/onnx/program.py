@@ -16,7 +16,7 @@ from pelton.ir.dims import Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Value
 from pelton.ir.imported import ImportedNode
-from pelton.ir.size_constraints import Range, Requirement, UndecidedNode, admissible
+from pelton.ir.size_constraints import Range, SizeRequirement, UndecidedNode, admissible
 from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
@@ -54,7 +54,7 @@ class Program:
         self.foreign_steps: list[str] = []
         self.undecided: list[UndecidedNode] = []
         # of the whole import, whose last attempt this is: what all runs need of sizes, and the inputs within that
-        self.requirements: list[Requirement] = []
+        self.requirements: list[SizeRequirement] = []
         self.shapes: Mapping[str, tuple[Size, ...]] = {}
         self._imported_nodes: list[tuple[onnx.NodeProto, ImportedNode]] = []  # one for each time that a node is read
         self.reader_problems: set[str] = set()  # those of the problems that may not exist for other sizes
