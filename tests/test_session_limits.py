@@ -243,6 +243,24 @@ def test_what_no_import_foretells_is_planned_once(plans):
     assert not plans
 
 
+def test_what_a_failed_plan_proves_holds_for_others(plans):
+    """Two inputs whose axes have one name in the model, and other sizes in every request: one plan for all of these."""
+    nodes = [node("Relu", "a", "r"), node("Concat", "r b", "y", axis=1)]
+    session = ort.InferenceSession(model(nodes, {"a": "f32[n, 3]", "b": "f32[n, 2]"}, ["y"]).SerializeToString())
+
+    def feed(n: int, m: int) -> dict[str, np.ndarray]:
+        return {"a": floats(n, 3), "b": floats(m, 2)}
+
+    assert session.run(None, feed(4, 4))[0].shape == (4, 5)
+    assert "axis 0 of input 'b' (n) has to be 4 for the other sizes given, given 5" in message(
+        lambda: session.run(None, feed(4, 5))
+    )
+    plans.clear()
+    for n, m in ((5, 4), (7, 3), (1, 2), (2, 1), (9, 40)):
+        assert f"has to be {n} for the other sizes given, given {m}" in message(partial(session.run, None, feed(n, m)))
+    assert not plans and session.run(None, feed(9, 9))[0].shape == (9, 5)
+
+
 def test_threads_with_the_same_impossible_shape_plan_it_once(plans):
     session = ort.InferenceSession(windows().SerializeToString())
     session.run(None, {"x": floats(1, 4, 20, 20)})

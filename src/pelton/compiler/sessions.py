@@ -98,10 +98,7 @@ def infer_outputs(source: Source, options: Options) -> Outputs:
     limits = {
         "readable": not isinstance(found, ModelError),
         "inputs": _sized(program.shapes),
-        "requirements": [
-            {"inputs": _sized(r.shapes), "needed": [tree(d) for d in r.needed], "relation": r.relation, "why": r.why}
-            for r in program.requirements[:MAX_REQUIREMENTS]
-        ],
+        "requirements": requirements(program.requirements),
     }
     if isinstance(found, ModelError) or found.info.assumed:
         return Outputs({}, {}, limits)
@@ -114,6 +111,14 @@ def infer_outputs(source: Source, options: Options) -> Outputs:
 
     outputs = {v.name: Output(v.type.dtype.value, [size(d) for d in v.type.shape]) for v in found.graph.outputs}
     return Outputs(outputs, fingerprints(found.graph), limits)
+
+
+def requirements(found: Sequence[Any]) -> list[dict[str, Any]]:
+    """What all runs need of sizes (`SizeRequirement`), as JSON."""
+    return [
+        {"inputs": _sized(r.shapes), "needed": [tree(d) for d in r.needed], "relation": r.relation, "why": r.why}
+        for r in found[:MAX_REQUIREMENTS]
+    ]
 
 
 def _sized(shapes: Mapping[str, Sequence[Size]]) -> dict[str, Any]:

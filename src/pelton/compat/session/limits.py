@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from pelton.system.forks import survives_fork
 from .pool import Key, Shapes, format_shapes, key_of_shapes
 
 MAX_REMEMBERED = 1024  # shapes that were tried in vain
+MAX_REQUIREMENTS = 512
 MAX_REASON = 400  # characters of a reason that are remembered
 EVIDENCE = 2  # shapes with the same empty axes that were tried in vain: all others are, too
 
@@ -80,14 +81,22 @@ class Limits:
         # whether the model can be read for some sizes: an error is then that of a request
         self.readable = known is not None and known["readable"] is True
         self._inputs = None if known is None else Ranges.of_json(known["inputs"])
-        self._requirements = () if known is None else tuple(map(Requirement.of_json, known["requirements"]))
+        self._requirements: tuple[Requirement, ...] = ()
         self._tried: OrderedDict[Key, str] = OrderedDict()  # shapes → the reason, the one used last at the end
         self._empty: dict[frozenset[tuple[str, int]], int] = {}  # empty axes → shapes that were tried in vain
         self._unlock()
         survives_fork(self)
+        if known is not None:
+            self.extend(known["requirements"])
 
     def _unlock(self) -> None:
         self._lock = threading.Lock()
+
+    def extend(self, found: Sequence[Mapping[str, Any]]) -> None:
+        """Adds what a further import has found that inputs need."""
+        with self._lock:
+            new = [r for r in map(Requirement.of_json, found) if r not in self._requirements]
+            self._requirements += tuple(new[: MAX_REQUIREMENTS - len(self._requirements)])
 
     def check(self, shapes: Shapes) -> None:
         """InputError for shapes that the model cannot have, as far as that is known."""

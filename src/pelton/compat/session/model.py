@@ -49,6 +49,12 @@ def external_files(model: Path | bytes) -> list[str]:
     return found
 
 
+def requirements(error: ModelError) -> list[dict[str, Any]]:
+    """What an import that failed has learnt of sizes, as `Limits` takes it."""
+    found: list[dict[str, Any]] = _compiler().requirements(error.requirements)
+    return found
+
+
 def count_layers(model: onnx.ModelProto) -> int:
     """The number of different layers that a build tunes one by one."""
     count: int = _compiler().count_layers(model)

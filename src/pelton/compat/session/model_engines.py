@@ -202,7 +202,12 @@ class ModelEngines:
                 return found
         except Cancelled:
             raise
-        except (ModelError, BuildError) as e:
+        except ModelError as e:
+            self.limits.extend(models.requirements(e))
+            if self.limits.readable or len(self.pool):
+                self.limits.check(shapes)
+            reason = e
+        except BuildError as e:
             reason = e
         log.info("no engine for %s and other sizes (%s): building one for these alone", format_shapes(shapes), reason)
         try:

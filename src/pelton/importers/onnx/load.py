@@ -96,7 +96,9 @@ def import_model(
     program, inputs, results, settled = best
     program.requirements, program.shapes = [*requirements.values()], _shapes(inputs)
     if program.problems:
-        return program, _error(best, found.name)
+        error = _error(best, found.name)
+        error.requirements = tuple(program.requirements)
+        return program, error
     for text in inputs.assumptions(settled, found.name):
         program.warn(text)
     graph = program.builder.finish(inputs.values, results.ports)
