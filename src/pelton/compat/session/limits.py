@@ -16,7 +16,7 @@ from pelton.system.forks import survives_fork
 from .pool import Key, Shapes, format_shapes, key_of_shapes
 
 MAX_REMEMBERED = 1024  # shapes that were tried in vain
-MAX_REQUIREMENTS = 512
+MAX_REQUIREMENTS = 256  # each takes some microseconds of a request
 MAX_REASON = 400  # characters of a reason that are remembered
 EVIDENCE = 2  # shapes with the same empty axes that were tried in vain: all others are, too
 
