@@ -84,13 +84,14 @@ def test_entries_reach_every_option():
     use for engine files alone."""
     known = {f.name for f in fields(Options)} - {"metadata", "refit", "strip_weights"}
     assert EXAMPLES.keys() | INT8.keys() | {"progress", "metric"} == known
-    assert known - {"metric"} == config.READERS.keys() - {"on_miss"}
+    assert known - {"metric"} == config.READERS.keys() - {"on_miss", "retune"}
     of_int8 = options(**{name: text for name, (text, _) in INT8.items()}).read({}).options
     assert {name: getattr(of_int8, name) for name in INT8} == {name: value for name, (_, value) in INT8.items()}
     for name, (text, value) in EXAMPLES.items():
         assert getattr(options(**{name: text}).read({}).options, name) == value
         assert getattr(ort.SessionOptions().read({f"PELTON_{name.upper()}": text}).options, name) == value
     assert options(progress="0").read({}).progress is False and options(on_miss="fast").read({}).on_miss == "fast"
+    assert options(retune="2.5").read({}).retune == 2.5 and options().read({"PELTON_RETUNE": "0"}).retune == 0
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pelton as ort
+from pelton.compat.session import allowance, pool
 from pelton.compat.session import model as models
-from pelton.compat.session import pool
 
 RNG = np.random.default_rng(0)
 
@@ -190,3 +190,42 @@ def test_an_engine_for_no_arrays_is_built_once(builds):
     for arrays in ([], [np.zeros(2, np.float32)] * 3, [], [np.zeros(2, np.float32)] * 3):
         assert session.run(None, {"xs": arrays})[0] == len(arrays)
     assert len({str(b) for b in builds}) == len(builds)
+
+
+def test_ever_new_shapes_are_tuned_for_a_share_of_the_time(builds, monkeypatch, caplog):
+    """The first engine always; then as long as there is time; then engines are built without timing, and right."""
+    model = made(
+        {"x": ["n"]},
+        [
+            *rooted("x"),
+            helper.make_node("Concat", ["i", "i"], ["to"], axis=0),
+            helper.make_node("Reshape", ["x", "to"], ["y"]),
+        ],
+        {"y": None},
+    )
+    monkeypatch.setenv("PELTON_LEVEL", "1")
+    session = ort.InferenceSession(model)
+    now = 0.0
+    session._engines._allowance = allowance.Allowance(1e-9, 60.0, lambda: now)
+    for n, level in ((4, 1), (9, 1), (16, 0), (25, 0)):
+        x = np.arange(n, dtype=np.float32)
+        assert np.array_equal(session.run(None, {"x": x})[0], x.reshape(round(n**0.5), -1))
+        assert session._engine.meta["level"] == level
+        assert ("without timing kernels" in caplog.text) == (level == 0)
+    now = 1e15
+    session.run(None, {"x": np.arange(36, dtype=np.float32)})
+    assert session._engine.meta["level"] == 1
+
+
+def test_long_work_counts_until_its_share_has_passed():
+    now = 0.0
+    share = allowance.Allowance(20.0, 60.0, lambda: now)
+    assert not share.is_spent
+    share.spend(19.0)
+    assert not share.is_spent
+    share.spend(100.0)
+    assert share.is_spent
+    now = 299.0
+    assert share.is_spent
+    now = 300.0
+    assert not share.is_spent

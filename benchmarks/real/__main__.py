@@ -7,7 +7,8 @@
 From the root of a source tree. NAME is a part of a package's or a file's name; without any, all of
 benchmarks/real/packages.py. Downloads, unpacked packages, inputs, outputs, engines and a result for each file are kept
 in the room (build/real), so that the same command goes on where it stopped: a file is run again if it was at another
-level, has no times yet, or --again says so. The page is written from all results that there are. `make real` gives ONNX
+level or commit or on another machine, has no times yet, or --again says so. The page is written from all results that
+there are. `make real` gives ONNX
 Runtime a venv of its own. The exit status is 1 where a file that was run is not right.
 """
 
@@ -25,7 +26,7 @@ from pelton.cli import arguments
 
 from ..child import ROOT
 from . import fetch
-from .measure import Bench, digest, examined, measured
+from .measure import Bench, digest, examined, made, measured
 from .packages import HINTS, PACKAGES, Package
 from .page import File, page, problem
 
@@ -39,7 +40,7 @@ def main() -> int:
     ask.add_argument("names", nargs="*", metavar="NAME")
     ask.add_argument("--level", type=int, default=LEVEL)
     arguments.add_threads(ask)
-    ask.add_argument("--seconds", type=arguments.seconds, default=2.0, help="for each runtime and shape in all")
+    ask.add_argument("--seconds", type=arguments.seconds, default=1.0, help="for each runtime and shape in all")
     ask.add_argument("--rounds", type=int, default=5)
     ask.add_argument("--no-times", action="store_true", help="whether it is right is all that is asked")
     ask.add_argument("--again", action="store_true", help="also what there are results for")
@@ -102,7 +103,8 @@ def run(package: Package, model: Path, name: str, bench: Bench, asked: bool, aga
             else None
         )
     before = json.loads(kept.read_text()) if kept.exists() else {}
-    if not again and before.get("level") == bench.level and (before["timed"] or not bench.seconds) and cases.exists():
+    same = before.get("level") == bench.level and before.get("made") == made()
+    if not again and same and (before["timed"] or not bench.seconds) and cases.exists():
         return File(package, name, json.loads(cases.read_text()), before)
     tell(f"{package.name}: {name}")
     facts = examined(model, hints, bench, tell)

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+RETUNE = 0.5  # seconds of runs after which a session of Pelton tunes for their sizes; unless told, it takes longer
+SETTLED = 6  # times that, until a session has begun to
+
 
 class Runtime:
     """A model in `pelton` or `onnxruntime`.
@@ -32,6 +35,7 @@ class Runtime:
         self._options.log_severity_level = 3
         if level is not None:
             self._options.add_session_config_entry("pelton.level", str(level))
+            self._options.add_session_config_entry("pelton.retune", str(RETUNE))
         if plain:
             self._options.graph_optimization_level = self._module.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._session: Any = None
@@ -63,6 +67,14 @@ class Runtime:
         if keep and "failed" not in reply:
             np.savez(keep, **{f"{k}": a for k, a in enumerate(leaves(self._outputs))})  # type: ignore[arg-type]
         return reply
+
+    def settle(self, seconds: float) -> list[dict[str, Any]]:
+        """Runs on the arrays that were fed last until Pelton has tuned for them, if it does, as any program may wait
+        for it; what became of all its tunings."""
+        end = time.perf_counter() + SETTLED * RETUNE
+        while time.perf_counter() < end and not self._session.background_tuning():
+            self.time(RETUNE / 5)
+        return self._session.background_tuning(seconds)
 
     def time(self, seconds: float) -> list[int]:
         """Nanoseconds of runs on the arrays that were fed last."""

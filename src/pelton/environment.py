@@ -15,7 +15,7 @@ log = Logger("pelton.environment")
 PREFIX = "PELTON_"
 OF_TESTS = "PELTON_TEST_"
 UNREAD = {"metadata", "metric", "refit", "strip_weights"}  # options that no variable gives
-NAMES = {f.name for f in fields(Options)} - UNREAD | {"import_timeout", "on_miss", "unsafe_keras", "usual"}
+NAMES = {f.name for f in fields(Options)} - UNREAD | {"import_timeout", "on_miss", "retune", "unsafe_keras", "usual"}
 VARIABLES = sorted(f"{PREFIX}{name.upper()}" for name in NAMES)
 
 _told: set[str] = set()  # unknown variables for which there was a warning

@@ -13,7 +13,9 @@ class ModelError(Error):
     """The model file is damaged, inconsistent or uses something that cannot be imported.
 
     `values` names inputs that decide the program, if the model might be read once they are given by the option
-    `values`."""
+    `values`. `requirements`: what an importer learnt that all runs need of the sizes of inputs."""
+
+    requirements: "tuple[object, ...]" = ()
 
     def __init__(self, text: str = "", values: "tuple[str, ...]" = ()):
         super().__init__(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +14,23 @@ from pelton.importers.imported import parse_shape
 from pelton.importers.onnx import load as importer
 from pelton.importers.onnx.file import Source, metadata_of, read
 from pelton.importers.onnx.names import all_nodes, subgraphs
-from pelton.ir.dims import symbols
+from pelton.ir.dims import Dim, Size, symbols
+from pelton.ir.dims_text import tree
 from pelton.ir.imported import OnData, OnSizes
 from pelton.ops.foreign import DTYPES
 from pelton.options import Options
 from pelton.plugins import fingerprints
+
+MAX_REQUIREMENTS = 256  # of the sizes of inputs, that a session knows
+
+
+class Outputs(NamedTuple):
+    """What is known of a model's outputs before a run, the plugins that it comes from with their fingerprints, and the
+    limits of its inputs as JSON (`compat.session.limits`)."""
+
+    types: dict[str, Output]
+    plugins: dict[str, str | None]
+    limits: dict[str, Any]
 
 
 class Output(NamedTuple):
@@ -74,20 +86,22 @@ def fixed_sizes(options: Options) -> dict[str, list[int | None]]:
     return {name: [d if isinstance(d, int) else None for d in shape] for name, shape in given.items()}
 
 
-def infer_outputs(source: Source, options: Options) -> tuple[dict[str, Output], dict[str, str | None]]:
-    """The types of a model's outputs by name, as far as they are known before a run; and the plugins that they come
-    from, with their fingerprints.
+def infer_outputs(source: Source, options: Options) -> Outputs:
+    """The types of a model's outputs by name, as far as they are known before a run, and what comes with them.
 
     ModelError for what is wrong with the model whatever the sizes of its inputs are and whatever they say.
     """
     # warnings come with the build
-    _, found = importer.import_model(source, options.shapes, options.outputs, options.values, optimum={})
-    if isinstance(found, (OnData, OnSizes)):
-        return {}, {}
-    if isinstance(found, ModelError):
+    program, found = importer.import_model(source, options.shapes, options.outputs, options.values, optimum={})
+    if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):
         raise found
-    if found.info.assumed:
-        return {}, {}
+    limits = {
+        "readable": not isinstance(found, ModelError),
+        "inputs": _sized(program.shapes),
+        "requirements": requirements(program.requirements),
+    }
+    if isinstance(found, ModelError) or found.info.assumed:
+        return Outputs({}, {}, limits)
     named = {d.dim_param for i in source.model.graph.input for d in i.type.tensor_type.shape.dim}
 
     def size(d: object) -> int | str | None:
@@ -96,7 +110,25 @@ def infer_outputs(source: Source, options: Options) -> tuple[dict[str, Output], 
         return str(d) if {s.name for s in symbols(d)} <= named else None
 
     outputs = {v.name: Output(v.type.dtype.value, [size(d) for d in v.type.shape]) for v in found.graph.outputs}
-    return outputs, fingerprints(found.graph)
+    return Outputs(outputs, fingerprints(found.graph), limits)
+
+
+def requirements(found: Sequence[Any]) -> list[dict[str, Any]]:
+    """What all runs need of sizes (`SizeRequirement`), as JSON."""
+    return [
+        {"inputs": _sized(r.shapes), "needed": [tree(d) for d in r.needed], "relation": r.relation, "why": r.why}
+        for r in found[:MAX_REQUIREMENTS]
+    ]
+
+
+def _sized(shapes: Mapping[str, Sequence[Size]]) -> dict[str, Any]:
+    """Shapes of inputs as JSON: numbers and texts, the trees of these, and the bounds of their symbols."""
+    dynamic = {str(d): tree(d) for shape in shapes.values() for d in shape if isinstance(d, Dim)}
+    return {
+        "shapes": {name: [str(d) if isinstance(d, Dim) else int(d) for d in shape] for name, shape in shapes.items()},
+        "sizes": dynamic,
+        "symbols": {s.name: [s.minimum, s.optimum, s.maximum] for s in symbols([*shapes.values()])},
+    }
 
 
 def count_layers(model: onnx.ModelProto) -> int:

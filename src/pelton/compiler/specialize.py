@@ -25,6 +25,7 @@ MAX_ENGINES = 64  # kept at a time
 # values of one input that get an engine of their own if one engine for all values is possible, too
 MAX_SPECIALIZED = 16
 MAX_CONSTANT = 1024  # elements of an input that may decide the program
+MAX_REFUSED = 256  # inputs that were tried in vain and are remembered
 
 
 class Fitted:
@@ -46,6 +47,7 @@ class Fitted:
         # shapes → inputs whose values their engines depend on
         self._deciding: dict[tuple, frozenset[str]] = {}
         self._varied: Counter[tuple] = Counter()  # shapes → number of specialized engines
+        self._refused: OrderedDict[tuple, str] = OrderedDict()  # inputs that no engine can have → the reason
         self.names = tuple(i.name for i in self._graph.input)
         self.outputs = tuple(o.name for o in self._graph.output)
 
@@ -85,7 +87,7 @@ class Fitted:
         deciding = self._deciding.get(shapes, frozenset())
         found = next((k for names in (deciding | replaced, replaced) if (k := key(names)) in self._engines), None)
         if found is None:  # neither for these values nor for all
-            engine, constant = self._build(given, replaced, self._varied[shapes] < MAX_SPECIALIZED)
+            engine, constant = self._built(given, shapes, replaced)
             self._varied[shapes] += 1
             self._deciding[shapes] = deciding = deciding | (constant - replaced)
             found = key(deciding | replaced if constant - replaced else replaced)
@@ -94,6 +96,24 @@ class Fitted:
                 self._engines.popitem(last=False)
         self._engines.move_to_end(found)
         return self._engines[found]
+
+    def _built(
+        self, given: Mapping[str, Any], shapes: tuple, replaced: frozenset[str]
+    ) -> tuple[Engine, frozenset[str]]:
+        """As `_build`, but InputError if it fails for inputs of a model that has had engines for others. What failed
+        once is not tried again."""
+        asked = shapes, tuple((n, _digest(a)) for n, a in sorted(given.items()) if n in replaced or _may_decide(a))
+        if asked not in self._refused:
+            try:
+                return self._build(given, replaced, self._varied[shapes] < MAX_SPECIALIZED)
+            except ModelError as e:
+                if not self._engines:
+                    raise
+                self._refused[asked] = str(e)
+                if len(self._refused) > MAX_REFUSED:
+                    self._refused.popitem(last=False)
+        text = ", ".join(f"{n} {list(shape) if isinstance(shape, tuple) else shape}" for n, shape in shapes)
+        raise InputError(f"the model cannot have inputs of {text} with these values: {self._refused[asked]}")
 
     def _build(
         self, given: Mapping[str, Any], replaced: frozenset[str], special: bool
@@ -139,9 +159,12 @@ class Fitted:
 
 def _small_values(wanted: tuple[str, ...], given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The values that importing depends on, are not known yet, and are small."""
-    return {
-        n: a for n in wanted if n not in known and isinstance(a := given.get(n), np.ndarray) and a.size <= MAX_CONSTANT
-    }
+    return {n: given[n] for n in wanted if n not in known and n in given and _may_decide(given[n])}
+
+
+def _may_decide(a: Any) -> bool:
+    """True for arrays that are small enough to become constants, and of a rank that decides a program."""
+    return isinstance(a, np.ndarray) and a.size <= MAX_CONSTANT and a.ndim <= 1
 
 
 def _shape(given: Any) -> Any:

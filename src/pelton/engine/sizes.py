@@ -89,13 +89,18 @@ def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int
     Sizes that are neither symbols nor multiples of one are ignored: callers compare the shapes that `at` gives with
     those of the inputs.
     """
+    return bounded(engine, _symbols(engine, shapes), shapes)
+
+
+def _symbols(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Symbol → its value for inputs of these shapes, within its bounds or not."""
     found: dict[str, int] = {}
     for port in engine.inputs:
         for d, size in zip(port.shape, shapes[port.name]):
             name, k = multiple_of(engine, d)
             if name:
                 found.setdefault(name, size // k)
-    return bounded(engine, found, shapes)
+    return found
 
 
 def bounded(
@@ -109,20 +114,46 @@ def bounded(
     for s in engine.symbols:
         size = found.get(s.name, s.optimum)
         if not s.minimum <= size <= s.maximum:
-            port, axis, k = next(
-                (p, i, k)
-                for p in engine.inputs
-                for i, d in enumerate(p.shape)
-                for name, k in [multiple_of(engine, d)]
-                if name == s.name
-            )
-            given = shapes[port.name][axis] if port.name in shapes else k * size
             raise InputError(
-                f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, given {given}; build"
-                " the engine for another range with shapes="
+                f"{_out_of_range(engine, s, size, shapes)}; build the engine for another range with shapes="
             )
         sizes[s.name] = size
     return sizes
+
+
+def _out_of_range(engine: Sized, s: DynamicDimension, size: int, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The axis of a symbol, the range that it may have, and the size that it was given."""
+    port, axis, k = next(
+        (p, i, k)
+        for p in engine.inputs
+        for i, d in enumerate(p.shape)
+        for name, k in [multiple_of(engine, d)]
+        if name == s.name
+    )
+    given = shapes[port.name][axis] if port.name in shapes else k * size
+    return f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, given {given}"
+
+
+def misfit(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The first axis that does not fit, with its range and its size; "" where there is none, or other inputs."""
+    if shapes.keys() != {p.name for p in engine.inputs} or any(
+        len(shapes[p.name]) != len(p.shape) for p in engine.inputs
+    ):
+        return ""
+    values = _symbols(engine, shapes)
+    for s in engine.symbols:
+        size = values.setdefault(s.name, s.optimum)
+        if not s.minimum <= size <= s.maximum:
+            return _out_of_range(engine, s, size, shapes)
+    for port, fit in zip(engine.inputs, ports(engine, values)):
+        for axis, (d, wanted, size) in enumerate(zip(port.shape, fit.shape, shapes[port.name])):
+            k = multiple_of(engine, d)[1]
+            if wanted != size and k > 1 and size % k:
+                return f"axis {axis} of input {port.name!r} ({d}) has to be a multiple of {k}, given {size}"
+            if wanted != size:
+                others = " for the other sizes given" if isinstance(d, str) else ""
+                return f"axis {axis} of input {port.name!r} ({d}) has to be {wanted}{others}, given {size}"
+    return ""
 
 
 def _range(s: DynamicDimension, k: int) -> str:

@@ -20,11 +20,16 @@ __all__ = ["UNBOUNDED", "Atom", "Monomial", "Size", "SizeFunction", "Symbol", "b
 
 class Undecided(ValueError):
     """A question whose answer depends on dynamic dimensions: the sign of a difference. `relation` to 0 is what the
-    caller needs to hold: "=", ">=", or "" for any."""
+    caller needs to hold: "=", ">=", or "" for any. All of `needed` are in that relation to 0 in every run that
+    the caller can serve; none where the caller has another way."""
 
-    def __init__(self, message: str, difference: Size = 0, relation: str = ""):
+    def __init__(self, message: str, difference: Size = 0, relation: str = "", needed: tuple[Size, ...] = ()):
         super().__init__(message)
-        self.difference, self.relation = difference, relation
+        self.difference, self.relation, self.needed = difference, relation, needed
+
+    def reworded(self, message: str) -> Undecided:
+        """The same question with another message."""
+        return Undecided(message, self.difference, self.relation, self.needed)
 
 
 class Dim(Whole):

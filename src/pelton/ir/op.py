@@ -146,7 +146,7 @@ class Op:
                 )
             )
         except Undecided as e:
-            raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.relation) from None
+            raise e.reworded(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
         except (TypeError, ValueError, IndexError) as e:
             kind: type[Exception] = ValueError
             if self.infer is None and isinstance(e, TypeError):

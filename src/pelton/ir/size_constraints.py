@@ -42,6 +42,18 @@ class UndecidedNode:
     where: str
     symbols: tuple[Symbol, ...]
     question: Undecided | None
+    conditional: bool = False  # whether it is in a graph that only some runs take
+
+
+@dataclass(frozen=True)
+class SizeRequirement:
+    """What no run can do without whose inputs have `shapes`: sizes that are 0 ("=") or not below 0 (">="). `why` names
+    the node that cannot be read otherwise."""
+
+    shapes: Mapping[str, tuple[Size, ...]]
+    needed: tuple[Size, ...]
+    relation: str
+    why: str
 
 
 @dataclass(frozen=True)

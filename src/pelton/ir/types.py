@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .dims import Dim, Size, equal
+from .dims import Dim, Size, Undecided, equal
 
 
 class DType(enum.Enum):
@@ -211,10 +211,27 @@ def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
     for axis in range(-rank, 0):
         dims = list(dict.fromkeys(s[axis] for s in shapes if len(s) >= -axis and s[axis] != 1))
         for a, b in zip(dims, dims[1:]):
-            if equal(a, b):
-                continue
-            for d in (a, b):
-                equal(d, 1)  # raises Undecided where the dimension may be 1 at run time
+            try:
+                if equal(a, b):
+                    continue
+                for d in (a, b):
+                    equal(d, 1)  # raises Undecided where the dimension may be 1 at run time
+            except Undecided as e:
+                raise Undecided(
+                    f"shapes have to broadcast: {e}", e.difference, e.relation, _broadcasting(*shapes)
+                ) from None
             raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
         out.append(dims[0] if dims else 1)
     return tuple(out)
+
+
+def _broadcasting(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
+    """What is 0 wherever shapes broadcast; none where it would be too long."""
+    found = list[Size]()
+    for axis in range(-max(map(len, shapes)), 0):
+        sizes = list(dict.fromkeys(s[axis] for s in shapes if len(s) >= -axis))
+        try:
+            found += [(a - b) * (a - 1) * (b - 1) for i, a in enumerate(sizes) for b in sizes[:i]]
+        except Undecided:
+            continue
+    return tuple(found)

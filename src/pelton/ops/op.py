@@ -23,11 +23,12 @@ def expect_equal(a: Size | tuple[Size, ...], b: Size | tuple[Size, ...], reason:
     """Raises ValueError unless sizes or shapes are equal; dynamic dimensions have to be equal in every run."""
     one, other = (x if isinstance(x, tuple) else (x,) for x in (a, b))
     expect(len(one) == len(other), reason)
+    needed = tuple(x - y for x, y in zip(one, other))
     for x, y in zip(one, other):
         try:
             expect(equal(x, y), reason)
         except Undecided as e:
-            raise Undecided(f"{reason} ({e})", e.difference, e.relation) from None
+            raise Undecided(f"{reason} ({e})", e.difference, e.relation, needed) from None
 
 
 def expect_at_least(size: Size, minimum: int, reason: str) -> None:
@@ -35,7 +36,7 @@ def expect_at_least(size: Size, minimum: int, reason: str) -> None:
     try:
         expect(size >= minimum, reason)
     except Undecided:
-        raise Undecided(reason, size - minimum, ">=") from None
+        raise Undecided(reason, size - minimum, ">=", (size - minimum,)) from None
 
 
 def _declared_attrs(fn: Callable) -> dict[str, Any]:

@@ -12,17 +12,27 @@ from pelton.errors import InputError
 from pelton.options import Options
 
 ON_MISS = ("build", "fast", "error")
+RETUNE = 10.0
 
 
 @dataclass(frozen=True)
 class SessionConfig:
     """Options of builds, and of sessions. `on_miss`: what a session does for a model without a cached engine: "build"
     one, build a "fast" one without timing kernels, or raise an "error". `progress`: whether builds show a progress bar;
-    None: in a terminal or a notebook."""
+    None: in a terminal or a notebook. `retune`: seconds of runs far from the sizes of its engine, after which a session
+    tunes again in the background; 0: never."""
 
     options: Options
     on_miss: str = "build"
     progress: bool | None = None
+    retune: float = RETUNE
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
 
 
 def _flag(text: str) -> bool:
@@ -96,6 +106,7 @@ READERS: Mapping[str, Reader] = {
     "labels": (_words, "words with commas between them"),
     "progress": (_flag, "0 or 1"),
     "on_miss": (_one_of(*ON_MISS), f"one of {', '.join(ON_MISS)}"),
+    "retune": (_seconds, "a number of seconds, 0 for never"),
 }
 
 RENAMED = {"optimum": "usual"}  # entry -> its name before, which works with a DeprecationWarning
@@ -129,5 +140,5 @@ def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any
                 found[name] = reader(text)
             except ValueError:
                 raise InputError(f"{key if key in entries else variable} should be {expected}, got {text!r}") from None
-    session = {name: found.pop(name) for name in ("on_miss", "progress") if name in found}
+    session = {name: found.pop(name) for name in ("on_miss", "progress", "retune") if name in found}
     return SessionConfig(Options(**{**found, **more}), **session)

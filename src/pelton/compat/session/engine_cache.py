@@ -23,6 +23,7 @@ from pelton.errors import EngineError
 from pelton.options import Options
 from pelton.runtime import Engine, load
 
+from .pool import AcceptedSizes
 from .signature import Signature, from_json
 
 log = Logger("pelton.session")
@@ -33,9 +34,6 @@ NOT_IN_KEY |= {"optimum", "shapes", "save_calibration"}
 MAX_ENGINES = 64  # of one model, each for other sizes
 # seconds in which a file may change again without its times showing it
 FRESH = 2.0
-
-# input → per axis its size, or [minimum, maximum, divisor]; None where any size may be accepted
-AcceptedSizes = dict[str, list[Any]]
 
 
 class EngineCache:

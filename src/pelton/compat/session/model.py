@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pelton import progress
 from pelton.errors import ModelError, Needs
@@ -49,6 +49,12 @@ def external_files(model: Path | bytes) -> list[str]:
     return found
 
 
+def requirements(error: ModelError) -> list[dict[str, Any]]:
+    """What an import that failed has learnt of sizes, as `Limits` takes it."""
+    found: list[dict[str, Any]] = _compiler().requirements(error.requirements)
+    return found
+
+
 def count_layers(model: onnx.ModelProto) -> int:
     """The number of different layers that a build tunes one by one."""
     count: int = _compiler().count_layers(model)
@@ -66,11 +72,12 @@ def read_signature(source: Source, options: Options) -> Signature:
     metadata = metadata_from_json(compiler.metadata(model))
     inferred: dict[str, NodeArg] = {}
     plugins: dict[str, str | None] = {}
+    limits: dict[str, Any] | None = None
     constant = set(options.values or ())  # inputs whose values the options give
     # where an input has no rank, nothing is known before a run
     declared = [i.type for i in graph.input if i.name not in stored]
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):
-        outputs, plugins = compiler.infer_outputs(source, options)
+        outputs, plugins, limits = compiler.infer_outputs(source, options)
         inferred = {name: NodeArg(name, NAMES[o.dtype], o.shape) for name, o in outputs.items()}
     fixed = compiler.fixed_sizes(options)
     inputs = tuple(
@@ -88,7 +95,7 @@ def read_signature(source: Source, options: Options) -> Signature:
             return _declared(by_name[name], inferred.get(name))
         return inferred.get(name) or NodeArg(name, _UNKNOWN, [], False)
 
-    return Signature(inputs, tuple(map(output, options.outputs or by_name)), overridable, metadata, plugins)
+    return Signature(inputs, tuple(map(output, options.outputs or by_name)), overridable, metadata, plugins, limits)
 
 
 def _fix_sizes(arg: NodeArg, fixed: Sequence[int | None]) -> NodeArg:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pelton.logs import Logger
 from pelton import progress
 from pelton.engine import sizes
 from pelton.environment import warn_of_unknown
-from pelton.errors import BuildError, Cancelled, ModelAbsent, ModelError
+from pelton.errors import BuildError, Cancelled, FormatError, ModelAbsent, ModelError
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.system.cache import open_cache
@@ -23,12 +24,15 @@ from pelton.system.forks import survives_fork
 from pelton.targets import is_gpu
 
 from . import estimate, model as models
+from .allowance import Allowance
 from .changes import files_on_disk
 from .engine_cache import EngineCache, engine_in, key_of
+from .limits import Limits
 from .pool import EnginePool, Shapes, accepted_sizes, format_shapes, may_accept
 from .providers import ProviderChoice
 from .settings import SessionOptions
 from .signature import Signature, of_engine
+from .tuning import Request, Tuner, can_start
 
 log = Logger("pelton.session")
 
@@ -46,6 +50,7 @@ class ModelEngines:
         self._options = self._config.options
         self._cache = EngineCache(open_cache(self._options), choice.device)
         self.pool = EnginePool()
+        self._allowance = Allowance()
         self._unlock()
         survives_fork(self)
         try:
@@ -56,6 +61,7 @@ class ModelEngines:
         except OSError as e:
             raise ModelError(f"{self.name:.200} cannot be read: {e.strerror or e}") from None
         self.signature = self._read_signature() if self.prebuilt is None else of_engine(self.prebuilt)
+        self.limits = Limits(self.signature.limits)
 
     def _unlock(self) -> None:
         """No engine is being built: builds of other threads end with a fork, as far as the child is concerned."""
@@ -79,12 +85,39 @@ class ModelEngines:
         return found
 
     def for_shapes(self, shapes: Shapes) -> Engine:
-        """The engine that runs inputs of these shapes, built where there is none yet."""
+        """The engine that runs inputs of these shapes, built where there is none yet. InputError for shapes that the
+        model cannot have: what is known of these is checked before anything is planned, and each is tried once."""
         found = self.pool.find(shapes)
         if found is None:
-            with self._lock:  # another thread may have built it meanwhile
-                found = self.pool.find(shapes) or self._cached(shapes) or self._build(shapes)
+            self.limits.check(shapes)
+            with self._lock:  # another thread may have built it meanwhile, or tried to
+                found = self.pool.find(shapes)
+                if found is None:
+                    self.limits.check(shapes)
+                    found = self._cached(shapes) or self._build(shapes)
         return found
+
+    def tuner(self) -> Tuner | None:
+        """What tunes in the background, where a session may: no other engine may come where one is promised."""
+        o, config = self._options, self._config
+        promised = o.strict or o.precision != "fp32" or o.load_tactics or o.save_tactics or o.optimum or o.check
+        if (
+            promised
+            or self.prebuilt is not None
+            or not self.signature.is_dynamic
+            or any(a.sequence or a.optional for a in self.signature.ports)
+            or not (config.retune > 0 and o.level and o.on_cpu and config.on_miss == "build")
+            or self._settings.use_deterministic_compute
+            or not can_start()
+        ):
+            return None
+        model = self._model.absolute() if isinstance(self._model, Path) else self._model
+
+        def request(shapes: Shapes) -> Request:
+            key = self._key(o, shapes)
+            return Request(model, self._settings.sizes, self._settings.changes, o, shapes, key)
+
+        return Tuner(config.retune, self.pool.max_bytes, request)
 
     def _cached(self, shapes: Shapes | None) -> Engine | None:
         """An engine in the cache that accepts these shapes; the latest one if shapes are unspecified."""
@@ -104,7 +137,7 @@ class ModelEngines:
     def _build(self, shapes: Shapes) -> Engine:
         """The engine for these shapes: from the cache where another process has built it meanwhile, else built and
         cached. BuildError where the config forbids to build."""
-        options = self._acceptable[-1]
+        options = self._affordable(self._acceptable[-1], shapes)
         with self._cache.lock(self._key(options)):
             found = self._cached(shapes)
             if found is not None:
@@ -116,7 +149,10 @@ class ModelEngines:
                     " build it beforehand by a session and a run on this kind of machine without that entry, or by"
                     " `pelton build`, whose file a session takes as its model"
                 )
+            begin = time.monotonic()
             found = self._compile(shapes, options)
+            if options.level and len(self.pool):  # the first engine is what the session is for
+                self._allowance.spend(time.monotonic() - begin)
             for part in found.parts:
                 part.start(self._device)
             if not isinstance(self._model, bytes) and self._digest() != self._digests:
@@ -132,6 +168,19 @@ class ModelEngines:
                 len(self.pool),
             )
         return found
+
+    def _affordable(self, options: Options, shapes: Shapes) -> Options:
+        """The options, without timing where engines for ever new shapes have taken their share of the time."""
+        if not options.level or options.load_tactics is not None or not self._allowance.is_spent:
+            return options
+        log.warning(
+            "the engine for %s is built without timing kernels: engines for new shapes may take %.0f of %.0f s; give"
+            " ranges with pelton.shapes, pad inputs to fewer sizes, or build engines beforehand",
+            format_shapes(shapes),
+            self._allowance.seconds,
+            self._allowance.period,
+        )
+        return options.but(level=0)
 
     def _compile(self, shapes: Shapes, options: Options) -> Engine:
         """A new engine for these shapes, and for as many others as the model allows."""
@@ -153,10 +202,20 @@ class ModelEngines:
                 return found
         except Cancelled:
             raise
-        except (ModelError, BuildError) as e:
+        except ModelError as e:
+            self.limits.extend(models.requirements(e))
+            if self.limits.readable or len(self.pool):
+                self.limits.check(shapes)
+            reason = e
+        except BuildError as e:
             reason = e
         log.info("no engine for %s and other sizes (%s): building one for these alone", format_shapes(shapes), reason)
-        return build(shapes, None)
+        try:
+            return build(shapes, None)
+        except ModelError as e:
+            if isinstance(e, (FormatError, ModelAbsent)) or not (self.limits.readable or len(self.pool)):
+                raise
+            raise self.limits.learn(shapes, e) from e
 
     @property
     def _acceptable(self) -> tuple[Options, ...]:

@@ -14,12 +14,12 @@ from pelton.system.forks import survives_fork
 from pelton.runtime import Engine
 from pelton.system import share
 
-from .engine_cache import AcceptedSizes
-
 log = Logger("pelton.session")
 
 Shapes = Mapping[str, tuple[int, ...]]
 Key = tuple[tuple[str, tuple[int, ...]], ...]
+# input → per axis its size, or [minimum, maximum, divisor]; None where any size may be accepted
+AcceptedSizes = dict[str, list[Any]]
 
 MAX_ENGINES = 32
 MAX_MEMORY_FRACTION = 4  # constants of engines may take a fourth of the machine's memory
@@ -44,7 +44,7 @@ class EnginePool:
     def find(self, shapes: Shapes) -> Engine | None:
         """The engine that accepts arrays of these shapes, or None."""
         with self._lock:
-            found = self._engines.get(self._built_for.get(_key(shapes), 0))
+            found = self._engines.get(self._built_for.get(key_of_shapes(shapes), 0))
             found = found or next((e for e in reversed(self._engines.values()) if sizes.accepts(e.plain, shapes)), None)
             if found is not None:
                 self._engines.move_to_end(id(found))
@@ -56,7 +56,7 @@ class EnginePool:
         with self._lock:
             self._engines[id(engine)] = engine
             if shapes is not None:
-                self._built_for[_key(shapes)] = id(engine)
+                self._built_for[key_of_shapes(shapes)] = id(engine)
             while len(self._engines) > 1 and (
                 len(self._engines) > self.max_engines or sum(map(_bytes, self._engines.values())) > self.max_bytes
             ):
@@ -101,7 +101,7 @@ def format_shapes(shapes: Mapping[str, tuple[int | str, ...]]) -> str:
     return ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in shapes.items())
 
 
-def _key(shapes: Shapes) -> Key:
+def key_of_shapes(shapes: Shapes) -> Key:
     return tuple(sorted(shapes.items()))
 
 

@@ -27,6 +27,7 @@ from .profile import Profile
 from .providers import CPU, CUDA, ProviderChoice, choose
 from .settings import RunOptions, SessionOptions, check_run, log
 from .signature import ModelMetadata, NodeArg, check_feed_names
+from .tuning import described
 from .values import IOBinding, OrtValue
 
 
@@ -71,6 +72,7 @@ class InferenceSession(InProcess):
         self._only_tensors = not any(a.sequence or a.optional or a.dtype == "string" for a in self._signature.ports)
         # the engine of the last run: usually, one serves all sizes
         self._engine = self._engines.first()
+        self._tuner = self._engines.tuner()
         on_cpu = self._engines.on_cpu
         if on_cpu != (choice.target == "cpu"):  # a config entry or a prebuilt engine overrides the providers
             self._choice = replace(choice, options={CPU: {}} if on_cpu else {CUDA: {}, CPU: {}})
@@ -124,7 +126,11 @@ class InferenceSession(InProcess):
         """Writes the trace (`enable_profiling`) and returns the name of its file, which ui.perfetto.dev and
         chrome://tracing open, or "" if nothing was traced. Later runs are not traced."""
         profile, self._profile = self._profile, None
-        return profile.write() if profile is not None else ""
+        if profile is None:
+            return ""
+        for t in () if self._tuner is None else self._tuner.tunings():
+            profile.add("background_tuning", "Session", t.begin, t.end, described(t))
+        return profile.write()
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         return [OrtMemoryInfo("Cpu")] * len(self._signature.inputs)
@@ -156,6 +162,12 @@ class InferenceSession(InProcess):
         if results:
             with at_level(self._log_level):
                 log.warning("tuning results of ONNX Runtime's kernels mean nothing here")
+
+    def background_tuning(self, wait: float = 0.0) -> list[dict[str, Any]]:
+        """The tunings in the background (docs/tuning.md): their "shapes", the "outcome" ("running", "kept", "no
+        faster", or what went wrong), the "gain" (how many times as fast) and "seconds". Waits for the one in progress
+        for at most `wait` seconds. Pelton's own; ONNX Runtime has no such method."""
+        return [] if self._tuner is None else [described(t) for t in self._tuner.tunings(wait)]
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Accepted and without effect."""
@@ -285,7 +297,14 @@ class InferenceSession(InProcess):
     def _call(
         self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None
     ) -> dict[str, np.ndarray]:
-        """Runs an engine, with a trace if profiling is enabled."""
+        """Runs an engine, or one that was tuned in the background for such sizes."""
+        tuner = self._tuner
+        return self._call_engine(engine, fed, out) if tuner is None else tuner.run(self._call_engine, engine, fed, out)
+
+    def _call_engine(
+        self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None
+    ) -> dict[str, np.ndarray]:
+        """Runs this engine, with a trace if profiling is enabled."""
         profile = self._profile
         if profile is None:
             return engine.run(fed, out)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pelton.engine.model import Port
 from pelton.errors import InputError
 
+from .limits import Limits
+
 if TYPE_CHECKING:
     from pelton.runtime import Engine
 
@@ -161,13 +163,15 @@ def metadata_from_json(data: Any) -> ModelMetadata:
 
 @dataclass(frozen=True)
 class Signature:
-    """The interface of a model. plugins: those that types of outputs come from, with their fingerprints."""
+    """The interface of a model. plugins: those that types of outputs come from, with their fingerprints. limits: what
+    `Limits` is made of; None where nothing is known."""
 
     inputs: tuple[NodeArg, ...]
     outputs: tuple[NodeArg, ...]
     overridable: tuple[NodeArg, ...]
     metadata: ModelMetadata
     plugins: Mapping[str, str | None] = field(default_factory=dict)
+    limits: Mapping[str, Any] | None = None
 
     @functools.cached_property
     def ports(self) -> tuple[NodeArg, ...]:
@@ -192,7 +196,10 @@ def from_json(data: Any) -> Signature:
         )
         if not all(is_onnx_type(a.type) for a in (*inputs, *outputs)):
             raise ValueError("not an element type of ONNX")
-        return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]), {**data["plugins"]})
+        Limits(data["limits"])
+        return Signature(
+            inputs, outputs, overridable, ModelMetadata(**data["metadata"]), {**data["plugins"]}, data["limits"]
+        )
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"not a signature: {e}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,11 +13,11 @@ import onnx
 import onnx.version_converter
 
 from pelton.errors import InputError, ModelError
-from pelton.ir.dims import UNBOUNDED
+from pelton.ir.dims import UNBOUNDED, Size
 from pelton.importers.imported import Shape, log, parse_shape
 from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
-from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, constrain
+from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeRequirement, SizeConstraint, constrain
 from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
 from pelton.ops.foreign import parts
 
@@ -86,14 +86,22 @@ def import_model(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
     )
 
+    requirements: dict[tuple[str, str, str], SizeRequirement] = {}
+
     def read_with(settled: Mapping[str, SizeConstraint]) -> Outcome:
         program = Program(found, arrays)
-        return Outcome(program, *_read(program, given, settled, outputs, optimum), settled)
+        outcome = Outcome(program, *_read(program, given, settled, outputs, optimum), settled)
+        for r in _requirements(outcome):
+            requirements.setdefault((str(r.needed), r.relation, str(r.shapes)), r)
+        return outcome
 
     best = _read_with_fewest_assumptions(read_with)
     program, inputs, results, settled = best
+    program.requirements, program.shapes = [*requirements.values()], _shapes(inputs)
     if program.problems:
-        return program, _error(best, found.name)
+        error = _error(best, found.name)
+        error.requirements = tuple(program.requirements)
+        return program, error
     for text in inputs.assumptions(settled, found.name):
         program.warn(text)
     graph = program.builder.finish(inputs.values, results.ports)
@@ -209,6 +217,21 @@ def _settle(
             break
         found = read_with({**found.settled, **further})
     return found
+
+
+def _requirements(found: Outcome) -> Iterator[SizeRequirement]:
+    """What undecided nodes need of the sizes of inputs, where all runs have these nodes."""
+    shapes = _shapes(found.inputs)
+    for node in found.program.undecided:
+        q = node.question
+        if q is not None and q.needed and not node.conditional:
+            # a question to whoever imports is an answer to whoever runs
+            text = str(q).replace("whether ", "").replace(" depends on dynamic dimensions", " has to hold")
+            yield SizeRequirement(shapes, q.needed, q.relation, f"{text} ({node.where})")
+
+
+def _shapes(inputs: Inputs) -> dict[str, tuple[Size, ...]]:
+    return {v.name: v.type.shape for v in inputs.values}
 
 
 def _error(found: Outcome, name: str) -> ModelError:

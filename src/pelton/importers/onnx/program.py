@@ -16,7 +16,7 @@ from pelton.ir.dims import Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Value
 from pelton.ir.imported import ImportedNode
-from pelton.ir.size_constraints import Range, UndecidedNode, admissible
+from pelton.ir.size_constraints import Range, SizeRequirement, UndecidedNode, admissible
 from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
@@ -53,6 +53,9 @@ class Program:
         self.warnings: list[str] = []
         self.foreign_steps: list[str] = []
         self.undecided: list[UndecidedNode] = []
+        # of the whole import, whose last attempt this is: what all runs need of sizes, and the inputs within that
+        self.requirements: list[SizeRequirement] = []
+        self.shapes: Mapping[str, tuple[Size, ...]] = {}
         self._imported_nodes: list[tuple[onnx.NodeProto, ImportedNode]] = []  # one for each time that a node is read
         self.reader_problems: set[str] = set()  # those of the problems that may not exist for other sizes
         self.on_data: set[str] = set()  # those of the problems that are dependences on data
@@ -98,9 +101,8 @@ class Program:
         """Records a node that could not be imported, with the symbols that its inputs depend on."""
         read = [binding for name in sorted(names.read_by(node)) if isinstance(binding := scope.find(name), Value)]
         used = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in read])
-        self.undecided.append(
-            UndecidedNode(self.where(node, scope), tuple(used), question if isinstance(question, Undecided) else None)
-        )
+        asked = question if isinstance(question, Undecided) else None
+        self.undecided.append(UndecidedNode(self.where(node, scope), tuple(used), asked, scope.conditional))
 
     def refusal_of_ranges(self, question: BaseException | None) -> str:
         """Why the ranges that the caller gave are refused, where these leave open what has to hold; "" elsewhere."""

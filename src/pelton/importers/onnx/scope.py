@@ -22,6 +22,7 @@ class Scope:
     bound: dict[str, Binding | Broken] = field(default_factory=dict)
     used_names: frozenset[str] = frozenset()
     declared: Mapping[str, TensorType] = field(default_factory=dict)  # complete types that the model declares
+    conditional: bool = False  # whether only some runs take it: a branch, a body of a loop, or what these call
 
     @property
     def is_main(self) -> bool:

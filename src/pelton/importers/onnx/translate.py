@@ -55,7 +55,13 @@ class Translator:
     def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]:
         """Inlines a subgraph and returns the bindings of its outputs."""
         inner = Scope(
-            n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given), declared=self.program.declared(graph)
+            n.scope.opsets,
+            n.scope,
+            n.scope.title,
+            n.scope.calls,
+            dict(given),
+            declared=self.program.declared(graph),
+            conditional=True,
         )
         self.program.bind_initializers(graph, inner)
         outputs = [o.name for o in graph.output]
@@ -92,6 +98,7 @@ class Translator:
             (*n.scope.calls, key),
             dict(given),
             declared={function.output[i]: t for i, t in n.declared().items()},
+            conditional=n.scope.conditional,
         )
         wanted = [name if n.is_output_used(i) else "" for i, name in enumerate(function.output)]
         self.read([names.with_attributes(node, attributes) for node in function.node], inner, filter(None, wanted))

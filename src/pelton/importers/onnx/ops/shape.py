@@ -137,23 +137,32 @@ def reshape(n: Reading) -> Binding:
         rest = math.prod(d for d in sizes if isinstance(d, Dim) or d != -1)
         remaining = exact(x.type.size, rest) if rest else None
         if remaining is None:
-            _compare_with_symbols(x.type.shape, sizes)
-            # raises Undecided if it depends on dynamic dimensions
-            equal(x.type.size // rest * rest if rest else 0, x.type.size)
+            whole = x.type.size // rest * rest if rest else 0
+            _compare_with_symbols(x.type.shape, sizes, whole - x.type.size)
+            _ask_equal(whole, x.type.size, whole - x.type.size)
             raise n.refuse(f"Reshape of {x.type} to {list(target)} leaves no whole size for -1")
         sizes[sizes.index(-1)] = remaining
     elif math.prod(sizes) != x.type.size:
-        _compare_with_symbols(x.type.shape, sizes)
+        _compare_with_symbols(x.type.shape, sizes, math.prod(sizes) - x.type.size)
     if any(d < 0 for d in sizes):
         raise n.refuse(f"Reshape needs sizes of at least 0 and at most one -1, got {list(target)}")
     return n.reshape(x, sizes)
 
 
-def _compare_with_symbols(shape: Sequence[Size], target: Sequence[Size]) -> None:
-    """Raises Undecided if a target size may equal the dynamic dimension of its axis: exporters bake such sizes."""
+def _compare_with_symbols(shape: Sequence[Size], target: Sequence[Size], needed: Size) -> None:
+    """Raises Undecided if a target size may equal the dynamic dimension of its axis: exporters bake such sizes.
+    `needed` is 0 wherever the reshape is possible."""
     for d, size in zip(shape, target):
         if isinstance(d, Dim) and not isinstance(size, Dim) and size > 0:
-            equal(d, size)
+            _ask_equal(d, size, needed)
+
+
+def _ask_equal(a: Size, b: Size, needed: Size) -> None:
+    """Raises Undecided if dynamic dimensions decide whether two sizes are equal; `needed` is what it needs."""
+    try:
+        equal(a, b)
+    except Undecided as e:
+        raise Undecided(str(e), e.difference, e.relation, (needed,)) from None
 
 
 @reads("Flatten")

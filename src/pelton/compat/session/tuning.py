@@ -1,0 +1,245 @@
+"""Tunes again in the background where a session's runs keep coming at sizes far from those of its engine.
+
+Sizes of which every axis is between the same powers of two are a range. When runs in a range other than the engine's
+have taken long enough, a child process of low priority builds an engine that is tuned for the sizes of the last of
+them, and races it against the present one. It is kept for this range if it is faster. No run waits for any of this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pelton.engine.constants import length
+from pelton.errors import Error, InputError
+from pelton.logs import Logger
+from pelton.options import Options
+from pelton.runtime import Engine, load
+from pelton.system.forks import survives_fork
+from pelton.system.temporary import temporary_folder
+
+from .allowance import Allowance
+from .changes import Changes
+from .pool import Shapes, format_shapes
+
+log = Logger("pelton.session")
+
+MAX_TUNINGS = 4  # of a session
+MAX_RANGES = 256  # in which the time of runs is counted
+LONGEST = 900.0  # seconds of a child, which is then stopped
+MEMORY = 4  # times the constants of an engine, that a child may take of the bytes for engines
+
+Range = tuple[tuple[int, ...], ...]
+Run = Callable[[Engine, Mapping[str, Any], Mapping[str, Any] | None], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a child needs: the model with the session's changes, the options of its engines, the sizes to tune for, and
+    the key of such an engine in the cache."""
+
+    model: Path | bytes
+    sizes: Mapping[str, int]
+    changes: Changes
+    options: Options
+    shapes: Shapes
+    key: str
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What became of a tuning: "running", "kept", "no faster", or why there is no engine; `gain` is how many times as
+    fast the engine is, begin and end are nanoseconds of `time.monotonic_ns`."""
+
+    shapes: Shapes
+    outcome: str
+    gain: float | None
+    begin: int
+    end: int
+
+
+class Tuner:
+    """The engines of a session that were tuned in the background, by the range of sizes that they are for.
+
+    after: seconds of runs in a range before it is tuned for. request: what to ask of a child for some shapes.
+    """
+
+    def __init__(self, after: float, max_bytes: int, request: Callable[[Shapes], Request]):
+        self._after, self._max_bytes, self._request = after, max_bytes, request
+        self._ended: list[Tuning] = []
+        self._engines: dict[Range, Engine] = {}
+        self._spent: dict[Range, float] = {}
+        self._settled: set[Range] = set()  # ranges that have been tuned for, or need not be
+        self._allowance = Allowance()
+        self._child = Child()
+        self._unlock()
+        survives_fork(self)
+        weakref.finalize(self, Child.stop, self._child)
+
+    def _unlock(self) -> None:
+        """In the child of a fork there is no tuning in progress: that of the parent is the parent's."""
+        self._lock, self._idle = threading.Lock(), threading.Event()
+        self._idle.set()
+        self._running: Tuning | None = None
+
+    def run(self, run: Run, engine: Engine, fed: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
+        """A run by the engine for the sizes of these arrays, `engine` where there is no other."""
+        place = range_of(fed)
+        tuned = self._engines.get(place)
+        if tuned is not None:
+            try:
+                return run(tuned, fed, out)
+            except InputError:
+                pass  # it may take fewer sizes than `engine`, which has the last word
+        begin = time.perf_counter()
+        found = run(engine, fed, out)
+        if place not in self._settled:
+            self._count(place, engine, fed, time.perf_counter() - begin)
+        return found
+
+    def tunings(self, wait: float = 0.0) -> list[Tuning]:
+        """All tunings, after the one in progress has ended or that many seconds have passed."""
+        self._idle.wait(wait)
+        running = self._running
+        return [*self._ended, *([] if running is None else [running])]
+
+    def _count(self, place: Range, engine: Engine, fed: Mapping[str, Any], seconds: float) -> None:
+        if place == range_of_shapes(engine.shapes()) or engine.parts != (engine,):
+            self._settled.add(place)
+            return
+        if place not in self._spent and len(self._spent) >= MAX_RANGES:
+            self._spent.clear()
+        spent = self._spent[place] = self._spent.get(place, 0.0) + seconds
+        if spent >= self._after:
+            self._begin(place, engine, {name: np.shape(a) for name, a in fed.items()})
+
+    def _begin(self, place: Range, engine: Engine, shapes: Shapes) -> None:
+        with self._lock:
+            if place in self._settled or not self._idle.is_set() or self._allowance.is_spent:
+                return
+            if len(self._settled) > MAX_RANGES:
+                self._settled.clear()
+            self._settled.add(place)
+            why = ""
+            if len(self._ended) >= MAX_TUNINGS:
+                why = f"a session tunes {MAX_TUNINGS} times in the background"
+            elif MEMORY * length(engine.plain.constants) > self._max_bytes:
+                why = "its constants are too large for a second process"
+            if why:
+                log.info("%s: runs of %s stay as they are", why, format_shapes(shapes))
+                return
+            self._idle.clear()
+            now = time.monotonic_ns()
+            self._running = Tuning(shapes, "running", None, now, now)
+        log.info(
+            "tuning for %s in the background: runs of such sizes have taken %.1f s", format_shapes(shapes), self._after
+        )
+        given = weakref.ref(self), self._child, self._request(shapes), engine, place, self._idle
+        threading.Thread(target=_tune, args=given, name="pelton-tuning", daemon=True).start()
+
+    def keep(self, place: Range, engine: Engine | None, tuning: Tuning) -> None:
+        self._allowance.spend((tuning.end - tuning.begin) / 1e9)
+        if engine is not None:
+            self._engines[place] = engine
+        self._ended.append(tuning)
+        self._running = None
+        gain = "" if tuning.gain is None else f", {tuning.gain:.2f} times as fast"
+        log.info("the engine tuned for %s: %s%s", format_shapes(tuning.shapes), tuning.outcome, gain)
+
+
+class Child:
+    """The process that tunes, of the process that started it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = self._stopped = 0
+
+    def ask(self, request: Request, folder: str) -> int:
+        """Runs a child and returns its exit status; it writes to the folder."""
+        home = str(Path(__file__).parents[3])
+        path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+        self._owner = os.getpid()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.tuning_child", folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path, "PELTON_PROGRESS": "0"},
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        try:
+            if self._stopped:
+                self.stop()
+            # it stays open: a child whose parent is gone reads its end
+            self._process.stdin.write(pickle.dumps(request))
+            self._process.stdin.flush()
+            return self._process.wait(LONGEST)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
+        finally:
+            self.stop()
+            self._process.wait()
+            self._process.stdin.close()
+
+    def stop(self) -> None:
+        """Ends the process and its children, if this process started it."""
+        self._stopped, process = 1, self._process
+        if process is not None and process.poll() is None and self._owner == os.getpid():
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _tune(
+    tuner: weakref.ref[Tuner], child: Child, request: Request, engine: Engine, place: Range, idle: threading.Event
+) -> None:
+    """The work of a thread: it holds no session, which may go meanwhile."""
+    begin, found, gain = time.monotonic_ns(), None, None
+    try:
+        with temporary_folder() as folder:
+            engine.save(Path(folder) / "present.pelton")
+            status = child.ask(request, folder)
+            verdict = Path(folder) / "verdict.json"
+            outcome = f"stopped (status {status})"
+            if status == 0 and verdict.exists():
+                outcome, gain = json.loads(verdict.read_text())
+                found = load(Path(folder) / "tuned.pelton").start() if outcome == "kept" else None
+    except (OSError, Error, ValueError) as e:
+        outcome = f"failed: {e}"
+    holder = tuner()
+    if holder is not None:
+        holder.keep(place, found, Tuning(dict(request.shapes), outcome, gain, begin, time.monotonic_ns()))
+    idle.set()
+
+
+def can_start() -> bool:
+    """True if this process knows the Python that it runs: not where Python is embedded."""
+    return Path(sys.executable or "").name.startswith(("python", "pypy"))
+
+
+def range_of(fed: Mapping[str, Any]) -> Range:
+    """The powers of two between which the sizes of arrays are."""
+    return tuple([tuple([d.bit_length() for d in np.shape(fed[name])]) for name in sorted(fed)])
+
+
+def range_of_shapes(shapes: Shapes) -> Range:
+    return tuple(tuple(d.bit_length() for d in shapes[name]) for name in sorted(shapes))
+
+
+def described(tuning: Tuning) -> dict[str, Any]:
+    """As users see it."""
+    found = asdict(tuning)
+    begin, end = found.pop("begin"), found.pop("end")
+    return {**found, "seconds": (end - begin) / 1e9}
