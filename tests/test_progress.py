@@ -128,19 +128,25 @@ def test_a_notebook_without_widgets_gets_lines(monkeypatch, capsys):
     assert capsys.readouterr().err == "reading the model …\n"
 
 
-BUILD = "import sys, pelton; pelton.build(sys.argv[1], level=0); print('built')"
+BUILD = """
+import pelton
+net = pelton.Network()
+net.output(net.input("x", "f32[8]") + 1.0, "y")
+pelton.build(net, level=0)
+print("built")
+"""
 
 
-def built(model, cache, stderr, **variables):
+def built(cache, stderr, **variables):
     """What a script that builds a model prints on stdout and stderr."""
-    command = [sys.executable, "-c", BUILD, str(model)]
+    command = [sys.executable, "-c", BUILD]
     own = {"PELTON_CACHE_DIR": str(cache), "TERM": "xterm", "COLUMNS": "120", **variables}
     env = {k: v for k, v in os.environ.items() if k != "PELTON_PROGRESS"} | own
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, env=env, text=True, check=True)
     return done.stdout.strip(), done.stderr or ""
 
 
-def on_terminal(model, cache, **variables):
+def on_terminal(cache, **variables):
     """The same, where stderr is a terminal."""
     reader, terminal = pty.openpty()
     shown = []
@@ -153,7 +159,7 @@ def on_terminal(model, cache, **variables):
     watcher = threading.Thread(target=read)
     watcher.start()
     try:
-        printed, _ = built(model, cache, terminal, **variables)
+        printed, _ = built(cache, terminal, **variables)
     finally:
         os.close(terminal)
         watcher.join()
@@ -161,12 +167,12 @@ def on_terminal(model, cache, **variables):
     return printed, b"".join(shown).decode()
 
 
-def test_a_build_called_from_python_shows_a_bar_on_a_terminal_alone(cnn, tmp_path):
-    printed, shown = on_terminal(cnn, tmp_path)
+def test_a_build_called_from_python_shows_a_bar_on_a_terminal_alone(tmp_path):
+    printed, shown = on_terminal(tmp_path)
     assert printed == "built" and "━" in shown and "compiling kernels" in shown
-    assert on_terminal(cnn, tmp_path, PELTON_PROGRESS="0") == ("built", "")
-    assert built(cnn, tmp_path, subprocess.PIPE) == ("built", "")
-    printed, lines = built(cnn, tmp_path, subprocess.PIPE, PELTON_PROGRESS="1")
+    assert on_terminal(tmp_path, PELTON_PROGRESS="0") == ("built", "")
+    assert built(tmp_path, subprocess.PIPE) == ("built", "")
+    printed, lines = built(tmp_path, subprocess.PIPE, PELTON_PROGRESS="1")
     assert printed == "built" and lines.startswith("reading the model …\n")
 
 

@@ -375,6 +375,7 @@ class BuildOptions(TypedDict, total=False):
     bias_correction: bool | None
     outputs: Sequence[str] | None
     detections: str | bool | None
+    accept_conversion: bool
     progress: Progress | None
     check: bool
     image: str | Path | None
