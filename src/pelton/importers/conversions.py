@@ -121,6 +121,8 @@ def _program(source: Source, inputs: Mapping[str, np.ndarray]) -> Imported:
     """The converted model as a program for inputs of these sizes; where the data decides what runs, for these alone."""
     from .onnx.load import import_model
 
+    held = {t.name for t in source.model.graph.initializer}
+    inputs = {v.name: inputs[v.name] for v in source.model.graph.input if v.name in inputs and v.name not in held}
     with lineage.following(None):
         _, program = import_model(source, {name: a.shape for name, a in inputs.items()})
         if isinstance(program, OnData):

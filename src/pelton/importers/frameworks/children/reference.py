@@ -51,8 +51,8 @@ def shape_of(value):
 def drawn(value, sizes, highest, seed):
     """A random array for an ONNX input."""
     rng = np.random.default_rng(seed)
-    first, other = sizes
-    shape = [size if size is not None else other if axis else first for axis, size in enumerate(shape_of(value))]
+    drawn_sizes = (sizes[axis > 0] for axis in range(len(shape_of(value))))
+    shape = [chosen if size is None else size for size, chosen in zip(shape_of(value), drawn_sizes)]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
     if dtype.kind in "iub":
         return rng.integers(0, 2 if dtype.kind == "b" else highest, shape).astype(dtype)
