@@ -13,6 +13,8 @@ from pelton.errors import ModelError
 from pelton.importers import conversions
 from pelton.importers.conversions import NoReference, Reference, compared
 from pelton.importers.onnx.file import Source
+from pelton.importers.onnx.load import load
+from pelton.ir import dims
 
 RNG = np.random.default_rng(7)
 F, INT = TensorProto.FLOAT, TensorProto.INT64
@@ -170,3 +172,17 @@ def test_what_cannot_be_compared_says_why(monkeypatch):
     monkeypatch.setattr(conversions, "MOST_WORK", 1e9)
     monkeypatch.setattr(conversions.share, "memory", lambda: 1000)
     assert "GB of memory" in note(RELU, reference({"x": X}, RIGHT))
+
+
+@pytest.mark.parametrize("batch", [10, "size"])
+@pytest.mark.parametrize("scale, size", [(0.7, 7), (0.6, 6), (1.7, 17), (0.35, 3), (2.0, 20), (1 / 3, 3)])
+def test_sizes_that_scales_give_are_computed_in_f32(batch, scale, size):
+    """As in ONNX Runtime and in frameworks: 10 · 0.7 is 7, though 0.7 as f32 lies below."""
+    scales = np.array([1, 1, scale], np.float32)
+    nodes = [
+        ("Resize", ["x", "", "s"], ["y"], {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"})
+    ]
+    model = source(nodes, {"x": (F, [1, 2, batch])}, {"y": (F, [1, 2, None])}, s=scales)
+    (output,) = load(model).graph.outputs
+    length = output.type.shape[2]
+    assert size == (length if batch == 10 else dims.at(length, {"size": 10}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64
 
 from pelton.importers.onnx.node import MAX_FILLED, Reading, Binding, reads
+
+LONGEST_FRACTION = 1000  # denominator of the fraction that a scale is taken for
 
 
 @reads("DepthToSpace")
@@ -53,10 +56,12 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
 
 
 def _scale_size(size: Size, scale: float) -> Size:
-    """floor(size · scale)."""
+    """floor(size · scale), in f32 as runtimes and frameworks compute it: 10 · 0.7 is 7, though 0.7 in f32 is less.
+    Dynamic sizes are multiplied by the short fraction that a scale is the f32 of."""
     if not isinstance(size, Dim):
-        return math.floor(size * scale)
-    over, under = scale.as_integer_ratio()
+        return math.floor(np.float32(size) * np.float32(scale))
+    ratio = Fraction(scale).limit_denominator(LONGEST_FRACTION)
+    over, under = (ratio if np.float32(float(ratio)) == np.float32(scale) else Fraction(scale)).as_integer_ratio()
     return size * over // under
 
 
