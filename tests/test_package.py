@@ -124,3 +124,31 @@ def test_the_former_spelling_of_optimum_works_and_warns():
         assert pelton.Options(optimum={}).but(usual=sizes).optimum == sizes
     with pytest.raises(pelton.InputError, match="give optimum= alone"):
         pelton.Options(optimum=sizes, usual=sizes)
+
+
+def test_the_package_is_pickled_by_its_name():
+    """cloudpickle (Ray, Spark, joblib) pickles the modules that a function uses."""
+    assert pickle.loads(pickle.dumps(pelton)) is pelton
+    cloudpickle = pytest.importorskip("cloudpickle")
+    run = eval("lambda: pelton.Options(level=0).level", {"pelton": pelton, "__name__": "__main__"})
+    assert pickle.loads(cloudpickle.dumps(run))() == 0
+
+
+def test_what_users_print_says_what_it_is(tmp_path):
+    net = pelton.Network()
+    net.output(net.input("x", "f32[batch, 8]") + 1.0, "y")
+    engine = pelton.build(net, level=0, threads=1)
+    assert repr(engine.context()) == f"<pelton.Context of {engine!r}, 1 thread>"
+    assert repr(engine.inputs[0]).startswith("Port(name='x', dtype='f32', shape=('batch', 8)")
+    engine.save(tmp_path / "net.pelton")
+    session = pelton.InferenceSession(tmp_path / "net.pelton")
+    assert repr(session) == f"<pelton.InferenceSession of {tmp_path / 'net.pelton'}>"
+    with pelton.AsyncQueue(engine, 2) as queue:
+        assert repr(queue) == f"<pelton.AsyncQueue of {engine!r}, 2 jobs>"
+
+
+def test_dir_has_no_names_of_the_implementation():
+    names = dir(pelton)
+    assert {*pelton.__all__, "plugins", "errors", "__version__"} <= set(names) and names == sorted(names)
+    assert not {"Any", "Callable", "Mapping", "Needs", "Sequence", "TYPE_CHECKING", "annotations", "sys"} & set(names)
+    assert not [name for name in names if name.startswith("_") and not name.startswith("__")]

@@ -1,7 +1,12 @@
 """Progress: one bar for all of the work, which never goes back, an estimate of what is left, plain lines in logs."""
 
+import contextlib
 import io
+import os
+import pty
+import subprocess
 import sys
+import threading
 import types
 
 import numpy as np
@@ -121,3 +126,66 @@ def test_a_notebook_without_widgets_gets_lines(monkeypatch, capsys):
     with progress.show_progress() as tell:
         tell("import", 0, 1)
     assert capsys.readouterr().err == "reading the model …\n"
+
+
+BUILD = """
+import pelton
+net = pelton.Network()
+net.output(net.input("x", "f32[8]") + 1.0, "y")
+pelton.build(net, level=0)
+print("built")
+"""
+
+
+def built(cache, stderr, **variables):
+    """What a script that builds a model prints on stdout and stderr."""
+    command = [sys.executable, "-c", BUILD]
+    own = {"PELTON_CACHE_DIR": str(cache), "TERM": "xterm", "COLUMNS": "120", **variables}
+    env = {k: v for k, v in os.environ.items() if k != "PELTON_PROGRESS"} | own
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, env=env, text=True, check=True)
+    return done.stdout.strip(), done.stderr or ""
+
+
+def on_terminal(cache, **variables):
+    """The same, where stderr is a terminal."""
+    reader, terminal = pty.openpty()
+    shown = []
+
+    def read():
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while data := os.read(reader, 1 << 16):
+                shown.append(data)
+
+    watcher = threading.Thread(target=read)
+    watcher.start()
+    try:
+        printed, _ = built(cache, terminal, **variables)
+    finally:
+        os.close(terminal)
+        watcher.join()
+        os.close(reader)
+    return printed, b"".join(shown).decode()
+
+
+def test_a_build_called_from_python_shows_a_bar_on_a_terminal_alone(tmp_path):
+    printed, shown = on_terminal(tmp_path)
+    assert printed == "built" and "━" in shown and "compiling kernels" in shown
+    assert on_terminal(tmp_path, PELTON_PROGRESS="0") == ("built", "")
+    assert built(tmp_path, subprocess.PIPE) == ("built", "")
+    printed, lines = built(tmp_path, subprocess.PIPE, PELTON_PROGRESS="1")
+    assert printed == "built" and lines.startswith("reading the model …\n")
+
+
+def test_only_one_bar_is_shown_at_a_time(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress.show_progress(True, course(0)) as tell:
+        with progress.show_progress(True, course(0)) as other:
+            other("optimize", 1, 1)
+            tell("import", 0, 1)
+    assert "reading" in sys.stderr.getvalue() and "optimizing" not in sys.stderr.getvalue()
+
+
+def test_the_variable_that_switches_it_is_checked(monkeypatch):
+    monkeypatch.setenv("PELTON_PROGRESS", "yes")
+    with pytest.raises(pelton.InputError, match="PELTON_PROGRESS should be 0 or 1, got 'yes'"):
+        progress.is_wanted()

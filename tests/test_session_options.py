@@ -66,6 +66,7 @@ EXAMPLES = {
     "weights": ("w.weights", "w.weights"),
     "detections": ("score=0.3,keep=9", "score=0.3,keep=9"),
     "outputs": ("a,b", ("a", "b")),
+    "accept_conversion": ("1", True),
     "labels": ("cat, dog", ("cat", "dog")),
     "max_drop": ("0.02", 0.02),
 }

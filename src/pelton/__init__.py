@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,10 @@ _HOMES.update(
 class _Package(ModuleType):
     """A package whose `build` and `tune` stay functions when modules of these names are imported."""
 
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        """Pickled by its name, as cloudpickle does with the modules that functions use."""
+        return import_module, (self.__name__,)
+
     def __setattr__(self, name: str, value: object) -> None:
         if name not in ("build", "tune") or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
@@ -153,8 +158,6 @@ def build(
 def __getattr__(name: str) -> Any:
     if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module 'pelton' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    from importlib import import_module
-
     module = import_module(f"pelton.{_HOMES.get(name, name)}")
     value = getattr(module, name) if name in _HOMES else module
     globals()[name] = value
@@ -162,4 +165,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    known = globals()
+    modules = {name for name, value in known.items() if getattr(value, "__name__", "") == f"{__name__}.{name}"}
+    special = {name for name in known if name.startswith("__")}
+    return sorted({*__all__, *_MODULES, *(_HOMES.keys() & known), *modules, *special})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,3 +204,43 @@ def _parts(a: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _squares(a: np.ndarray) -> float:
     return float(sum(np.square(part).sum() for part in _parts(a)))
+
+
+STRETCH = 4.0  # by which the range of several right results is widened
+
+
+def difference(
+    found: np.ndarray,
+    expected: np.ndarray,
+    tolerance: float,
+    others: Sequence[np.ndarray] = (),
+    share: float = 0.0,
+) -> str:
+    """How an array differs from the expected one, to follow its name: "is off by …"; "" if they agree.
+
+    Floats agree up to `tolerance` of the largest expected one, with the same infinities and NaN; other types if no more
+    than `share` of the elements differ. others: results that are as right as `found`, where roundings fall otherwise;
+    what lies in their range agrees.
+    """
+    if found.shape != expected.shape:
+        return f"has shape {list(found.shape)} instead of {list(expected.shape)}"
+    every = [found, *(a for a in others if a.shape == found.shape)]
+    if expected.dtype.kind not in "fV" and found.dtype.kind not in "fV":
+        settled = np.logical_and.reduce([a == found for a in every])
+        count = int(((found != expected) & settled).sum())
+        return f"differs in {count} of {expected.size} elements" if count > share * expected.size else ""
+    wide, want = [a.astype(np.float64) for a in every], expected.astype(np.float64)
+    finite = np.isfinite(want)
+    largest = float(np.abs(want[finite]).max(initial=0.0))
+    with np.errstate(invalid="ignore", over="ignore"):
+        low, high = np.minimum.reduce(wide), np.maximum.reduce(wide)
+        margin = tolerance * largest + STRETCH * (high - low)
+        close = finite & (want >= low - margin) & (want <= high + margin)
+        for a in wide:
+            close |= ~finite & ((a == want) | np.isnan(a) & np.isnan(want))
+        off = np.abs(wide[0] - want)[~close & finite]
+    if close.all():
+        return ""
+    if np.isfinite(off).all() and off.size:
+        return f"is off by {off.max():.3g}, where the largest element is {largest:.3g}"
+    return f"has infinities or NaN that differ, in {int((~close).sum())} of {want.size} elements"

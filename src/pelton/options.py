@@ -37,6 +37,9 @@ class Options:
         to exceed, the intersection over union to allow and their number, "score=0.25,iou=0.45,keep=100", of which parts
         may be left out; True for this one.
     outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
+    accept_conversion: build a model that another package converted to ONNX (those of PyTorch, TensorFlow and
+        PaddlePaddle) also if the result computes something else than the model's own framework does, which is then a
+        warning in place of an error. Default: False.
 
     The target:
     target: "cpu" (default: the CPU here), "cpu:x86_64_v3", "cpu:x86_64_v3_vnni", "cpu:x86_64_v4", "cpu:x86_64_v4_vnni"
@@ -89,6 +92,7 @@ class Options:
         to integers may be either of the two that it lies between, where f32 cannot tell. CPUs only.
         Default: False.
     progress: function (stage, done, total) that is called as the build proceeds; False from it raises Cancelled.
+        Default: on a terminal and in a notebook a bar on stderr, elsewhere nothing; PELTON_PROGRESS=0 shows none.
 
     Files:
     cache_dir: directory of compiled kernels, times and the engines of sessions. Default: PELTON_CACHE_DIR, else the
@@ -133,6 +137,7 @@ class Options:
     bias_correction: bool | None = None
     outputs: Sequence[str] | None = None
     detections: str | bool | None = None
+    accept_conversion: bool = False
     progress: Progress | None = None
     check: bool = False
     image: str | Path | None = None
@@ -370,6 +375,7 @@ class BuildOptions(TypedDict, total=False):
     bias_correction: bool | None
     outputs: Sequence[str] | None
     detections: str | bool | None
+    accept_conversion: bool
     progress: Progress | None
     check: bool
     image: str | Path | None

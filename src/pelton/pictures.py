@@ -71,7 +71,7 @@ class Preprocessing:
         floor = ["floor"] if self.floor else []
         return " ".join([f"{self.height}x{self.width}", *fit, *floor, self.resample, *scale, *values, self.channels])
 
-    def axis(self, shape: Sequence[int]) -> int:
+    def axis(self, shape: Sequence[int | str]) -> int:
         """The axis of the channels, 1 or 3, in an input of this shape; raises InputError if no such picture fits it."""
         found = self._axis(shape)
         if found is None:
@@ -105,7 +105,7 @@ class Preprocessing:
     def array(
         self,
         picture: str | os.PathLike[str] | np.ndarray | Image,
-        shape: Sequence[int],
+        shape: Sequence[int | str],
         dtype: np.dtype | type = np.float32,
     ) -> np.ndarray:
         """One picture as an input: an array [1, c, h, w] or [1, h, w, c], whichever fits `shape`.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+from .errors import InputError
 
 Progress = Callable[[str, int, int], None]
 Course = Sequence[tuple[str, float]]  # stages in their order, with their shares of the time
@@ -42,6 +46,8 @@ TIMED: Course = (
 TO_CALIBRATE, CALIBRATE, ACCURACY, RACE = 0.5, 0.1, 0.6, 0.2
 TIMED_BUILDS, UNTIMED_BUILDS = (1.0, 0.6, 0.3), (0.05, 0.05)
 INTERVAL = 5.0  # seconds between two plain lines of one stage
+VARIABLE, FLAGS = "PELTON_PROGRESS", {"0": False, "false": False, "1": True, "true": True}
+_bar = threading.Lock()  # held by who shows one: a terminal has room for one bar
 
 
 def course(level: int, calibrated: bool = False) -> Course:
@@ -63,6 +69,15 @@ def is_notebook() -> bool:
 def is_visible() -> bool:
     """Whether a user sees stderr as it is written: on a terminal, or below the cell of a notebook."""
     return sys.stderr.isatty() or is_notebook()
+
+
+def is_wanted() -> bool:
+    """Whether builds called from Python show their progress by themselves: as PELTON_PROGRESS says, else if a user sees
+    stderr. InputError for what is neither 0 nor 1."""
+    text = os.environ.get(VARIABLE, "").lower()
+    if text not in ("", *FLAGS):
+        raise InputError(f"{VARIABLE} should be 0 or 1, got {text!r}")
+    return FLAGS[text] if text else is_visible()
 
 
 class Position:
@@ -104,8 +119,14 @@ def show_progress(enabled: bool = True, of: Course = ()) -> Iterator[Progress]:
     if bars is None:
         yield _report_by_lines(Position(of))
         return
-    with bars:
-        yield _report_by_bar(bars, Position(of))
+    if not _bar.acquire(blocking=False):  # another thread shows one
+        yield lambda stage, done, total: None
+        return
+    try:
+        with bars:
+            yield _report_by_bar(bars, Position(of))
+    finally:
+        _bar.release()
 
 
 def _bars():
@@ -128,7 +149,13 @@ def _bars():
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4)
+    return Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        refresh_per_second=4,
+        redirect_stdout=sys.stdout.isatty(),  # what is printed meanwhile goes where it would go
+    )
 
 
 def _report_by_bar(bars, position: Position) -> Progress:

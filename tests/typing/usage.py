@@ -53,8 +53,9 @@ def ran(x: np.ndarray[Any, Any]) -> dict[str, Any]:
 def describe(port: Port) -> str:
     name: str = port.name
     shape: tuple[int | str, ...] = port.shape
+    whole: tuple[int, ...] = port.shape  # error: Incompatible types in assignment
     width: int = port.rank  # error: "Port" has no attribute "rank"
-    return f"{name} {shape} {port.dtype} {port.numpy_dtype.itemsize} {width}"
+    return f"{name} {shape} {whole} {port.dtype} {port.numpy_dtype.itemsize} {width}"
 
 
 def sizes(given: DynamicDimension) -> range:

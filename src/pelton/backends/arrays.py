@@ -167,7 +167,7 @@ def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]
     """Arrays by name for ports of static shapes: floats from a normal distribution; integers, bools and strings are 0
     or 1 (indices that are valid for most tables). InputError if there is not enough memory."""
     # drawn in 64 bits, then converted
-    need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), share.memory()
+    need, have = 16 * sum(math.prod(max(d, 1) for d in p.numbers) for p in ports), share.memory()
     if need > have:
         raise InputError(
             f"inputs of these sizes take {need / 1e9:.1f} GB to make up, this process may use {have / 1e9:.1f} GB;"
@@ -177,9 +177,9 @@ def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]
 
     def draw(port: Port) -> np.ndarray:
         if port.dtype == "string":
-            return rng.integers(0, 2, port.shape).astype(str)
+            return rng.integers(0, 2, port.numbers).astype(str)
         whole, below = port.numpy_dtype.kind in "iub", 2 if port.indices is None else min(2, port.indices.high + 1)
-        return (rng.integers(0, below, port.shape) if whole else rng.standard_normal(port.shape)).astype(
+        return (rng.integers(0, below, port.numbers) if whole else rng.standard_normal(port.numbers)).astype(
             port.numpy_dtype
         )
 
@@ -188,7 +188,7 @@ def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]
 
 def port_checks(ports: Sequence[Port]) -> list[PortCheck]:
     """Each port with what every run checks."""
-    return [(p, p.name, p.numpy_dtype, p.shape) for p in ports]
+    return [(p, p.name, p.numpy_dtype, p.numbers) for p in ports]
 
 
 def check_shape(port: Port, shape: tuple[int, ...], what: str) -> None:

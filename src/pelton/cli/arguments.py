@@ -227,6 +227,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
         metavar="HOW",
         help='for YOLO networks of Darknet: return the best boxes alone, as in "score=0.25,iou=0.45,keep=100"',
     )
+    add_acceptance(group)
     add_memory(group)
     group.add_argument(
         "--max-iterations",
@@ -252,6 +253,15 @@ def add_build(command: argparse.ArgumentParser) -> None:
         "--cache-dir",
         metavar="DIR",
         help="where compiled kernels and times are kept (default: PELTON_CACHE_DIR, else ~/.cache/pelton)",
+    )
+
+
+def add_acceptance(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--accept-conversion",
+        action="store_true",
+        default=None,
+        help="take a model that another package converted to ONNX although it differs from its own framework",
     )
 
 
@@ -300,6 +310,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "weights": args.weights,
         "outputs": tuple(args.outputs) or None,
         "detections": args.detections,
+        "accept_conversion": args.accept_conversion,
         "timing_cache": args.timing_cache,
         "save_tactics": args.save_tactics,
         "load_tactics": args.load_tactics,

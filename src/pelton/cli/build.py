@@ -191,6 +191,7 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
         *([("best", best(engine.meta))] if engine.meta.get("best") else []),
         ("weights", weights(engine.meta.get("weights") or {})),
         *([("refit", refitting(engine))] if engine.refittable or engine.refit_refusals else []),
+        *([("conversion", conversion)] if (conversion := (engine.meta.get("model") or {}).get("conversion")) else []),
         *([("checked", checked)] if (checked := format_checked(engine.meta.get("checked") or ())) else []),
         ("made for", format_target(engine)),
     ]

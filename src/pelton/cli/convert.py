@@ -39,6 +39,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument(
         "--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)"
     )
+    arguments.add_acceptance(command)
     output.add_json(command)
     return command
 
@@ -51,10 +52,18 @@ def main(args: argparse.Namespace) -> None:
     path = Path(target)
     if path.exists() and os.path.exists(args.model) and os.path.samefile(path, args.model):
         raise InputError(f"{path} is the model itself; name another file with -o")
-    found = importers.load(arguments.model_files(args), arguments.shapes(args) or None, tuple(args.outputs) or None)
+    found = importers.load(
+        arguments.model_files(args),
+        arguments.shapes(args) or None,
+        tuple(args.outputs) or None,
+        accept_conversion=bool(args.accept_conversion),
+    )
     model = exporters.to_onnx(found.graph, path, opset=args.opset, external=args.external or None)
     version, size = next(o.version for o in model.opset_import if not o.domain), path.stat().st_size
     if args.json:
-        output.emit(args, {"file": str(path), "nodes": len(model.graph.node), "opset": version, "bytes": size})
+        said = {"file": str(path), "nodes": len(model.graph.node), "opset": version, "bytes": size}
+        output.emit(args, said | {"conversion": found.info.conversion})
     elif not args.quiet:
         print(f"{path}: {text.count(len(model.graph.node), 'node')}, opset {version}, {text.size(size)}")
+        if found.info.conversion:
+            print(f"  conversion: {found.info.conversion}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pelton import progress
 from pelton.logs import Logger
 from pelton.engine.model import EnginePlan
 from pelton.environment import warn_of_unknown
@@ -52,8 +54,19 @@ def build(
         (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
     )
     warn_of_unknown()
-    with lineage.following(lineage.Lineage() if options.refittable else None):
+    with _progress(options) as options, lineage.following(lineage.Lineage() if options.refittable else None):
         return _build(model, options)
+
+
+@contextmanager
+def _progress(options: Options) -> Iterator[Options]:
+    """The options with a callback for progress: theirs, else one that shows it where a user sees it."""
+    if options.progress is not None or not progress.is_wanted():
+        yield options
+        return
+    stages = progress.course(options.level, options.calibration is not None)
+    with progress.show_progress(of=stages) as tell:
+        yield options.but(progress=tell)
 
 
 def with_recorded_threads(options: Options) -> Options:

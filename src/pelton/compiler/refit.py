@@ -137,7 +137,7 @@ def _refuse_missing(plain: EnginePlan, known: RefitRecord, given: Mapping[str, A
 
 def _stand_in(port: Port) -> np.ndarray:
     """Numbers in place of weights that no constant to be computed depends on."""
-    return np.linspace(0.5, 1.5, int(np.prod(port.shape))).reshape(port.shape).astype(port.numpy_dtype)
+    return np.linspace(0.5, 1.5, int(np.prod(port.numbers))).reshape(port.numbers).astype(port.numpy_dtype)
 
 
 def _constants(plain: EnginePlan, again: EnginePlan, known: RefitRecord, given: Iterable[str]) -> np.ndarray:

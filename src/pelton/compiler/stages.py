@@ -95,7 +95,8 @@ def _source(model: Any, options: Options) -> Any:
 
 
 def _import_options(options: Options) -> dict[str, Any]:
-    return {"shapes": options.shapes, "outputs": options.outputs, "values": options.values, "optimum": options.optimum}
+    names = ("shapes", "outputs", "values", "optimum", "accept_conversion")
+    return {name: getattr(options, name) for name in names}
 
 
 def _import(c: Compilation) -> Compilation:

@@ -228,8 +228,8 @@ class _Whole:
     ):
         self.model, self.engine, self.values, self.progress = model, engine, values or {}, progress
         self.total = len(samples)
-        self.options = Options(outputs=tuple(p.name for p in engine.outputs))
-        given = importers.unread(model, values=values).interface({})
+        self.options = Options(outputs=tuple(p.name for p in engine.outputs), accept_conversion=True)
+        given = importers.unread(model, values=values, accept_conversion=True).interface({})
         _check_inputs(engine, given.inputs)
         _warn_of_another(model, given.info, engine)
         self.context = engine.context(engine.meta.get("threads"))
@@ -331,11 +331,12 @@ def _imported(
     """The model for inputs of these sizes, with the outputs that the engine has."""
     names = [p.name for p in engine.outputs]
     shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs}
-    options = Options(shapes=shapes, values=values)
+    # the engine is compared with its model as that was imported, whatever it was converted from
+    options = Options(shapes=shapes, values=values, accept_conversion=True)
     try:
         imported = run_stages(Compilation(options, model), "import").imported
     except OnData:  # an input decides what runs, whose value the engine has
-        _check_inputs(engine, importers.unread(model, values=values).interface({}).inputs)
+        _check_inputs(engine, importers.unread(model, values=values, accept_conversion=True).interface({}).inputs)
         raise
     except InputError:  # of another model: its own inputs say it better than sizes that do not fit these
         whole = run_stages(Compilation(options.but(shapes=None, optimum={}), model), "import").imported

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pelton.engine.model import Number, Port
+from pelton.engine.model import Port
 from pelton.errors import InputError, near
 
 Sample = dict[str, np.ndarray]
@@ -72,5 +72,5 @@ def _stack(port: Port, array: np.ndarray, optimum: tuple[int, ...], source: str)
     )
 
 
-def _matches(shape: Sequence[int], wanted: Sequence[Number]) -> bool:
+def _matches(shape: Sequence[int], wanted: Sequence[int | str]) -> bool:
     return len(shape) == len(wanted) and all(isinstance(w, str) or w == n for n, w in zip(shape, wanted))

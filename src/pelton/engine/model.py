@@ -102,7 +102,7 @@ class Port:
 
     name: str
     dtype: str
-    shape: tuple[Number, ...]
+    shape: tuple[int | str, ...]
     dims: tuple[str | None, ...] = ()
     indices: IndexRange | None = None
 
@@ -111,8 +111,13 @@ class Port:
         return numpy_dtype(self.dtype)
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """The shape, where no run decides a size of it."""
+        return self.shape  # type: ignore[return-value]
+
+    @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * SIZES[self.dtype]
+        return math.prod(self.numbers) * SIZES[self.dtype]
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"

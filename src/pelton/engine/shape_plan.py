@@ -190,7 +190,7 @@ class PlanTemplate:
             and bool(((0 <= words[self.pointers]) & (words[self.pointers] <= nbytes[self.operands])).all())
             and not (nbytes[self._counted] % self._element).any()
             and all(v.nbytes == nbytes[i] for i, v in values.items())
-            and all(0 <= d < MAX_BYTES for p in (*inputs, *outputs) for d in p.shape)
+            and all(0 <= d < MAX_BYTES for p in (*inputs, *outputs) for d in p.numbers)
             and all((outputs if out else inputs)[k].nbytes == nbytes[i] for i, out, k in self._ports)
             and all(p.nbytes == 0 for k, p in enumerate(outputs) if k not in self._made)
         ):

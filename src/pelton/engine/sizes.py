@@ -68,7 +68,7 @@ class Sized(Protocol):
     def sizes(self) -> Mapping[str, Any]: ...
 
 
-def multiple_of(engine: Sized, d: Number) -> tuple[str, int]:
+def multiple_of(engine: Sized, d: int | str) -> tuple[str, int]:
     """(symbol, k) if a size of an input is k times a symbol (k is mostly 1), else ("", 1)."""
     tree = engine.sizes.get(d, d) if isinstance(d, str) else d
     if (
@@ -202,7 +202,7 @@ def at(engine: EnginePlan, sizes: Mapping[str, int]) -> EnginePlan:
         return tuple(map(number, ns))
 
     def port(p: Port) -> Port:
-        return replace(p, shape=shape(p.shape))
+        return replace(p, shape=shape(p.numbers))
 
     def place(s: Slice) -> Slice:
         return s if type(s.offset) is int else Slice(s.buffer, number(s.offset))

@@ -12,7 +12,7 @@ from pelton.ir.unread import Unread
 from . import onnx, network, caffe, darknet, frameworks, keras, tflite, torch  # noqa: F401  (register their formats)
 from .detections import select_detections
 from .imported import Shape
-from .registry import ModelFiles, Traceable, format_of
+from .registry import Format, ModelFiles, Traceable, format_of
 
 __all__ = ["ModelFiles", "Traceable", "examine", "load", "select_detections", "unread"]
 
@@ -23,14 +23,17 @@ def load(
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
+    accept_conversion: bool = False,
 ) -> Imported:
     """Imports a model (a path, bytes, an object of its format's package, or a Traceable) as a graph.
 
     `shapes` maps names of inputs to sizes, `outputs` names the values to compute, `values` makes inputs constants,
-    `optimum` gives the sizes that unspecified dimensions are tuned for. Raises ModelError, which lists the problems of
-    the model (its subclass OnData if control flow depends on data), and InputError for wrong arguments.
+    `optimum` gives the sizes that unspecified dimensions are tuned for. `accept_conversion`: take a model that another
+    package converted although it computes something else than its own framework does. Raises ModelError, which lists
+    the problems of the model (its subclass OnData if control flow depends on data), and InputError for wrong arguments.
     """
-    return format_of(source).load(source, shapes, outputs, values, optimum)
+    format = format_of(source)
+    return format.load(source, shapes, outputs, values, optimum, **_acceptance(format, accept_conversion))
 
 
 def examine(
@@ -39,6 +42,7 @@ def examine(
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
+    accept_conversion: bool = False,
 ) -> Examined:
     """Reports how each node of a model was imported, and the graph, or the error that prevents it.
 
@@ -47,7 +51,7 @@ def examine(
     format = format_of(source)
     if format.examine is None:
         raise ModelError(f"models of the format {format.name} can be built, but not examined node by node")
-    return format.examine(source, shapes, outputs, values, optimum)
+    return format.examine(source, shapes, outputs, values, optimum, **_acceptance(format, accept_conversion))
 
 
 def read_weights(source: Any) -> None:
@@ -57,7 +61,9 @@ def read_weights(source: Any) -> None:
     format = format_of(source)
     if format.examine is None:
         format.load(source, None, None, None, None)
-    elif isinstance(found := format.examine(source, None, None, None, None).found, ModelError):
+        return
+    given = _acceptance(format, True)  # the program was compared when the engine was built
+    if isinstance(found := format.examine(source, None, None, None, None, **given).found, ModelError):
         raise found
 
 
@@ -67,6 +73,7 @@ def unread(
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
+    accept_conversion: bool = False,
 ) -> Unread:
     """Opens a model with data-dependent control flow or sizes, whose nodes `pelton.partition` reads.
 
@@ -75,4 +82,9 @@ def unread(
     format = format_of(source)
     if format.unread is None:
         raise ModelError(f"models of the format {format.name} cannot have control flow or sizes that depend on data")
-    return format.unread(source, shapes, outputs, values, optimum)
+    return format.unread(source, shapes, outputs, values, optimum, **_acceptance(format, accept_conversion))
+
+
+def _acceptance(format: Format, accept: bool) -> dict[str, bool]:
+    """The argument of a format's functions that only conversions by other packages have."""
+    return {"accept_conversion": accept} if format.converted else {}

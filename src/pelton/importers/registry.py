@@ -43,7 +43,8 @@ class Format:
 
     `recognizes` tells cheaply whether a source (a path, bytes or an object) certainly has this format, by its content;
     `suffixes`, in lower case, tell the format of files of which no content tells it, such as damaged ones. The other
-    functions take the arguments of their namesakes in `pelton.importers`.
+    functions take the arguments of their namesakes in `pelton.importers`; those of formats that another package
+    converts (`converted`) `accept_conversion`, too.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Format:
     # for models with control flow or sizes that depend on data
     unread: Callable[..., Unread] | None = None
     two_files: bool = False  # whether weights are in a file of their own: sources may then be `ModelFiles`
+    converted: bool = False  # whether another package may have to convert its models to ONNX
     suffixes: tuple[str, ...] = ()
     about: About = UNTOLD
 

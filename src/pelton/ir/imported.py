@@ -64,6 +64,8 @@ class Info:
     states: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     # the files and folders that it was read from; () for `path` alone
     files: tuple[str, ...] = ()
+    # of models that another package converted to ONNX: how the result compares with what their framework computes
+    conversion: str = ""
 
     @property
     def label(self) -> str:

@@ -96,11 +96,11 @@ def _port(model: Unread, name: str, found: TensorType | None) -> Port:
     """The port of an output, as known at build time; shape "..." stands for any shape, or for a list."""
     if found is not None:
         shape = tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape)
-        return Port(name, found.dtype.value, shape)  # type: ignore[arg-type]
+        return Port(name, found.dtype.value, shape)
     dtype = model.dtype(name)
     if dtype is None:
         raise ModelError(f"the element type of output {name!r} is unknown at build time; declare it in the model")
-    return Port(name, dtype.value, ("...",))  # type: ignore[arg-type]
+    return Port(name, dtype.value, ("...",))
 
 
 class ModelPartitioner:

@@ -60,6 +60,10 @@ class Context(InProcess):
         self._unlock()
         survives_fork(self)
 
+    def __repr__(self) -> str:
+        threads = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.threads else ""
+        return f"<pelton.Context of {self.engine!r}{threads}>"
+
     def _unlock(self) -> None:
         """Forgets runs in progress: in the child of a fork, those of other threads have ended."""
         self._lock, self._busy = threading.RLock(), False
@@ -166,7 +170,7 @@ class Context(InProcess):
 
     def output_shapes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
         """The shapes of all outputs for inputs of these shapes, both by name. Raises as `prepare` does."""
-        return {port.name: port.shape for port in self._prepared(shapes).resolved.outputs}
+        return {port.name: port.numbers for port in self._prepared(shapes).resolved.outputs}
 
     def run_at(self, shapes: tuple[tuple[int, ...], ...], addresses: Sequence[int]) -> bool:
         """Runs on memory at these addresses: dense arrays of the types of the ports, inputs and then outputs, that

@@ -83,7 +83,9 @@ class Engine:
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
         """Input name → shape, for these values of dynamic dimensions; those left out have their optimum."""
-        return {p.name: p.shape for p in sizes.ports(self.plain, {**sizes.optimum_sizes(self.plain), **(values or {})})}
+        return {
+            p.name: p.numbers for p in sizes.ports(self.plain, {**sizes.optimum_sizes(self.plain), **(values or {})})
+        }
 
     @property
     def parts(self) -> tuple[Engine, ...]:

@@ -14,5 +14,5 @@ class InProcess:
     def __getstate__(self) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} objects cannot be pickled or copied: they have memory and threads of this process;"
-            " load the engine in the worker, from its file, and make one there"
+            " send the worker the engine, or the path or the bytes of its file, and make one there"
         )

@@ -108,7 +108,8 @@ class ScriptEngine(Engine):
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
         return {
-            p.name: p.shape for p in self.ports({**{s.name: s.optimum for s in self.script.symbols}, **(values or {})})
+            p.name: p.numbers
+            for p in self.ports({**{s.name: s.optimum for s in self.script.symbols}, **(values or {})})
         }
 
     @property

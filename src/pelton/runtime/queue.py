@@ -34,7 +34,7 @@ class Runner(Protocol):
     def run_in(self, context: Context, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
-class AsyncRun(Future[dict[str, Any]]):
+class AsyncRun(InProcess, Future[dict[str, Any]]):
     """A run that was started, and is perhaps not over: a `concurrent.futures.Future` of the outputs by name, which
     asyncio can wait for, too (`await run`)."""
 
@@ -93,6 +93,9 @@ class AsyncQueue(InProcess):
         self._changed = threading.Condition()
         self._pool = ThreadPoolExecutor(self.jobs, "pelton-queue")
         self._working = threading.local()  # `callback`: whether this thread is in one
+
+    def __repr__(self) -> str:
+        return f"<pelton.AsyncQueue of {self.engine!r}, {self.jobs} jobs>"
 
     def __len__(self) -> int:
         """The number of jobs."""

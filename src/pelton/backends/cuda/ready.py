@@ -199,7 +199,7 @@ class CudaReady:
         targets, pointers = dict[int, np.ndarray | ForeignArray](), list(prepared.places)
         for k, port in enumerate(prepared.outputs, len(prepared.inputs)):
             if port.dtype == "string":
-                prepared.strings[k] = np.full(port.shape, "", object)
+                prepared.strings[k] = np.full(port.numbers, "", object)
             if out and port.name in out:
                 targets[k] = target = self._target(port, out[port.name], prepared.places[k], stream)
                 if isinstance(target, ForeignArray) and target.address % ALIGN == 0 and port.nbytes:
@@ -300,7 +300,7 @@ class CudaReady:
                     into[...] = prepared.strings[k]
                     results[port.name] = (out or {})[port.name]
                 continue
-            array = np.empty(port.shape, port.numpy_dtype) if into is None else into
+            array = np.empty(port.numbers, port.numpy_dtype) if into is None else into
             results[port.name] = array if into is None else (out or {})[port.name]
             for at in range(0, array.nbytes, PIECE):
                 pieces.append(

@@ -71,7 +71,7 @@ class ReferenceReady:
         for port, array in zip(self.resolved.inputs, given):
             check_indices(port, array)
         places = [
-            out_array(p, given_outputs[p.name]) if p.name in given_outputs else _unwritten(p.shape, p.numpy_dtype)
+            out_array(p, given_outputs[p.name]) if p.name in given_outputs else _unwritten(p.numbers, p.numpy_dtype)
             for p in self.resolved.outputs
         ]
         for port, place in zip(self.resolved.outputs, places):

@@ -103,6 +103,7 @@ READERS: Mapping[str, Reader] = {
     "weights": (str, "text"),
     "detections": (str, "text"),
     "outputs": (_words, "names with commas between them"),
+    "accept_conversion": (_flag, "0 or 1"),
     "labels": (_words, "words with commas between them"),
     "progress": (_flag, "0 or 1"),
     "on_miss": (_one_of(*ON_MISS), f"one of {', '.join(ON_MISS)}"),

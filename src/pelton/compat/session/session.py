@@ -42,6 +42,10 @@ class InferenceSession(InProcess):
     options that do not fit, BuildError and EngineError for the rest; all are RuntimeErrors.
     """
 
+    def __repr__(self) -> str:
+        model = os.fspath(self._model) if isinstance(self._model, Path) else f"{len(self._model)} bytes"
+        return f"<pelton.InferenceSession of {model}>"
+
     def __init__(
         self,
         path_or_bytes: str | os.PathLike[str] | bytes,

@@ -12,6 +12,7 @@ import numpy as np
 
 from pelton.engine.model import ML_DTYPES_NAMES, NUMPY_NAMES, numpy_dtype
 from pelton.errors import InputError
+from pelton.runtime.in_process import InProcess
 
 from .signature import NAMES, NodeArg
 
@@ -72,6 +73,11 @@ class OrtValue:
 
     def __init__(self, value: Any):
         self._value = value
+
+    def __repr__(self) -> str:
+        value = self._value
+        held = f"{value.dtype.name}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        return f"<pelton.OrtValue {held}>"
 
     @staticmethod
     def ortvalue_from_numpy(
@@ -218,7 +224,7 @@ class HasPorts(Protocol):
     def get_outputs(self) -> list[NodeArg]: ...
 
 
-class IOBinding:
+class IOBinding(InProcess):
     """The arrays that a session reads its inputs from and writes its outputs to, run after run."""
 
     def __init__(self, session: HasPorts):

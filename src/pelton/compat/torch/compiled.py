@@ -162,7 +162,7 @@ class CompiledGraph:
             engine = cache.engine(key)
             bound = None if engine is None else Bound(engine, frozen, constants, versions)
             if bound is None:
-                engine = build(_exported(module_of(self._graph, frozen, args), frozen), options=self._options)
+                engine = build(_exported(module_of(self._graph, frozen, args), frozen, args), options=self._options)
                 bound = Bound(engine.start(), frozen, constants, versions)
                 if self._options.precision != "int8":
                     check_agreement(self._outputs(args, bound.run(args)), self._graph.forward(*args))
@@ -212,9 +212,16 @@ def _same(known: tuple[torch.Tensor, ...], given: tuple[torch.Tensor, ...]) -> b
         return False
 
 
-def _exported(module: torch.fx.GraphModule, frozen: Frozen) -> Any:
+def _exported(module: torch.fx.GraphModule, frozen: Frozen, args: Sequence[Any]) -> Any:
+    """The program of a graph. Its examples, on which `build` compares it with torch, are these arguments; zeros where
+    they have other sizes than when the graph was captured."""
+
+    def example(given: torch.Tensor, fake: Any) -> torch.Tensor:
+        shape = hints(fake.shape)
+        return given.detach().contiguous() if list(given.shape) == shape else torch.zeros(shape, dtype=fake.dtype)
+
     fakes = [frozen.fakes[i] for i in frozen.inputs]
-    examples = tuple(torch.empty(hints(fake.shape), dtype=fake.dtype, device="cpu") for fake in fakes)
+    examples = tuple(example(args[i], fake) for i, fake in zip(frozen.inputs, fakes))
     dynamic = tuple(
         {axis: torch.export.Dim.AUTO for axis, size in enumerate(fake.shape) if isinstance(size, torch.SymInt)}
         for fake in fakes

@@ -26,28 +26,28 @@ PIR = b'{"base_code":{"magic":"pir"'  # how the programs of PaddlePaddle 3 begin
 def register_converted(
     name: str,
     recognizes: Callable[[Any], bool],
-    converted: Callable[[Any], Source],
+    converted: Callable[[Any, bool], Source],
     *,
     packages: tuple[str, ...],
     about: About,
     suffixes: tuple[str, ...] = (),
     two_files: bool = False,
 ) -> None:
-    """Registers a format whose files become ONNX models: converted(source). packages: of Python, whose objects are
-    refused with the way to export them."""
+    """Registers a format whose files become ONNX models: converted(source, accept_conversion). packages: of Python,
+    whose objects are refused with the way to export them."""
     refuse = refusal(name, about)
 
     def via(read: Callable[..., Any]) -> Callable[..., Any]:
-        def convert_and_read(source: Any, *given: Any, **named: Any) -> Any:
+        def convert_and_read(source: Any, *given: Any, accept_conversion: bool = False, **named: Any) -> Any:
             if is_of(source, packages):
                 refuse(source)
-            return read(converted(source), *given, **named)
+            return read(converted(source, accept_conversion), *given, **named)
 
         return convert_and_read
 
     load, examine, unread = map(via, (onnx.load_model, onnx.examine_model, onnx.unread_model))
     known = lambda source: recognizes(source) or is_of(source, packages)  # noqa: E731
-    register(Format(name, known, load, examine, unread, two_files, suffixes, about))
+    register(Format(name, known, load, examine, unread, two_files, True, suffixes, about))
 
 
 def refusal(name: str, about: About) -> Callable[..., NoReturn]:
@@ -78,9 +78,9 @@ def is_tensorflow(source: Any) -> bool:
     return _saved_model(source) is not None or signs.is_graph_def(signs.head(source))
 
 
-def from_tensorflow(source: Any) -> Source:
+def from_tensorflow(source: Any, accept: bool) -> Source:
     folder, signature = _saved_model(source) or (source, "")
-    return convert("tensorflow", "from_tensorflow.py", folder, options=[signature] if signature else [])
+    return convert("tensorflow", "from_tensorflow.py", folder, options=[signature] if signature else [], accept=accept)
 
 
 def _saved_model(source: Any) -> tuple[Path, str] | None:
@@ -107,7 +107,7 @@ def is_paddle(source: Any) -> bool:
     return data.startswith(PIR) or signs.is_program_desc(data)
 
 
-def from_paddle(source: Any) -> Source:
+def from_paddle(source: Any, accept: bool) -> Source:
     """Converts a program (a path, a folder of it, or `ModelFiles`) with the .pdiparams beside it."""
     model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
     if not isinstance(model, (str, os.PathLike)):
@@ -127,7 +127,7 @@ def from_paddle(source: Any) -> Source:
     # the converter goes by this suffix
     if path.suffix not in (".pdmodel", ".json"):
         raise ModelError(f"{path}: a program of PaddlePaddle should be named .pdmodel or .json, rename it")
-    return convert("paddle", "from_paddle.py", path, beside)
+    return convert("paddle", "from_paddle.py", path, beside, accept=accept)
 
 
 def _programs(folder: str | os.PathLike[str]) -> list[Path]:

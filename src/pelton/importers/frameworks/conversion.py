@@ -1,15 +1,20 @@
-"""Converts models of other frameworks to ONNX: in a child process that has these, and once for the same model."""
+"""Converts models of other frameworks to ONNX: in a child process that has these, and once for the same model; and
+compares what comes of it with what the framework computes."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import signal
 import stat
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pelton.logs import Logger
 from pelton.errors import InputError, ModelAbsent, ModelError, Needs
@@ -17,8 +22,10 @@ from pelton.options import Options
 from pelton.system import cache
 from pelton.system.environments import Interpreter, find, running
 from pelton.system.temporary import temporary_folder
+from pelton.version import VERSION
 
 if TYPE_CHECKING:
+    from pelton.importers.conversions import NoReference, Reference
     from pelton.importers.onnx.file import Source
 
 log = Logger("pelton.importers")
@@ -30,16 +37,20 @@ TAIL = 1 << 14  # bytes of what a converter said that are read,
 SHOWN = 25  # and lines of them that an error shows
 REFUSED = 3  # exit status of a child whose last line is a message for users
 LARGEST = (1 << 31) - 1  # bytes that protobuf reads
+REFERENCE = "reference.npz"  # what scripts write of their framework's runs (children/reference.py)
 
 
-def convert(framework: str, child: str, model: Any, *more: Any, options: Sequence[str] = ()) -> Source:
+def convert(
+    framework: str, child: str, model: Any, *more: Any, options: Sequence[str] = (), accept: bool = False
+) -> Source:
     """The ONNX model that the script `children/<child>` makes of a model: a path or bytes. more: its further files.
-    options: further arguments of the script.
+    options: further arguments of the script. accept: take it although it differs from what the framework computes.
 
-    Raises ModelError, with what the converter said, if it fails, takes longer than PELTON_IMPORT_TIMEOUT seconds, or if
-    the packages that it needs are missing.
+    Raises ModelError, with what the converter said, if it fails, takes longer than PELTON_IMPORT_TIMEOUT seconds, if
+    the packages that it needs are missing, or if it made a mistake.
     """
     with Needs("reading converted models"):  # formats are listed without the package onnx
+        from pelton.importers.conversions import EQUAL, compared
         from pelton.importers.onnx.file import Source, parse
 
     model = bytes(model) if isinstance(model, (bytearray, memoryview)) else model
@@ -52,18 +63,44 @@ def convert(framework: str, child: str, model: Any, *more: Any, options: Sequenc
             " into a virtual environment of their own, which Pelton then uses by itself"
         )
     kept = cache.open_cache(Options())
-    entry = _key([*sorted(CHILDREN.glob("*.py")), *parts], [python.versions, *options]) + ".onnx"
-    data = kept.read(PART, entry)
-    if data is None:
+    key = _key([*sorted(CHILDREN.glob("*.py")), *parts], [python.versions, *options])
+    data, runs = kept.read(PART, f"{key}.onnx"), kept.read(PART, f"{key}.npz")
+    if data is None or runs is None:
         log.info("%s is converted to ONNX by %s with %s", name, child, python.path)
         with temporary_folder() as folder:
             paths = [_as_path(part, Path(folder), i) for i, part in enumerate(parts)]
             data = _run(python, script, [*paths, *options], Path(folder), name)
-        kept.store(PART, entry, data)
+            written = Path(folder) / REFERENCE
+            runs = written.read_bytes() if written.is_file() else b""
+        kept.store(PART, f"{key}.onnx", data)
+        kept.store(PART, f"{key}.npz", runs)
         kept.settle()
     read_from = {os.fsdecode(part): None for part in parts if not isinstance(part, bytes)}
     path = None if isinstance(model, bytes) else Path(name)
-    return Source(parse(data, f"{name}, converted to ONNX,"), path, files=read_from)
+    source = Source(parse(data, f"{name}, converted to ONNX,"), path, files=read_from)
+    note = kept.read(PART, f"{key}-{VERSION}.txt")
+    if note is not None:
+        return replace(source, conversion=note.decode())
+    source = compared(source, _reference(framework, runs), accept)
+    if source.conversion.startswith(EQUAL):
+        kept.store(PART, f"{key}-{VERSION}.txt", source.conversion.encode())
+    return source
+
+
+def _reference(framework: str, runs: bytes) -> Reference | NoReference:
+    """What a framework computed, from the file that its script wrote."""
+    from pelton.importers.conversions import NoReference, Reference
+
+    if not runs:
+        return NoReference(framework, "its script wrote no runs")
+    with np.load(io.BytesIO(runs)) as file:
+        arrays = {name: file[name] for name in file.files}
+    version, reason = str(arrays["version"]), str(arrays["reason"])
+    if reason:
+        return NoReference(version, reason)
+    inputs = {name.removeprefix("input "): a for name, a in arrays.items() if name.startswith("input ")}
+    first, again = ([arrays[f"run {number} output {i}"] for i in range(int(arrays["outputs"]))] for number in range(2))
+    return Reference(version, inputs, first, lambda: again, where="random inputs")
 
 
 def _as_path(part: Any, folder: Path, index: int) -> str:

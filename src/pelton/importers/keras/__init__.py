@@ -70,28 +70,43 @@ def _own(source: Any, shapes: Any) -> Network | None:
         return None
 
 
-def _converted(source: Any) -> Source:
+def _converted(source: Any, accept: bool) -> Source:
     if not signs.head(source).startswith(signs.HDF5):
         check_archive(source)
-    return convert("tensorflow", "from_keras.py", source, options=["unsafe"] if allows_code() else [])
+    options = ["unsafe"] if allows_code() else []
+    return convert("tensorflow", "from_keras.py", source, options=options, accept=accept)
 
 
-def _load(source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None) -> Any:
+def _load(
+    source: Any,
+    shapes: Any = None,
+    outputs: Any = None,
+    values: Any = None,
+    optimum: Any = None,
+    accept_conversion: bool = False,
+) -> Any:
     net = _own(source, shapes)
     if net is None:
-        return onnx.load_model(_converted(source), shapes, outputs, values, optimum)
+        return onnx.load_model(_converted(source, accept_conversion), shapes, outputs, values, optimum)
     return imported(net, shapes, outputs, values, optimum, path=_path(source), producer=NAME)
 
 
-def _examine(source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None) -> Any:
+def _examine(
+    source: Any,
+    shapes: Any = None,
+    outputs: Any = None,
+    values: Any = None,
+    optimum: Any = None,
+    accept_conversion: bool = False,
+) -> Any:
     net = _own(source, shapes)
     if net is None:
-        return onnx.examine_model(_converted(source), shapes, outputs, values, optimum)
+        return onnx.examine_model(_converted(source, accept_conversion), shapes, outputs, values, optimum)
     return examined(source, lambda: net, shapes, outputs, values, optimum)
 
 
-def _unread(source: Any, *given: Any, **named: Any) -> Any:
-    return onnx.unread_model(_converted(source), *given, **named)
+def _unread(source: Any, *given: Any, accept_conversion: bool = False, **named: Any) -> Any:
+    return onnx.unread_model(_converted(source, accept_conversion), *given, **named)
 
 
 def _path(source: Any) -> str:
@@ -114,6 +129,7 @@ register(
         _load,
         _examine,
         _unread,
+        converted=True,
         suffixes=(".keras",),
         about=ABOUT,
     )

@@ -32,12 +32,14 @@ PACKED = {DType.I4: 4, DType.U4: 4, DType.F4E2M1FN: 4, DType.I2: 2, DType.U2: 2,
 @dataclass(frozen=True)
 class Source:
     """A parsed model and where it came from: `path` is None for bytes and objects; `opset` is what it had before it was
-    converted; `files` are all that were read so far, in order: its own, and those of external data."""
+    converted; `files` are all that were read so far, in order: its own, and those of external data; `conversion` says
+    how it compares with the model of another framework that it was converted from."""
 
     model: onnx.ModelProto
     path: Path | None
     opset: int | None = None
     files: dict[str, None] = field(default_factory=dict)
+    conversion: str = ""
 
     @property
     def name(self) -> str:

@@ -119,6 +119,7 @@ def import_model(
         tuple(program.warnings),
         tuple(inputs.assumed(settled)),
         files=tuple(found.files),
+        conversion=found.conversion,
     )
     return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
 

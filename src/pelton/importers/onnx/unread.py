@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -221,6 +221,7 @@ class OnnxModel:
             tuple(inputs.defaulted),
             values=self._given.describe(),
             files=tuple(found.files),
+            conversion=found.conversion,
         )
         return Interface(
             tuple(inputs.values),
@@ -296,7 +297,7 @@ def _inline_functions(found: Source) -> Source:
             if all(_is_same(op, domain, o.version, version) for d, op in used if d == domain):
                 o.version = version
     try:
-        return Source(onnx.inliner.inline_local_functions(model), found.path, found.opset)
+        return replace(found, model=onnx.inliner.inline_local_functions(model))
     except (RuntimeError, ValueError, TypeError) as e:
         raise ModelError(f"the functions of {found.name} cannot be inlined: {e}") from None
 

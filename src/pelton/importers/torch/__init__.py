@@ -38,8 +38,9 @@ def load(
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
+    accept_conversion: bool = False,
 ) -> Imported:
-    found = _exported(source, shapes)
+    found = _exported(source, shapes, accept_conversion)
     return onnx.load_model(found.source, shapes, outputs, values, optimum or found.examples)
 
 
@@ -49,8 +50,9 @@ def examine(
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
+    accept_conversion: bool = False,
 ) -> Examined:
-    found = _exported(source, shapes)
+    found = _exported(source, shapes, accept_conversion)
     return onnx.examine_model(found.source, shapes, outputs, values, optimum or found.examples)
 
 
@@ -60,15 +62,20 @@ def unread(
     outputs: Iterable[str] | None = None,
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
+    accept_conversion: bool = False,
 ) -> Unread:
-    found = _exported(source, shapes)
+    found = _exported(source, shapes, accept_conversion)
     return onnx.unread_model(found.source, shapes, outputs, values, optimum or found.examples)
 
 
-def _exported(source: Any, shapes: Mapping[str, Shape] | None) -> Exported:
+def _exported(source: Any, shapes: Mapping[str, Shape] | None, accept: bool) -> Exported:
+    """The ONNX model that torch makes of a source, compared with what torch computes."""
+    from pelton.importers.conversions import compared
+
     from .export import export  # imports torch
 
-    return export(source, shapes or {})
+    found = export(source, shapes or {})
+    return found._replace(source=compared(found.source, found.reference, accept))
 
 
 register(
@@ -78,6 +85,7 @@ register(
         load,
         examine,
         unread,
+        converted=True,
         about=About(
             files="torch.nn.Module, .pt2, TorchScript",
             export="torch.export.save(torch.export.export(module, (x,)), 'model.pt2'), or the module itself",

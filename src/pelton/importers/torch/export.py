@@ -18,11 +18,12 @@ import numpy as np
 import onnx
 
 from pelton.errors import InputError, ModelError, Needs, near
+from pelton.importers.conversions import NoReference, Reference
 from pelton.importers.imported import Range, Shape, parse_shape
 from pelton.importers.onnx.file import Source
 from pelton.importers.registry import Traceable
 
-from . import custom_ops, files
+from . import custom_ops, files, reference
 from .files import first_line
 
 # loggers of exporters that report what is no news for a caller: packages that are absent, folds that were not made
@@ -36,16 +37,20 @@ class Called(NamedTuple):
     name: str
     path: Path | None
 
-    def exported(self, model: onnx.ModelProto, examples: dict[str, tuple[int, ...]]) -> Exported:
+    def exported(
+        self, model: onnx.ModelProto, examples: dict[str, tuple[int, ...]], of: Reference | NoReference
+    ) -> Exported:
         model.graph.name = self.name  # the name of the engine
-        return Exported(Source(model, self.path), examples)
+        return Exported(Source(model, self.path), examples, of)
 
 
 class Exported(NamedTuple):
-    """An ONNX model in memory, and the shapes of the examples that it was traced with, by the names of its inputs."""
+    """An ONNX model in memory, the shapes of the examples that it was traced with, by the names of its inputs, and what
+    torch computes on these."""
 
     source: Source
     examples: dict[str, tuple[int, ...]]
+    reference: Reference | NoReference
 
 
 def export(source: Any, shapes: Mapping[str, Shape]) -> Exported:
@@ -118,14 +123,13 @@ def _export_program(program: Any, called: Called) -> Exported:
     """The ONNX model of an ExportedProgram. ModelError if it changes its own state, which engines have none of."""
     import torch
 
-    name = called.name
-
+    name, outputs = called.name, _output_names(program)
     try:
         found = torch.onnx.export(
             program,
             dynamo=True,
             verbose=False,
-            output_names=_output_names(program),
+            output_names=outputs,
             custom_translation_table=custom_ops.translations(program),
         )
         assert found is not None
@@ -149,7 +153,7 @@ def _export_program(program: Any, called: Called) -> Exported:
         for name, value in inputs.items()
         if name in program.graph_signature.user_inputs and isinstance(value, torch.Tensor)
     }
-    return called.exported(found.model_proto, examples)
+    return called.exported(found.model_proto, examples, reference.of_program(program, found.exported_program, outputs))
 
 
 def _output_names(program: Any) -> list[str]:
@@ -213,7 +217,8 @@ def _export_script(
         if not isinstance(value, torch.Tensor):  # numbers and flags become inputs, but are what they are
             model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), port.name))
             model.graph.input.remove(port)
-    return called.exported(model, {n: tuple(full[n].shape) for n in tensors if n in dynamic})
+    shapes = {n: tuple(full[n].shape) for n in tensors if n in dynamic}
+    return called.exported(model, shapes, reference.of_script(module, full))
 
 
 def _names_of_results(type: Any) -> list[str] | None:
@@ -245,8 +250,6 @@ def _examples_of(
 ) -> dict[str, Any]:
     """f32 tensors of the given sizes, by the names of parameters; ranges have their optimum, and 2 at least: torch
     takes sizes of 1 for fixed."""
-    import torch
-
     unknown = [name for name in sizes if name not in names]
     if unknown:
         raise InputError(
@@ -261,7 +264,7 @@ def _examples_of(
             f" else in Python example_inputs={{{missing[0]!r}: torch.randn(1, 3, 224, 224)}}"
         )
     return {
-        name: torch.zeros([size if isinstance(size, int) else max(size.optimum, 2) for size in shape])
+        name: reference.random([size if isinstance(size, int) else max(size.optimum, 2) for size in shape])
         for name, shape in sizes.items()
     }
 

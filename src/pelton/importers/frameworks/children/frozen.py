@@ -8,6 +8,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.grappler import tf_optimizer
+from onnx import numpy_helper
+from reference import write_reference
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
 from weights import put_back, take_out
 
@@ -128,6 +130,7 @@ def write(target, graph, inputs, outputs, weights=None):
         if node.op == "PlaceholderWithDefault" and f"{node.name}:0" not in inputs:
             become_default(node)
     weights = take_out(graph, outputs) if weights is None else weights
+    whole = graph
     with tf.Graph().as_default():
         graph = tf_loader.tf_optimize([*inputs, *weights], [*outputs], graph)
     with tf.Graph().as_default() as imported:
@@ -151,6 +154,16 @@ def write(target, graph, inputs, outputs, weights=None):
                 size.ClearField("dim_param")
     with open(target, "wb") as file:
         file.write(model.SerializeToString())
+    names = {name: tensor for tensor, name in inputs.items()}
+    held = {name: numpy_helper.to_array(tensor) for name, tensor in weights.items()}
+    with tf.Graph().as_default() as imported, tf.compat.v1.Session() as session:
+        tf.import_graph_def(whole, name="")
+        tensors = [imported.get_tensor_by_name(name) for name in outputs]
+
+        def run(given):
+            return session.run(tensors, {**{names[name]: a for name, a in given.items()}, **held})
+
+        write_reference(target, f"TensorFlow {tf.__version__}", run)
 
 
 def erfc(graph, node, name, args):
