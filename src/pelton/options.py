@@ -17,6 +17,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "best")
 ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
 MOST_METADATA, LONGEST_METADATA = 64, 4096  # texts, and characters of each
 CALIBRATED = ("int8", "best")  # the latter without calibration, too
+MAX_DROP = 0.01
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Options:
     calibration: Any = None
     save_calibration: str | Path | None = None
     precision_of: Mapping[str, str] | None = None
-    max_drop: float = 0.01
+    max_drop: float | None = None
     metric: Callable[[Any], float] | None = None
     weight_equalization: bool | None = None
     bias_correction: bool | None = None
@@ -269,15 +270,16 @@ class Options:
         for name in ("weight_equalization", "bias_correction"):
             if (given := getattr(self, name)) not in (None, True, False):
                 raise InputError(f"{name} is True, False, or None to let the data decide, got {given!r}")
-        for name in ("metric", "save_calibration", "weight_equalization", "bias_correction"):
+        for name in ("metric", "max_drop", "save_calibration", "weight_equalization", "bias_correction"):
             if getattr(self, name) is not None and self.calibration is None:
                 raise InputError(
                     f"{name} is of use for precision 'int8' and calibrated 'best' alone, got precision"
                     f" {self.precision!r} and calibration {self.calibration!r}"
                 )
         self._check_precision_of()
-        if isinstance(self.max_drop, bool) or not isinstance(self.max_drop, (int, float)) or not self.max_drop >= 0:
-            raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {self.max_drop!r}")
+        drop = self.drop_bound
+        if isinstance(drop, bool) or not isinstance(drop, (int, float)) or not drop >= 0:
+            raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {drop!r}")
         if self.progress is not None and not callable(self.progress):
             raise InputError(f"progress is a function of a stage, what is done and the total, got {self.progress!r}")
         if self.metric is not None and not callable(self.metric):
@@ -311,6 +313,11 @@ class Options:
                 raise InputError(
                     f"precision_of maps patterns of layer names to 'fp32' or {lower!r}, got {pattern!r}: {precision!r}"
                 )
+
+    @property
+    def drop_bound(self) -> float:
+        """The accuracy that INT8 may cost: `max_drop`, or its default."""
+        return MAX_DROP if self.max_drop is None else self.max_drop
 
     @property
     def on_cpu(self) -> bool:
@@ -364,7 +371,7 @@ class BuildOptions(TypedDict, total=False):
     calibration: Any
     save_calibration: str | Path | None
     precision_of: Mapping[str, str] | None
-    max_drop: float
+    max_drop: float | None
     metric: Callable[[Any], float] | None
     weight_equalization: bool | None
     bias_correction: bool | None

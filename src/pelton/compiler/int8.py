@@ -228,7 +228,7 @@ class _Int8Build:
         tell("accuracy", 0, 1)
         reference = self._compile_reference(self.quick).engine
         scores = outputs_of_scores(self.graph) | {v.name for v in self.graph.outputs[:1] if self.options.labels}
-        bound = self.bound = AccuracyBound(reference, held_out, self.options.max_drop, self.options.metric, scores)
+        bound = self.bound = AccuracyBound(reference, held_out, self.options.drop_bound, self.options.metric, scores)
         if self._in_int8():
             self.accuracy = self._refine(bound, first)
         if self.accuracy is not None and not bound.holds(self.accuracy):
@@ -318,7 +318,7 @@ class _Int8Build:
             "held_out": held_out,
             "rest": self.plain.precision,
             "calibrated_on": "cpu" if held_out else "",
-            "max_drop": self.options.max_drop,
+            "max_drop": self.options.drop_bound,
         }
 
 
@@ -334,5 +334,5 @@ def integer_bytes(plain: EnginePlan) -> float:
 
 def without_int8(options: Options, precision: str) -> Options:
     """The same options for a build in another precision, without data."""
-    gone = ("calibration", "save_calibration", "precision_of", "metric", *REFINEMENTS)
+    gone = ("calibration", "save_calibration", "precision_of", "metric", "max_drop", *REFINEMENTS)
     return options.but(precision=precision, **dict.fromkeys(gone))

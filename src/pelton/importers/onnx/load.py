@@ -267,6 +267,8 @@ def _read(
     names = [p.name for p in given.parts]
     if len(set(names)) < len(names):
         raise ModelError(f"every input needs a name of its own, got {names} ({found.name})")
+    tensors = [t.name for p in given.parts for t in p.tensors]
+    check_names("optimum", optimum or (), [*(i.name for i in graph.input), *tensors], "inputs")
     inputs = Inputs(program, scope, given, settled, optimum)
     scope.declared = program.declared(graph)
     names = check_outputs(program, scope, outputs)
