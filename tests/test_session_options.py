@@ -67,9 +67,9 @@ EXAMPLES = {
     "detections": ("score=0.3,keep=9", "score=0.3,keep=9"),
     "outputs": ("a,b", ("a", "b")),
     "labels": ("cat, dog", ("cat", "dog")),
-    "max_drop": ("0.02", 0.02),
 }
 INT8 = {
+    "max_drop": ("0.02", 0.02),
     "precision": ("int8", "int8"),
     "calibration": ("data.npz", "data.npz"),
     "save_calibration": ("table", "table"),

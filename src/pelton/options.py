@@ -64,7 +64,8 @@ class Options:
     max_drop: what "int8" may cost, at most: layers go back to fp32 until it holds. It bounds metric(fp32 engine) −
         metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or
         noise power by signal power where outputs are no scores. Default: 0.01.
-    metric: function of an engine, larger where the engine is better, such as its accuracy on labelled samples.
+    metric: function of an engine, larger where the engine is better, such as its accuracy on labelled samples. It is
+        also called on engines that give the same answer to everything; a warning says if these are good enough.
     weight_equalization: whether "int8" moves the ranges of channels from what layers read into their weights
         (SmoothQuant, cross-layer equalization). Default: if the data kept aside shows less noise.
     bias_correction: whether "int8" adds to what each layer gives the mean error that its rounding makes in the

@@ -259,6 +259,9 @@ def precisions(of: Mapping[str, Any]) -> str:
         found.append(" and ".join(names))
     if "agreement" in accuracy:
         found.append(f"{accuracy['agreement']:.1%} of the answers as in fp32")
+    if "metric" in accuracy:
+        before, after, bound = accuracy["metric_fp32"], accuracy["metric"], of["max_drop"]
+        found.append(f"metric {before:.6g} in fp32, {after:.6g} in int8, {before - bound:.6g} allowed")
     return ", ".join(found) if count else found[0]
 
 

@@ -24,6 +24,7 @@ from pelton.runtime import Engine
 
 from .accuracy_bound import Accuracy, AccuracyBound, Feed, outputs_of_scores
 from .compile import BuildResult, compile_graph
+from .constant_answers import constant_answers
 from .layer_precision import LayerPrecision, choose_by_time, override
 from .race import compare_times
 from .refinement import Refined, find_equalized, forms, mean_outputs
@@ -229,6 +230,8 @@ class _Int8Build:
         reference = self._compile_reference(self.quick).engine
         scores = outputs_of_scores(self.graph) | {v.name for v in self.graph.outputs[:1] if self.options.labels}
         bound = self.bound = AccuracyBound(reference, held_out, self.options.drop_bound, self.options.metric, scores)
+        if self.options.metric is not None:
+            bound.warn_of_chance(constant_answers(self.imported, self.quick, bound.kept))
         if self._in_int8():
             self.accuracy = self._refine(bound, first)
         if self.accuracy is not None and not bound.holds(self.accuracy):
