@@ -1,10 +1,12 @@
-"""Metrics of the caller's in INT8 builds: reported before and after, and warned of where they tell nothing."""
+"""What INT8 builds say of the data that decides: its size, a metric's values, and metrics that tell nothing."""
 
 import numpy as np
 import pytest
+from models import small_cnn
 from test_int8 import build
 
 import pelton
+from pelton.cli import main
 from pelton.cli.build import described
 
 
@@ -52,3 +54,21 @@ def test_a_metric_that_cannot_judge_a_constant_answer_is_not_warned_of(classifie
     assert 1 in answers and "cannot tell whether" not in caplog.text
     assert "metric" in engine.meta["int8"]["accuracy"]
     assert "metric" not in build(source, data).meta["int8"]["accuracy"]
+
+
+def test_what_was_calibrated_with_is_always_said(classifier, tmp_path, capsys):
+    pillow = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    source, data = classifier
+    assert "calibrated with 60 samples" in dict(described(build(source, data)))["int8"]
+    (tmp_path / "pictures" / "more").mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 12, 12, 3), np.uint8)
+    for i, picture in enumerate(pixels):
+        pillow.fromarray(picture).save(tmp_path / "pictures" / ("more" if i % 2 else "") / f"{i}.png")
+    (tmp_path / "pictures" / "labels.txt").write_text("no picture")
+    (tmp_path / "m.onnx").write_bytes(small_cnn(size=12).SerializeToString())
+    for precision in ("int8", "best"):
+        given = ["--precision", precision, "--calibration", str(tmp_path / "pictures"), "--image", "12x12 rgb"]
+        target = str(tmp_path / "m.pelton")
+        assert main(["build", str(tmp_path / "m.onnx"), "-o", target, "--level", "0", *given, "--max-drop", "9"]) == 0
+        assert "calibrated with 7 pictures" in capsys.readouterr().out
+        assert main(["inspect", target]) == 0 and "calibrated with 7 pictures" in capsys.readouterr().out

@@ -262,7 +262,9 @@ def precisions(of: Mapping[str, Any]) -> str:
     if "metric" in accuracy:
         before, after, bound = accuracy["metric_fp32"], accuracy["metric"], of["max_drop"]
         found.append(f"metric {before:.6g} in fp32, {after:.6g} in int8, {before - bound:.6g} allowed")
-    return ", ".join(found) if count else found[0]
+    if data := of.get("calibrated_with"):
+        found.insert(1, f"calibrated with {data}")
+    return ", ".join(found if count else found[: 1 + bool(data)])
 
 
 def format_checked(of: Sequence[tuple[str, float]]) -> str:

@@ -75,6 +75,7 @@ class _Int8Build:
         self.tried: list[dict[str, Any]] = []
         self.scales: Mapping[str, float] = {}
         self.lows: Mapping[str, float] = {}
+        self.data = ""  # what was calibrated with, in words
         self.bound: AccuracyBound | None = None
         self.accuracy: Accuracy | None = None
 
@@ -216,7 +217,7 @@ class _Int8Build:
             name = choice.layer.x.name
             if name not in table.scales:
                 choice.set_back(table.notes.get(name, f"the calibration table has no scale of {name!r}"))
-        self.scales, self.lows = table.scales, table.lows
+        self.scales, self.lows, self.data = table.scales, table.lows, table.data
         self.equalized = [e for e in equalized if e.y.name in table.scales]
         if self.options.save_calibration is not None:
             table.of(set(names)).save(self.options.save_calibration)
@@ -321,6 +322,7 @@ class _Int8Build:
             "held_out": held_out,
             "rest": self.plain.precision,
             "calibrated_on": "cpu" if held_out else "",
+            "calibrated_with": self.data,
             "max_drop": self.options.drop_bound,
         }
 
