@@ -205,7 +205,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         if unknown:
             (args.refuse if args.command else pelton.refuse)(unknown)
         if not args.command:
-            pelton.error("the following arguments are required: COMMAND")
+            pelton.print_help()
+            raise SystemExit(0)
         return args
     except SystemExit as e:
         if isinstance(e.__cause__, Error) and "--json" in argv:

@@ -189,6 +189,10 @@ def check(args: argparse.Namespace) -> list[str]:
             f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}"
             + (near(unknown[0], peers.PEERS) if unknown else "")
         )
+    if names:
+        peers.check_installed(names, args.peers_python)
+    elif args.peers_python:
+        raise InputError("--peers-python is an option of --vs; add --vs onnxruntime")
     if args.streams and args.hint == "latency":
         raise InputError("--streams means several runs at once, --hint latency one after the other; give one of both")
     args.hint = args.hint or ("throughput" if args.streams else "latency")

@@ -175,6 +175,7 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
     return [
         ("inputs", ports(engine.inputs)),
         ("outputs", ports(engine.outputs)),
+        *(("", of) for of in forms_in_words(engine).values()),
         *([("always", "; ".join(f"{name}: {value}" for name, value in known))] if known else []),
         ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {fused} of them for several layers at once"),
         ("tactics", f"{of['tactics']} different, {origin(of)}"),
@@ -278,6 +279,22 @@ def format_checked(of: Sequence[tuple[str, float]]) -> str:
 
 def ports(of) -> str:
     return ", ".join(f"{p.name} {p}" for p in of)
+
+
+KEYS = 4  # keys of maps that are shown
+
+
+def forms_in_words(engine: Engine) -> dict[str, str]:
+    """What is no single array in the model: name of the input or output → how `Engine.run` takes or gives it."""
+    forms, found = getattr(engine, "forms", None) or {}, dict[str, str]()
+    for name, form in forms.get("inputs", {}).items():
+        if isinstance(form, dict):
+            found[name] = f"{form['keys']} and {form['values']} are the map {name}; Python gives a dict"
+    for name, form in forms.get("outputs", {}).items():
+        if isinstance(form, dict):
+            keys = ", ".join(map(str, form["keys"][:KEYS])) + (", …" if len(form["keys"]) > KEYS else "")
+            found[name] = f"the rows of {form['rows']} are maps of {keys}; Python gets a list of dicts {name}"
+    return found
 
 
 def on_gpu(engine: Engine) -> bool:

@@ -140,6 +140,25 @@ class _Process:
         self._said.close()
 
 
+def check_installed(names: Sequence[str], python: str | None = None) -> None:
+    """InputError for runtimes that a Python (default: this one) does not have, before they are needed."""
+    packages = dict.fromkeys(p for n in names for p in PACKAGES[VARIANTS.get(n, n)])
+    code = "import importlib.util, sys; print(*(p for p in sys.argv[1:] if importlib.util.find_spec(p) is None))"
+    where = python or sys.executable
+    try:
+        asked = subprocess.run([where, "-c", code, *packages], capture_output=True, text=True)
+    except OSError as e:
+        raise InputError(f"the Python {where!r} does not start: {e.strerror}") from None
+    if asked.returncode:
+        said = asked.stderr.strip().splitlines()
+        raise InputError(f"{where!r} is no Python that works: {said[-1] if said else asked.returncode}")
+    if missing := asked.stdout.split():
+        raise InputError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed for {where}: pip install"
+            f" {' '.join(missing)}, or name a Python that has it with --peers-python"
+        )
+
+
 def compare(
     engine: str,
     model: str,
