@@ -77,7 +77,5 @@ def test_an_input_of_maps_in_a_sequence_is_refused(tmp_path):
     ports = [[helper.make_value_info(n, helper.make_sequence_type_proto(kind))] for n in "xy"]
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", *ports)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(
-        pelton.ModelError, match="sequences of tensors, maps or optionals.*declared as sequence"
-    ):
+    with pytest.raises(pelton.ModelError, match="sequences of tensors, maps or optionals.*declared as sequence"):
         pelton.build(model, level=0)
