@@ -6,10 +6,10 @@
                                  [--output TABLE.md]
 
 The models of a folder have a table of their own, models that are named one by one share one. `make bench` makes the
-tables of README.md and docs/performance.md: it writes the networks by benchmarks/models.py, and gives the other runtimes
-a venv of their own, as they want versions of protobuf that `onnx` does not (pip install onnxruntime openvino MNN ncnn
-pnnx; its Python is --peers-python). MNN and ncnn convert models first, which is not timed, into a folder that is removed
-again.
+tables of README.md and docs/performance.md: it writes the networks by benchmarks/models.py, and gives the other
+runtimes a venv of their own, as they want versions of protobuf that `onnx` does not (pip install onnxruntime openvino
+MNN ncnn pnnx; its Python is --peers-python). MNN and ncnn convert models first, which is not timed, into a folder that
+is removed again.
 
 Every model is built with an empty cache. Times are medians over rounds of the rounds' medians, and ratios those of the
 times as printed. `off` is the largest
