@@ -47,7 +47,7 @@ def add(commands) -> argparse.ArgumentParser:
     either.add_argument(
         "--html",
         metavar="FILE",
-        help="write the page of `pelton view` for the engine, with all pictures and answers on it",
+        help="write the engine's page, as `pelton view` does, with all pictures and answers",
     )
     command.add_argument(
         "--level",
@@ -171,10 +171,11 @@ def program() -> str:
 def _next_steps(model: str) -> list[str]:
     pelton, near = program(), os.path.relpath(model)
     model = shlex.quote(model if near.startswith(os.pardir) else near)
-    return [
-        "next, with this network or a model of yours in its place:",
-        f"  {pelton} bench {model} --layers          # where the time goes, step by step",
-        f"  {pelton} explain {model}                 # what became of each layer, and why",
-        f"  {pelton} build {model} -o demo.pelton    # an engine file, which runs with numpy alone",
-        f"  {pelton} demo --html demo.html           # all pictures and answers, and the engine, on a page",
+    rows = [
+        (f"{pelton} bench {model} --layers", "# where the time goes, step by step"),
+        (f"{pelton} explain {model}", "# what became of each layer, and why"),
+        (f"{pelton} build {model} -o demo.pelton", "# an engine file, which runs with numpy alone"),
+        (f"{pelton} demo --html demo.html", "# all pictures and answers, and the engine, on a page"),
     ]
+    heading = "next, with this network or a model of yours in its place:"
+    return [heading, text.table(rows, "ll", indent="  ", heading=False)]
