@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from pelton.importers.onnx.file import Source, metadata_of, read
 from pelton.importers.onnx.names import all_nodes, subgraphs
 from pelton.ir.dims import symbols
 from pelton.ir.imported import OnData, OnSizes
+from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
 from pelton.options import Options
 from pelton.plugins import fingerprints
@@ -97,6 +99,15 @@ def infer_outputs(source: Source, options: Options) -> tuple[dict[str, Output], 
 
     outputs = {v.name: Output(v.type.dtype.value, [size(d) for d in v.type.shape]) for v in found.graph.outputs}
     return outputs, fingerprints(found.graph)
+
+
+def weights_bytes(model: onnx.ModelProto) -> int:
+    """The bytes of a model's constants, those in files beside it included."""
+    found = 0
+    for t in model.graph.initializer:
+        dtype = DTYPES.get(t.data_type)
+        found += math.prod(t.dims) * dtype.size if dtype is not None and dtype is not DType.STRING else 0
+    return found
 
 
 def count_layers(model: onnx.ModelProto) -> int:
