@@ -53,6 +53,7 @@ EXAMPLES = {
     "check": ("true", True),
     "target": ("cpu:x86_64_v3", "cpu:x86_64_v3"),
     "precision": ("fp32", "fp32"),
+    "hint": ("throughput", "throughput"),
     "cache_dir": ("here", "here"),
     "cache_limit": ("500MB", 500 * 10**6),
     "save_tactics": ("tactics.json", "tactics.json"),

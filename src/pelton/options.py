@@ -18,6 +18,7 @@ ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
 MOST_METADATA, LONGEST_METADATA = 64, 4096  # texts, and characters of each
 CALIBRATED = ("int8", "best")  # the latter without calibration, too
 MAX_DROP = 0.01
+HINTS = ("latency", "throughput")
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,10 @@ class Options:
         calibration data. Default: if the data kept aside shows less noise.
     threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: that of load_tactics,
         else all that the process may use.
+    hint: what callers want: "latency" (default), of runs one after the other, each with all threads, or "throughput",
+        most inputs a second of several runs at once. Kernels are then tuned for one thread each, unless `threads` says
+        otherwise, and at the end the number of streams is timed, which the engine keeps for `pelton.AsyncQueue`; at
+        level 0, with load_tactics and with timing_cache it is one for each CPU, untimed. CPUs only.
     strict: allow only arithmetic that differs from the model's by the order of sums: no Winograd, no recurrent weights
         in fp16, no fp16 values widened to fp32. Default: False.
     memory: bytes that a run may take, inputs, outputs and constants included; a model that takes more is rejected.
@@ -117,6 +122,7 @@ class Options:
     level: int = 3
     budget: float | None = None
     threads: int | None = None
+    hint: str = "latency"
     strict: bool = False
     memory: int | None = None
     timing_cache: str | Path | None = None
@@ -193,6 +199,10 @@ class Options:
                 f"threads are those of CPUs, got {self.threads} for target {self.target!r}, whose engines run on"
                 " multiprocessors; leave it out"
             )
+        if self.hint not in HINTS:
+            raise InputError(f"hint is {' or '.join(map(repr, HINTS))}, got {self.hint!r}")
+        if self.hint == "throughput" and not self.on_cpu:
+            raise InputError(f"hint divides CPUs among streams, the target is {self.target!r}; leave it out")
         tactics = [f"{name}=" for name in ("save_tactics", "load_tactics") if getattr(self, name) is not None]
         if tactics and not self.on_cpu:
             raise InputError(
@@ -360,6 +370,7 @@ class BuildOptions(TypedDict, total=False):
     level: int
     budget: float | None
     threads: int | None
+    hint: str
     strict: bool
     memory: int | None
     timing_cache: str | Path | None

@@ -12,6 +12,7 @@ import numpy as np
 
 import pelton
 from pelton.errors import InputError, near
+from pelton.options import HINTS
 from pelton.system import heads
 
 from . import arguments, arrays, baseline, build, layers, output, peers, roofline, runs, text, throughput, timing
@@ -33,7 +34,6 @@ EXAMPLES = """examples:
 The time of a run is what a caller pays: passing inputs, the run, outputs in fresh arrays. The exit status is 1 if a
 runtime of --vs could not be timed or --max-slowdown is exceeded, 2 if nothing could be timed."""
 ROUNDS = 5
-HINTS = ("latency", "throughput")
 
 
 def add(commands) -> argparse.ArgumentParser:

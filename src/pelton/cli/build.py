@@ -51,6 +51,7 @@ def add(commands) -> argparse.ArgumentParser:
         help="the engine file (default: the model's name with .pelton, in this folder)",
     )
     arguments.add_threads(command)
+    arguments.add_hint(command)
     arguments.add_build(command)
     command.add_argument(
         "--check",
@@ -91,6 +92,8 @@ def main(args: argparse.Namespace) -> None:
     options = arguments.build_options(args)
     if args.check:
         options["check"] = True
+    if args.hint is not None:
+        options["hint"] = args.hint
     if args.image is not None:
         from pelton import preprocessing as pictures
 
@@ -188,6 +191,7 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
             ),
         ),
         ("host steps", host_steps(engine, of["host_steps"], every)),
+        *([("streams", streams(engine.meta["streams"]))] if engine.meta.get("streams") else []),
         *([("int8", precisions(engine.meta["int8"]))] if engine.meta.get("int8") else []),
         *([("best", best(engine.meta))] if engine.meta.get("best") else []),
         ("weights", weights(engine.meta.get("weights") or {})),
@@ -220,6 +224,12 @@ def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
         what = ", ".join(f"{n} {kind}" for kind, n in kinds[:SHOWN])
         what += (f" and {text.count(rest, 'other')}" if rest else "") + "; -v lists all"
     return f"{len(names)} without a kernel, run by their reference: {what}{loops}"
+
+
+def streams(of: Mapping[str, int]) -> str:
+    """How many runs at once an engine was built for."""
+    count, each = text.count(of["streams"], "run"), text.count(of["threads"], "thread")
+    return f"{count} at once, {each} each, for most inputs a second (pelton.AsyncQueue)"
 
 
 def best(meta: Mapping[str, Any]) -> str:

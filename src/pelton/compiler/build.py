@@ -18,7 +18,7 @@ from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
 from pelton.tune import replay
 
-from . import provenance
+from . import provenance, streams
 from .assemble import assemble
 from .best import compile_best
 from .compilation import Compilation
@@ -50,6 +50,8 @@ def build(
     options = with_recorded_threads(
         (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
     )
+    if options.hint == "throughput" and options.threads is None:
+        options = options.but(threads=streams.THREADS)
     warn_of_unknown()
     with lineage.following(lineage.Lineage() if options.refittable else None):
         return _build(model, options)
@@ -83,8 +85,10 @@ def _build(model: Any, options: Options) -> Engine:
 
 
 def _with_provenance(engine: Engine, model: Any, info: Info, options: Options) -> Engine:
-    """The engine, with a record of where it comes from in its metadata."""
+    """The engine, with a record of where it comes from in its metadata, and its streams if it is to have some."""
     engine.plain.meta["provenance"] = provenance.describe(model, info, options)  # type: ignore[index]
+    if options.hint == "throughput":
+        engine.plain.meta["streams"] = streams.choose_streams(engine, options)  # type: ignore[index]
     return engine
 
 
