@@ -35,7 +35,8 @@ help:
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make examples      run the examples and notebooks in a venv of their own (7 GB), and compare what they print with examples/README.md [ARGS='ocr.py']"
-	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
+	@echo "make bench         the six networks of README beside four other runtimes, whose packages and torch it installs (4 GB)"
+	@echo "                   [MODELS='tuned untuned a.onnx folder-of-models'] [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make wheels        a wheel and the sources in dist/, checked: what is in them, what they run on, that they install"
 	@echo "make explorer      bundle the page of pelton view again, with esbuild (needs npm)"
 	@echo "make test-explorer that page in headless Chromium (apt install chromium), and its pictures in docs/images"
@@ -48,7 +49,8 @@ $(STAMP): pyproject.toml setup.py $(NATIVE)
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/pelton demo
+	@mkdir -p build
+	@$(BIN)/pelton demo --html build/demo.html
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -204,8 +206,26 @@ examples-venv:
 examples: examples-venv
 	build/examples/bin/python examples/check.py $(ARGS)
 
-bench: $(STAMP)
-	$(BIN)/python benchmarks/cpu/run.py $(MODELS) $(if $(PEERS),--peers-python $(PEERS)) $(ARGS)
+# MODELS: files, folders, and two sets that benchmarks/models.py writes: tuned (the default) and untuned. The other
+# runtimes, and torch for that, have a venv of their own, unless PEERS is a Python that has them.
+BENCH_MODELS = $(patsubst untuned,build/bench/untuned,$(patsubst tuned,build/bench/tuned,$(or $(MODELS),tuned)))
+BENCH_VENV = $(if $(PEERS),,build/bench/peers/bin/python)
+BENCH_PEERS = $(or $(PEERS),$(BENCH_VENV))
+
+build/bench/peers/bin/python:
+	$(PYTHON) -m venv build/bench/peers
+	build/bench/peers/bin/python -m pip install $(QUIET) --disable-pip-version-check onnx onnxruntime openvino MNN ncnn pnnx torch torchvision
+
+build/bench/tuned: | $(BENCH_VENV)
+	$(BENCH_PEERS) benchmarks/models.py $@.part resnet50 googlenet mobilenet_v2 yolov2 bert_base lstm
+	mv $@.part $@
+
+build/bench/untuned: | $(BENCH_VENV)
+	$(BENCH_PEERS) benchmarks/models.py $@.part
+	mv $@.part $@
+
+bench: $(STAMP) $(filter build/bench/%,$(BENCH_MODELS)) | $(BENCH_VENV)
+	$(BIN)/python benchmarks/cpu/run.py $(BENCH_MODELS) --peers-python $(BENCH_PEERS) $(ARGS)
 
 clean:
 	rm -rf .venv build dist src/pelton.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis src/pelton/backends/cpu/libpelton.so

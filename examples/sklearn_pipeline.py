@@ -1,6 +1,6 @@
 """A pipeline of scikit-learn, with columns of words and of numbers, as an engine: one input per column.
 
-pip install pelton[build] scikit-learn skl2onnx pandas
+pip install 'pelton[build]' scikit-learn skl2onnx pandas
 python examples/sklearn_pipeline.py
 """
 

@@ -1,6 +1,6 @@
 """Who is speaking when: silero-vad on a sound that comes in pieces of 32 ms, its state kept from piece to piece.
 
-    pip install pelton[build] soundfile && pip install --no-deps silero-vad pyannote.audio
+    pip install 'pelton[build]' soundfile && pip install --no-deps silero-vad pyannote.audio
     python examples/speech.py [sound.wav]
 
 silero-vad brings the network, pyannote.audio a conversation of the AMI corpus.

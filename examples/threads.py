@@ -1,6 +1,6 @@
 """Many threads share one engine: each has a context, its own memory; or a queue keeps some contexts busy.
 
-pip install pelton[build]
+pip install 'pelton[build]'
 python examples/threads.py
 """
 

@@ -1,6 +1,6 @@
 """A module of PyTorch as an engine, which takes and gives tensors; and the same by torch.compile.
 
-pip install pelton[torch]
+pip install 'pelton[torch]'
 python examples/torch_tensors.py
 """
 

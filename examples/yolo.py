@@ -1,6 +1,6 @@
 """Boxes by a YOLO of Ultralytics (v8 to v12, as ONNX), drawn into the picture; here faces, by nudenet's weights.
 
-pip install pelton[build] pillow scikit-image && pip install --no-deps nudenet
+pip install 'pelton[build]' pillow scikit-image && pip install --no-deps nudenet
 python examples/yolo.py [picture.jpg yolo11n.onnx]
 """
 

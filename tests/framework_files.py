@@ -95,3 +95,35 @@ NAMED = {
         "checkpoint": b'model_checkpoint_path: "model.ckpt-17"',
     },
 }
+
+OPENVINO = b'<?xml version="1.0"?>\n<net name="model" version="11">\n\t<layers>'
+CORE_ML = field(1, 7) + field(2, field(1, field(1, "image") + field(3, field(4, bytes(3)))) + field(10, field(1, "y")))
+# format that is not read → names of files → how they begin
+FOREIGN = {
+    "Safetensors": {"model.safetensors": (64).to_bytes(8, "little") + b'{"w":{"dtype":"F32"}}' + bytes(99)},
+    "GGUF": {"llama.gguf": b"GGUF\3\0\0\0" + bytes(40), "old.bin": b"lmgg" + bytes(40)},
+    "OpenVINO": {"model.xml": OPENVINO, "old.xml": b'<net batch="1" name="m" version="7">\n'},
+    "TensorRT": {
+        "model.engine": b"ftrt" + bytes(60),
+        "model.plan": b"ptrt" + bytes(60),
+        "yolo.engine": (12).to_bytes(4, "little") + b'{"stride":8}' + b"ftrt" + bytes(60),
+        "other.trt": b"\1\2\3",
+    },
+    "Core ML": {"model.mlmodel": CORE_ML + field(502, b"\xff\xff")},
+    "ncnn": {"model.param": b"7767517\n75 83\nInput data 0 1 data\n", "model.param.bin": b"\xdd\x85\x76\0" + bytes(9)},
+    "MNN": {"model.mnn": bytes([32, 0, 0, 0]) + bytes(28)},
+    "engines of NPUs and of phones": {
+        "model.rknn": b"RKNN" + bytes(60),
+        "model.hef": b"\1HEF" + bytes(60),
+        "model.pte": bytes([60, 0, 0, 0]) + b"ET12" + bytes(40),
+        "model.om": b"IMOD" + bytes(60),
+    },
+    "TensorFlow.js": {"model.json": b'{"format": "layers-model", "modelTopology": {"keras_version": "2.15"}}'},
+    "XGBoost, LightGBM": {
+        "model.json": b'{"learner":{"attributes":{}}}',
+        "model.ubj": b"{L" + (7).to_bytes(8, "big") + b"learner{",
+        "model.txt": b"tree\nversion=v4\nnum_class=1\n",
+    },
+    "pickles": {"model.pkl": b"\x80\4\x95\1\0", "model.joblib": b"\x80\3csklearn"},
+    "weights of other files": {"model.onnx.data": bytes(64), "model.pdiparams": bytes(64)},
+}

@@ -108,6 +108,14 @@ COMMANDS = {module.__name__.rpartition(".")[2].replace("_", "-") for modules in 
         (["check", "m.onnx", "--bf16"], "--bf16 .did you mean --precision bf16"),
         (["build", "m.onnx", "--shape", "x=1"], "--shape .did you mean '--shapes'"),
         (["bench", "m.onnx", "--tread=2"], "--tread=2 .did you mean '--threads'"),
+        (["bench", "m.onnx", "--percentile", "9"], "--percentile .did you mean '--percentiles'"),
+        (["build", "m.onnx", "--calib", "d"], "--calib .did you mean '--calibration'"),
+        (["build", "m.onnx", "--strip"], "--strip .did you mean '--strip-weights'"),
+        (["build", "m.onnx", "--output-file", "e"], "--output-file .did you mean '--output'"),
+        *(
+            (["build", "m.onnx", word], f"{word}\n")
+            for word in ("--device", "--verify", "--quantize", "--name", "--csv")
+        ),
         (["build", "m.onnx", "--precision", "pf16"], "did you mean 'fp16'"),
         (
             ["-v", "inspect", "e.pelton"],

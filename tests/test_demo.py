@@ -2,8 +2,8 @@
 
 import base64
 import functools
-import html.parser
 import io
+import json
 import os
 import re
 import shlex
@@ -16,7 +16,7 @@ import pytest
 from test_cli import HERE
 
 from pelton import cli
-from pelton.cli import demo_page, main
+from pelton.cli import demo, demo_page, main
 
 DATA = resources.files("pelton") / "data"
 MODEL = str(DATA / "resnet20_cifar10.onnx")
@@ -63,43 +63,45 @@ def test_what_it_says_is_so(said):
 
 def test_the_commands_that_it_names_are_commands(said):
     """Of files that are there; tests of the documents run such ones."""
-    lines = [shlex.split(line, comments=True) for line in said[0].splitlines() if line.startswith("  pelton ")]
+    calls = re.findall(r"^  (?:\S*/)?(?:python\S* -m )?(pelton .*)$", said[0], re.M)
+    lines = [shlex.split(line, comments=True) for line in calls]
     assert [line[1] for line in lines] == ["bench", "explain", "build", "demo"]
     for _, *words in lines:
         args = cli.parser().parse_args(words)
         assert args.command == "demo" or os.path.samefile(args.model, MODEL)
 
 
-class Page(html.parser.HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.pictures, self.captions, self.open = [], [], ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.open = tag
-        if tag == "img":
-            self.pictures.append(dict(attrs))
-
-    def handle_data(self, data):
-        if self.open == "figcaption" and data.strip():
-            self.captions.append(data)
-
-
-def test_the_page_holds_everything(said):
+def test_the_page_is_the_explorers_and_holds_everything(said):
     from PIL import Image
 
-    page = Page(said[1])
-    classes, answers = as_the_reference_has_it()
-    assert "http" not in said[1] and len(page.pictures) == len(page.captions) == len(classes)
-    for picture, caption, c, a in zip(page.pictures, page.captions, classes, answers):
-        assert (
-            picture["alt"] == LABELS[c]
-            and caption.startswith(LABELS[a])
-            and (f"no: {LABELS[c]}" in caption) == (a != c)
-        )
-        kind, data = picture["src"].split(",")
-        assert kind == "data:image/png;base64" and Image.open(io.BytesIO(base64.b64decode(data))).size == (32, 32)
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', said[1], re.S)[1])
+    assert len(data["engines"]) == 1 and len(data["engines"][0]["steps"]) > 20
+    pictures, (classes, answers) = data["sample"]["pictures"], as_the_reference_has_it()
+    assert "default-src 'none'" in said[1] and len(pictures) == len(classes)
+    for picture, c, a in zip(pictures, classes, answers):
+        assert picture["alt"] == LABELS[c] and picture["caption"].startswith(LABELS[a])
+        assert (f"no: {LABELS[c]}" in picture["caption"]) == (a != c) == (not picture["right"])
+        kind, png = picture["src"].split(",")
+        assert kind == "data:image/png;base64" and Image.open(io.BytesIO(base64.b64decode(png))).size == (32, 32)
+    last = said[0].strip().splitlines()[-1]
+    assert "demo.html: the engine's steps as a graph" in last and "open file:///" in last
+
+
+def test_commands_are_called_as_this_shell_finds_them(tmp_path, monkeypatch):
+    """By the name alone where that is on the path and is this installation, else by a path."""
+    own = os.path.join(os.path.dirname(sys.executable), "pelton")
+    if not os.path.exists(own):
+        pytest.skip("this Python has no command of its own")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert os.path.samefile(shlex.split(demo.program())[0], own)
+    (tmp_path / "pelton").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "pelton").chmod(0o755)
+    assert os.path.samefile(shlex.split(demo.program())[0], own), "another one is found first"
+    monkeypatch.setenv("PATH", os.path.dirname(own))
+    assert demo.program() == "pelton"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none" / "python"))
+    monkeypatch.setenv("PATH", "")
+    assert demo.program() == f"{sys.executable} -m pelton"
 
 
 def test_a_terminal_with_colours_sees_the_pictures(monkeypatch, capsys):

@@ -15,7 +15,7 @@ import pelton
 import pelton.importers
 from pelton.cli import formats, main
 from pelton.errors import FormatError
-from pelton.importers import signs
+from pelton.importers import foreign, signs
 from pelton.importers.frameworks import retired
 from pelton.importers.registry import FORMATS, ModelFiles, format_of
 
@@ -199,8 +199,76 @@ def test_formats_that_ended_say_the_way_around(tmp_path, name):
             assert str(path) in str(e.value) and command in str(e.value)
 
 
+FOREIGN = [(name, called) for name, files in made.FOREIGN.items() for called in files]
+
+
+@pytest.mark.parametrize("name, called", FOREIGN)
+def test_files_of_others_are_named_with_the_way_in(tmp_path, capsys, name, called):
+    """By their content under any name, where that tells; files that only their names tell keep these."""
+    data = made.FOREIGN[name][called]
+    (known,) = (f for f in foreign.FOREIGN if f.name == name)
+    by_content = known.recognizes(data)
+    for path in [tmp_path / called, *([tmp_path / "model", tmp_path / "model.onnx"] if by_content else [])]:
+        path.write_bytes(data)
+        for do in (pelton.importers.load, pelton.importers.examine, pelton.importers.unread):
+            with pytest.raises(FormatError, match=re.escape(known.what)) as e:
+                do(path)
+            assert str(path) in str(e.value) and known.way in str(e.value) and known.command in str(e.value)
+        assert main(["check", str(path)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert [f.name for f in FORMATS if f.recognizes(data)] in ([name], [])
+    if known.suffixes:
+        with pytest.raises(FileNotFoundError, match="there is no file"):
+            pelton.build(tmp_path / f"absent{known.suffixes[0]}")
+
+
+def test_every_file_of_others_has_an_example():
+    assert made.FOREIGN.keys() | {"Hugging Face"} == {f.name for f in foreign.FOREIGN}
+    ambiguous = [f.name for f in foreign.FOREIGN for d in FILES if f.recognizes(d[1])]
+    assert not ambiguous
+
+
+def test_folders_of_others_are_named_with_the_way_in(tmp_path):
+    module, package, both = tmp_path / "bert", tmp_path / "m.mlpackage", tmp_path / "both"
+    for folder in (module, package / "Data" / "com.apple.CoreML", both / "onnx"):
+        folder.mkdir(parents=True)
+    (module / "config.json").write_text('{"architectures": ["BertModel"], "model_type": "bert"}')
+    with pytest.raises(FormatError, match="module of transformers.*optimum-cli export onnx --model"):
+        pelton.build(module)
+    with pytest.raises(FormatError, match="a model of Core ML"):
+        pelton.build(package)
+    (both / "config.json").write_text('{"model_type": "bert"}')
+    (both / "onnx" / "model.onnx").write_bytes(made.ONNX)
+    with pytest.raises(FormatError, match="is a folder; give the path of the model in it: onnx/model.onnx"):
+        pelton.build(both)
+    (both / "config.json").write_text('{"model_type": ')
+    (both / "onnx" / "model.onnx").unlink()
+    with pytest.raises(FormatError, match="which holds no SavedModel"):
+        pelton.build(both)
+
+
+def test_weights_beside_a_network_of_others_are_of_it(tmp_path):
+    for called, data, name in (("ov.xml", made.OPENVINO, "OpenVINO"), ("n.param", b"7767517\n75 83\n", "ncnn")):
+        (tmp_path / called).write_bytes(data)
+        weights = (tmp_path / called).with_suffix(".bin")
+        weights.write_bytes(bytes(100))
+        assert format_of(weights).name == name
+
+
+def test_archives_are_said_to_be_some(tmp_path):
+    import gzip
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("model.onnx", made.ONNX)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(made.ONNX))
+    for name in ("a.zip", "a.gz"):
+        with pytest.raises(FormatError, match="is an archive or a packed file.*unpack it"):
+            pelton.build(tmp_path / name)
+
+
 def test_commands_of_the_way_around_are_code():
-    for *_, command in retired.RETIRED:
+    for command in (*(way[-1] for way in retired.RETIRED), *(f.command for f in foreign.FOREIGN)):
         for code in re.findall(r'python -c "(.*?)"(?: |$)', command):
             compile(code, "command", "exec")
 
@@ -250,7 +318,7 @@ def test_every_format_tells_of_itself():
 
 
 def retired_names():
-    return {name for name, *_ in retired.RETIRED}
+    return {name for name, *_ in retired.RETIRED} | {f.name for f in foreign.FOREIGN}
 
 
 def test_the_command_lists_all(capsys):
@@ -261,8 +329,14 @@ def test_the_command_lists_all(capsys):
     assert all(len(line) <= 110 for line in out.splitlines())
     assert main(["formats", "KERAS", ".uff"]) == 0
     assert re.findall(r"^\S.*", capsys.readouterr().out, re.M) == ["Keras", "UFF (not read)"]
-    assert main(["formats", "nothing-of-this-name"]) == 1
-    capsys.readouterr()
+    for words, word in (
+        (["nothing-of-this-name"], "nothing-of-this-name"),
+        (["keras", "safetensor s"], "safetensor s"),
+    ):
+        assert main(["formats", *words]) == 2
+        said = capsys.readouterr()
+        assert not said.out and said.err.startswith(f"error: no format has {word!r} in its name or files")
+    assert "did you mean 'Safetensors'" in said.err
     assert main(["formats", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["pelton", *(f.name for f in formats.formats())] and found["ONNX"]["files"].startswith(

@@ -98,6 +98,31 @@ def test_external_data_that_git_lfs_has_left_a_pointer_of(tmp_path):
     assert "weights.bin is no file of a model: it is a pointer that Git LFS left" in refusal(tmp_path / "m.onnx")
 
 
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (None, "external file 'weights.bin' is missing"),
+        (bytes(10), "external file 'weights.bin' is too short"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 48\n", "Git LFS"),
+    ],
+)
+def test_a_file_of_many_tensors_is_one_problem(tmp_path, capsys, data, said):
+    from pelton.cli import main
+
+    nodes = [onnx.helper.make_node("Add", [f"h{i}", f"w{i}"], [f"h{i + 1}"]) for i in range(9)]
+    weights = [onnx.numpy_helper.from_array(np.full((3, 100), i, np.float32), f"w{i}") for i in range(9)]
+    ports = [[onnx.helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 100])] for n in ("h0", "h9")]
+    m = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", *ports, weights), ir_version=8)
+    path = tmp_path / "m.onnx"
+    onnx.save(m, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    (tmp_path / "weights.bin").unlink()
+    if data is not None:
+        (tmp_path / "weights.bin").write_bytes(data)
+    message = refusal(path)
+    assert said in message and "\n" not in message
+    assert main(["check", str(path)]) == 1 and "cannot be built: 1 problem" in capsys.readouterr().out
+
+
 def test_external_data_of_a_model_without_a_path(tmp_path):
     m = external(tmp_path, location="weights.bin")
     assert "give the path of the model" in refusal(m)

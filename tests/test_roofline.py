@@ -4,6 +4,7 @@ benchmarks."""
 import argparse
 import importlib.util
 import math
+import statistics
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,7 +18,7 @@ import pelton
 from pelton.cli import roofline
 from pelton.cli.peers import Measured
 from pelton.cli.roofline import Roof
-from pelton.cli.timing import Times
+from pelton.cli.timing import Times, of_streams
 
 ROOT = Path(__file__).parents[1]
 ROOF = Roof(gflops=200.0, gbytes=40.0)
@@ -227,7 +228,7 @@ def test_the_table_of_benchmarks(run, tmp_path, monkeypatch):
     said = run.table(rows, a, 2)
     assert "2 threads, FP32, level 0" in said
     assert f"| model | Pelton ms | {' ms | '.join(others)} ms | best other / Pelton | off | build s |" in said
-    assert "| one | 10.00 | 12.00 | 20.00 | 5.00 (off 2e-01) | – | 1.20 | 1.0e-06 | " in said
+    assert "| one | 10.000 | 12.000 | 20.000 | 5.000 (off 2e-01) | – | 1.20 | 1.0e-06 | " in said
     assert (
         "Geometric mean of best other / Pelton: 1.53; the least lead: one (1.20) and two (1.50)." in said
         and "do not count" in said
@@ -236,3 +237,34 @@ def test_the_table_of_benchmarks(run, tmp_path, monkeypatch):
         ["a.onnx", "b.onnx"],
         sorted(str(tmp_path / f"{n}.onnx") for n in figures),
     ]
+
+
+@pytest.mark.parametrize("hint", ["latency", "throughput"])
+def test_the_ratio_of_a_row_is_that_of_its_columns(run, tmp_path, monkeypatch, hint):
+    """Whatever the rounds are: a median of the rounds' ratios is another figure, which no reader can check."""
+    rng, rows = np.random.default_rng(0), []
+    path = tmp_path / "m.onnx"
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    path.write_bytes(model(nodes, {"x": (1, 4)}, {"y": (1, 4)}, {}).SerializeToString())
+    names, split = ("onnxruntime", "openvino"), (2, 1) if hint == "throughput" else None
+    a = argparse.Namespace(
+        vs=",".join(names), peers_python="", seconds=1, rounds=9, level=0, strict=False, hint=hint, threads=None
+    )
+    for scale in (0.004, 0.3, 11, 1500):
+        found = [
+            Measured(n, "1", "", [of_streams([(0, int(1e6 * scale * t))], 0, None) for t in rng.uniform(1, 2, 9)])
+            for n in ("pelton", *names)
+        ]
+        for m in found:
+            m.split = split
+        costs = [m.costs for m in found]
+        assert abs(statistics.median(b / o for b, o in zip(costs[1], costs[0])) - found[0].lead(found[1])) > 0
+        monkeypatch.setattr(run.peers, "compare", lambda *args, **kw: found)  # noqa: B023
+        rows.append(run.measure(str(path), a, 1, {}))
+        ours, *others = (float(cell.split()[0]) for cell in rows[-1].cells[1:4])
+        ratio = ours / max(others) if split else min(others) / ours
+        assert rows[-1].cells[4] == f"{ratio:.2f}" == f"{rows[-1].lead:.2f}"
+    ratios = [float(row.cells[4]) for row in rows]
+    assert f"Pelton: {statistics.geometric_mean(ratios):.2f}" in run.table(rows, a, 2).replace(
+        "Pelton / best other", "Pelton"
+    )

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import onnx
 import pytest
+from models import model as onnx_model
 from onnx import helper, numpy_helper
 from script_models import nonzero_gather
 from test_session import close, network
@@ -58,10 +59,20 @@ def test_estimates_follow_the_builds_of_a_machine(cache, monkeypatch):
     assert estimate.seconds(3, 10, 1.0, [])[0] == pytest.approx(
         1 + estimate.reference()[0][0] + 10 * estimate.reference()[0][1]
     )
+    heavy, light = (estimate.seconds(0, 1, None, past[:1], weights)[0] for weights in (2_100_000_000, 0))
+    assert 10 * 3 < heavy - light < 20 * 3, "2.1 GB of weights take time of their own: 15.5 s were measured"
     assert len(estimate.reference()) == 6 and all(build > 0 and layer > 0 for build, layer in estimate.reference())
     engines = EngineCache(Cache(cache, 1 << 30))
     (cache / "sessions" / "builds.json").write_text('{"builds": [{"level": "high"}]}')
     assert estimate._past(engines) == []
+
+
+def test_weights_are_counted_wherever_they_lie(tmp_path):
+    weights = {"w": np.ones((300, 500), np.float32), "b": np.ones(500, np.float16)}
+    made = onnx_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (2, 300)}, {"y": (2, 500)}, weights)
+    onnx.save(made, tmp_path / "m.onnx", save_as_external_data=True, location="w", size_threshold=0)
+    found = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    assert sessions.weights_bytes(made) == sessions.weights_bytes(found) == 300 * 500 * 4 + 500 * 2
 
 
 def test_layers_that_are_built_one_by_one():

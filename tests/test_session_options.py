@@ -53,6 +53,7 @@ EXAMPLES = {
     "check": ("true", True),
     "target": ("cpu:x86_64_v3", "cpu:x86_64_v3"),
     "precision": ("fp32", "fp32"),
+    "hint": ("throughput", "throughput"),
     "cache_dir": ("here", "here"),
     "cache_limit": ("500MB", 500 * 10**6),
     "save_tactics": ("tactics.json", "tactics.json"),
@@ -68,9 +69,9 @@ EXAMPLES = {
     "outputs": ("a,b", ("a", "b")),
     "accept_conversion": ("1", True),
     "labels": ("cat, dog", ("cat", "dog")),
-    "max_drop": ("0.02", 0.02),
 }
 INT8 = {
+    "max_drop": ("0.02", 0.02),
     "precision": ("int8", "int8"),
     "calibration": ("data.npz", "data.npz"),
     "save_calibration": ("table", "table"),

@@ -5,14 +5,14 @@
                                  [--shapes x=1x3x224x224] [--seconds S] [--rounds N] [--hint throughput]
                                  [--output TABLE.md]
 
-The models of a folder have a table of their own, models that are named one by one share one. So the tables of
-docs/performance.md, of a folder with the six models that Pelton was tuned for and one with those of
-benchmarks/models.py, are both made by `make bench MODELS="tuned untuned" PEERS=peers/bin/python`. The other runtimes
-want versions of protobuf that `onnx` does not: give them a venv of their own (pip install onnxruntime openvino MNN ncnn
-pnnx) and name its Python with --peers-python; MNN and ncnn convert models first, which is not timed, into a folder that
+The models of a folder have a table of their own, models that are named one by one share one. `make bench` makes the
+tables of README.md and docs/performance.md: it writes the networks by benchmarks/models.py, and gives the other
+runtimes a venv of their own, as they want versions of protobuf that `onnx` does not (pip install onnxruntime openvino
+MNN ncnn pnnx; its Python is --peers-python). MNN and ncnn convert models first, which is not timed, into a folder that
 is removed again.
 
-Every model is built with an empty cache. Times are medians over rounds of the rounds' medians. `off` is the largest
+Every model is built with an empty cache. Times are medians over rounds of the rounds' medians, and ratios those of the
+times as printed. `off` is the largest
 difference of Pelton's outputs from those of the first runtime in the order of --vs that works, relative to the largest
 of them; runtimes that are off from Pelton by more than 3e-2 are marked and do not count as the best. A model that
 Pelton cannot build, or gets wrong, makes the exit status 1.
@@ -140,7 +140,7 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
     if ours.failure:
         return Row([stem, ours.failure, *[""] * (len(names) + 3)])
     best = min((m for m in others if m.right), key=lambda m: m.median, default=None)
-    lead = statistics.median(b / o for b, o in zip(best.costs, ours.costs)) if best else math.nan
+    lead = round(ours.lead(best), 2) if best else math.nan  # as printed: the mean of all follows from the column, too
     off = others[0].off if others else 0.0
     return Row(
         [
@@ -160,8 +160,8 @@ def cell(m: peers.Measured) -> str:
     """A runtime's median in milliseconds, or its runs per second by how many streams."""
     if m.failure:
         return "–"
-    speed = f"{1e9 / m.median:.2f} ({m.split[0]} × {m.split[1]})" if m.split else f"{m.median / 1e6:.2f}"
-    return speed + ("" if m.right else f" (off {m.off:.0e})")
+    split = f" ({m.split[0]} × {m.split[1]})" if m.split else ""
+    return m.speed + split + ("" if m.right else f" (off {m.off:.0e})")
 
 
 def fitting(shapes: dict[str, str], model: str) -> dict[str, str] | None:

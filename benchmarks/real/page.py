@@ -187,8 +187,8 @@ def rows_of(file: File) -> Iterator[str]:
             shortened(said(case), 90),
             error,
             f"{case['ort_off']:.0e}{star}",
-            f"{row['ms']:.3g}" if "ms" in row else "–",
-            f"{row['ort_ms']:.3g}" if "ms" in row else "–",
+            f"{row['ms']:.4g}" if "ms" in row else "–",
+            f"{row['ort_ms']:.4g}" if "ms" in row else "–",
             f"{row['ratio']:.2f}{mark}" if "ms" in row else "–",
             hosted if k == 0 else "",
         ]

@@ -17,6 +17,8 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "best")
 ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
 MOST_METADATA, LONGEST_METADATA = 64, 4096  # texts, and characters of each
 CALIBRATED = ("int8", "best")  # the latter without calibration, too
+MAX_DROP = 0.01
+HINTS = ("latency", "throughput")
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,18 @@ class Options:
     max_drop: what "int8" may cost, at most: layers go back to fp32 until it holds. It bounds metric(fp32 engine) −
         metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or
         noise power by signal power where outputs are no scores. Default: 0.01.
-    metric: function of an engine, larger where the engine is better, such as its accuracy on labelled samples.
+    metric: function of an engine, larger where the engine is better, such as its accuracy on labelled samples. It is
+        also called on engines that give the same answer to everything; a warning says if these are good enough.
     weight_equalization: whether "int8" moves the ranges of channels from what layers read into their weights
         (SmoothQuant, cross-layer equalization). Default: if the data kept aside shows less noise.
     bias_correction: whether "int8" adds to what each layer gives the mean error that its rounding makes in the
         calibration data. Default: if the data kept aside shows less noise.
     threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: that of load_tactics,
         else all that the process may use.
+    hint: what callers want: "latency" (default), of runs one after the other, each with all threads, or "throughput",
+        most inputs a second of several runs at once. Kernels are then tuned for one thread each, unless `threads` says
+        otherwise, and at the end the number of streams is timed, which the engine keeps for `pelton.AsyncQueue`; at
+        level 0, with load_tactics and with timing_cache it is one for each CPU, untimed. CPUs only.
     strict: allow only arithmetic that differs from the model's by the order of sums: no Winograd, no recurrent weights
         in fp16, no fp16 values widened to fp32. Default: False.
     memory: bytes that a run may take, inputs, outputs and constants included; a model that takes more is rejected.
@@ -119,6 +126,7 @@ class Options:
     level: int = 3
     budget: float | None = None
     threads: int | None = None
+    hint: str = "latency"
     strict: bool = False
     memory: int | None = None
     timing_cache: str | Path | None = None
@@ -131,7 +139,7 @@ class Options:
     calibration: Any = None
     save_calibration: str | Path | None = None
     precision_of: Mapping[str, str] | None = None
-    max_drop: float = 0.01
+    max_drop: float | None = None
     metric: Callable[[Any], float] | None = None
     weight_equalization: bool | None = None
     bias_correction: bool | None = None
@@ -196,6 +204,10 @@ class Options:
                 f"threads are those of CPUs, got {self.threads} for target {self.target!r}, whose engines run on"
                 " multiprocessors; leave it out"
             )
+        if self.hint not in HINTS:
+            raise InputError(f"hint is {' or '.join(map(repr, HINTS))}, got {self.hint!r}")
+        if self.hint == "throughput" and not self.on_cpu:
+            raise InputError(f"hint divides CPUs among streams, the target is {self.target!r}; leave it out")
         tactics = [f"{name}=" for name in ("save_tactics", "load_tactics") if getattr(self, name) is not None]
         if tactics and not self.on_cpu:
             raise InputError(
@@ -274,15 +286,16 @@ class Options:
         for name in ("weight_equalization", "bias_correction"):
             if (given := getattr(self, name)) not in (None, True, False):
                 raise InputError(f"{name} is True, False, or None to let the data decide, got {given!r}")
-        for name in ("metric", "save_calibration", "weight_equalization", "bias_correction"):
+        for name in ("metric", "max_drop", "save_calibration", "weight_equalization", "bias_correction"):
             if getattr(self, name) is not None and self.calibration is None:
                 raise InputError(
                     f"{name} is of use for precision 'int8' and calibrated 'best' alone, got precision"
                     f" {self.precision!r} and calibration {self.calibration!r}"
                 )
         self._check_precision_of()
-        if isinstance(self.max_drop, bool) or not isinstance(self.max_drop, (int, float)) or not self.max_drop >= 0:
-            raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {self.max_drop!r}")
+        drop = self.drop_bound
+        if isinstance(drop, bool) or not isinstance(drop, (int, float)) or not drop >= 0:
+            raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {drop!r}")
         if self.progress is not None and not callable(self.progress):
             raise InputError(f"progress is a function of a stage, what is done and the total, got {self.progress!r}")
         if self.metric is not None and not callable(self.metric):
@@ -316,6 +329,11 @@ class Options:
                 raise InputError(
                     f"precision_of maps patterns of layer names to 'fp32' or {lower!r}, got {pattern!r}: {precision!r}"
                 )
+
+    @property
+    def drop_bound(self) -> float:
+        """The accuracy that INT8 may cost: `max_drop`, or its default."""
+        return MAX_DROP if self.max_drop is None else self.max_drop
 
     @property
     def on_cpu(self) -> bool:
@@ -357,6 +375,7 @@ class BuildOptions(TypedDict, total=False):
     level: int
     budget: float | None
     threads: int | None
+    hint: str
     strict: bool
     memory: int | None
     timing_cache: str | Path | None
@@ -369,7 +388,7 @@ class BuildOptions(TypedDict, total=False):
     calibration: Any
     save_calibration: str | Path | None
     precision_of: Mapping[str, str] | None
-    max_drop: float
+    max_drop: float | None
     metric: Callable[[Any], float] | None
     weight_equalization: bool | None
     bias_correction: bool | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,8 @@ def calibrate(
     engine = _engine(graph, values, options)
     _observe(engine, feeds, batches, seen, options)
     _warn_of_samples(batches)
-    table = _table(seen, algorithm)
+    table = replace(_table(seen, algorithm), data=_in_words(batches))
+    log.info("calibrated with %s", table.data)
     if isinstance(data, IInt8Calibrator):
         data.write_calibration_cache(table.of(own).to_bytes())
     return table
@@ -170,12 +172,17 @@ def _observe(
             found.add(feed[name] if name in feed else results[name])
 
 
+def _in_words(batches: CalibrationBatches) -> str:
+    """How many samples there were."""
+    return f"{batches.samples} {batches.source.unit}{'s' * (batches.samples != 1)}"
+
+
 def _warn_of_samples(batches: CalibrationBatches) -> None:
     """Warns of samples by which ranges and accuracy cannot be told."""
     if batches.samples > 1 and batches.alike:
-        given = f"has {batches.samples} samples that are all the same"
+        given = f"has {_in_words(batches)} that are all the same"
     elif batches.samples < ENOUGH:
-        given = f"has {'1 sample' if batches.samples == 1 else f'{batches.samples} samples'}"
+        given = f"has {_in_words(batches)}"
     else:
         return
     log.warning(

@@ -35,12 +35,13 @@ EXPECTED = (
 @dataclass(frozen=True)
 class CalibrationSource:
     """A stream of arrays by name of input. `samples`: whether first axes count samples even where all of an array would
-    be one batch; `items`, `rows`: how many there are of items and of rows in all, if known."""
+    be one batch; `items`, `rows`: how many there are of items and of rows in all, if known; `unit`: what one is."""
 
     stream: Iterator[Mapping[str, Any]]
     samples: bool = False
     items: int | None = None
     rows: int | None = None
+    unit: str = "sample"
 
 
 def find_table(data: Any) -> CalibrationTable | None:
@@ -161,7 +162,8 @@ def _pictures(folder: str | os.PathLike[str], graph: Graph, image: str | Path | 
         )
     (value,), prepare = graph.inputs, preprocessing.parse(image)
     make = _array_maker(value, prepare)
-    return CalibrationSource(({value.name: make(p)} for p in paths), samples=True, items=len(paths), rows=len(paths))
+    stream, count = ({value.name: make(p)} for p in paths), len(paths)
+    return CalibrationSource(stream, samples=True, items=count, rows=count, unit="picture")
 
 
 def _array_maker(value: Value, prepare: preprocessing.Preprocessing) -> Callable[[str], np.ndarray]:

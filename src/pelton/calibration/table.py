@@ -26,8 +26,9 @@ class CalibrationTable:
     """The scale of each tensor: float32, amax / 127, so that s8 q stands for q · scale.
 
     scales: tensor → scale. algorithm, version: from the first line of the file, such as "EntropyCalibration2" and
-    "8601". notes: tensor → why it was calibrated and has no scale; files keep neither these nor `lows`.
-    lows: tensor → the smallest value that was seen, so that it need not be quantized symmetrically.
+    "8601". notes: tensor → why it was calibrated and has no scale; files keep neither these nor `lows` and `data`.
+    lows: tensor → the smallest value that was seen, so that it need not be quantized symmetrically. data: what was
+    calibrated with, for people, such as "200 pictures".
     Raises InputError for names that no file can hold, and for scales that are infinite, NaN, negative, 0 or too small
     for a normal float32.
     """
@@ -37,6 +38,7 @@ class CalibrationTable:
     version: str = VERSION
     notes: Mapping[str, str] = field(default_factory=dict)
     lows: Mapping[str, float] = field(default_factory=dict)
+    data: str = ""
 
     def __post_init__(self) -> None:
         if not _HEADER.fullmatch(f"TRT-{self.version}-{self.algorithm}"):

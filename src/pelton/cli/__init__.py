@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from pelton import __version__
@@ -62,6 +63,7 @@ GROUPS = {
     ),
 }
 
+SIMILAR = 0.72  # of letters, from 0 to 1: --weight is near --weights, and --device not near --level
 INTERRUPTED = 130
 REFUSED = 2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -101,9 +103,20 @@ class Parser(argparse.ArgumentParser):
             if name in flags:
                 return f"{word} (options come after the command: `{self.prog} {word} …`)"
             value = name.lstrip("-")
-            return word + (f" (did you mean {takes[value]} {value}?)" if value in takes else near(name, flags))
+            if (likely := nearest(name, flags)) is not None:
+                return f"{word} (did you mean {likely!r}?)"
+            return word + (f" (did you mean {takes[value]} {value}?)" if value in takes else "")
 
         self.error(f"unrecognized arguments: {' '.join(map(with_hint, words))}")
+
+
+def nearest(word: str, flags: Sequence[str]) -> str | None:
+    """The option that a word was meant as: one that it begins, or that begins it, else one of similar letters. The
+    dashes, which all have, make none similar."""
+    given, names = word.lstrip("-"), {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
+    begun = [name for name in names if len(given) > 2 and (name.startswith(given) or given.startswith(name + "-"))]
+    found = begun or get_close_matches(given, names, 1, SIMILAR)
+    return names[found[0]] if found else None
 
 
 class CommandParser(Parser):
@@ -205,7 +218,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         if unknown:
             (args.refuse if args.command else pelton.refuse)(unknown)
         if not args.command:
-            pelton.error("the following arguments are required: COMMAND")
+            pelton.print_help()
+            raise SystemExit(0)
         return args
     except SystemExit as e:
         if isinstance(e.__cause__, Error) and "--json" in argv:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from pelton.errors import InputError
-from pelton.options import PRECISIONS, Options
+from pelton.options import HINTS, PRECISIONS, Options
 from pelton.system.cache import parse_size
 
 SHAPE_HELP = (
@@ -107,6 +107,15 @@ def add_threads(command: argparse.ArgumentParser) -> None:
         type=int_in_range(1, 256, "threads"),
         metavar="N",
         help="threads to use (default: all that this process may use)",
+    )
+
+
+def add_hint(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--hint",
+        choices=HINTS,
+        help="latency: tune for one run after the other, with all threads (the default); throughput: for several at"
+        " once, a thread each, and keep the number of streams that gives most inputs a second",
     )
 
 
@@ -346,6 +355,7 @@ def _flags() -> dict[str, tuple[str, str]]:
     """Fields of pelton.Options → their option and its value on the command line: --shapes, SIZES."""
     command = argparse.ArgumentParser()
     add_threads(command)
+    add_hint(command)
     add_build(command)
     return {
         a.dest: (a.option_strings[-1], str(a.metavar).rpartition("=")[2]) for a in command._actions if a.dest != "help"

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pelton.runtime import Engine
 
 
+UNNAMED = "arr_0"  # numpy.savez's name for an array that was given none
+
+
 def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dict[str, np.ndarray]:
     """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or only a file if the engine has one input.
 
@@ -119,8 +122,10 @@ def load(path: str) -> np.ndarray:
 
 def _load_all(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
     found = _read(path)
-    if isinstance(found, np.ndarray) or (len(found) == 1 and len(names) == 1):
-        return {names[0]: found if isinstance(found, np.ndarray) else next(iter(found.values()))}
+    if isinstance(found, np.ndarray):
+        return {_only(path, names): found}
+    if [*found] == [UNNAMED] and len(names) == 1:
+        return {names[0]: found[UNNAMED]}
     unknown = [k for k in found if k not in names]
     if unknown:
         raise InputError(

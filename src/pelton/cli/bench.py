@@ -12,6 +12,7 @@ import numpy as np
 
 import pelton
 from pelton.errors import InputError, near
+from pelton.options import HINTS
 from pelton.system import heads
 
 from . import arguments, arrays, baseline, build, layers, output, peers, roofline, runs, text, throughput, timing
@@ -33,7 +34,6 @@ EXAMPLES = """examples:
 The time of a run is what a caller pays: passing inputs, the run, outputs in fresh arrays. The exit status is 1 if a
 runtime of --vs could not be timed or --max-slowdown is exceeded, 2 if nothing could be timed."""
 ROUNDS = 5
-HINTS = ("latency", "throughput")
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -189,6 +189,10 @@ def check(args: argparse.Namespace) -> list[str]:
             f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}"
             + (near(unknown[0], peers.PEERS) if unknown else "")
         )
+    if names:
+        peers.check_installed(names, args.peers_python)
+    elif args.peers_python:
+        raise InputError("--peers-python is an option of --vs; add --vs onnxruntime")
     if args.streams and args.hint == "latency":
         raise InputError("--streams means several runs at once, --hint latency one after the other; give one of both")
     args.hint = args.hint or ("throughput" if args.streams else "latency")

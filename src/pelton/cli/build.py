@@ -51,6 +51,7 @@ def add(commands) -> argparse.ArgumentParser:
         help="the engine file (default: the model's name with .pelton, in this folder)",
     )
     arguments.add_threads(command)
+    arguments.add_hint(command)
     arguments.add_build(command)
     command.add_argument(
         "--check",
@@ -91,6 +92,8 @@ def main(args: argparse.Namespace) -> None:
     options = arguments.build_options(args)
     if args.check:
         options["check"] = True
+    if args.hint is not None:
+        options["hint"] = args.hint
     if args.image is not None:
         from pelton import preprocessing as pictures
 
@@ -175,6 +178,7 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
     return [
         ("inputs", ports(engine.inputs)),
         ("outputs", ports(engine.outputs)),
+        *(("", of) for of in forms_in_words(engine).values()),
         *([("always", "; ".join(f"{name}: {value}" for name, value in known))] if known else []),
         ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {fused} of them for several layers at once"),
         ("tactics", f"{of['tactics']} different, {origin(of)}"),
@@ -187,6 +191,7 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
             ),
         ),
         ("host steps", host_steps(engine, of["host_steps"], every)),
+        *([("streams", streams(engine.meta["streams"]))] if engine.meta.get("streams") else []),
         *([("int8", precisions(engine.meta["int8"]))] if engine.meta.get("int8") else []),
         *([("best", best(engine.meta))] if engine.meta.get("best") else []),
         ("weights", weights(engine.meta.get("weights") or {})),
@@ -220,6 +225,12 @@ def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
         what = ", ".join(f"{n} {kind}" for kind, n in kinds[:SHOWN])
         what += (f" and {text.count(rest, 'other')}" if rest else "") + "; -v lists all"
     return f"{len(names)} without a kernel, run by their reference: {what}{loops}"
+
+
+def streams(of: Mapping[str, int]) -> str:
+    """How many runs at once an engine was built for."""
+    count, each = text.count(of["streams"], "run"), text.count(of["threads"], "thread")
+    return f"{count} at once, {each} each, for most inputs a second (pelton.AsyncQueue)"
 
 
 def best(meta: Mapping[str, Any]) -> str:
@@ -260,7 +271,12 @@ def precisions(of: Mapping[str, Any]) -> str:
         found.append(" and ".join(names))
     if "agreement" in accuracy:
         found.append(f"{accuracy['agreement']:.1%} of the answers as in fp32")
-    return ", ".join(found) if count else found[0]
+    if "metric" in accuracy:
+        before, after, bound = accuracy["metric_fp32"], accuracy["metric"], of["max_drop"]
+        found.append(f"metric {before:.6g} in fp32, {after:.6g} in int8, {before - bound:.6g} allowed")
+    if data := of.get("calibrated_with"):
+        found.insert(1, f"calibrated with {data}")
+    return ", ".join(found if count else found[: 1 + bool(data)])
 
 
 def format_checked(of: Sequence[tuple[str, float]]) -> str:
@@ -274,6 +290,22 @@ def format_checked(of: Sequence[tuple[str, float]]) -> str:
 
 def ports(of) -> str:
     return ", ".join(f"{p.name} {p}" for p in of)
+
+
+KEYS = 4  # keys of maps that are shown
+
+
+def forms_in_words(engine: Engine) -> dict[str, str]:
+    """What is no single array in the model: name of the input or output → how `Engine.run` takes or gives it."""
+    forms, found = getattr(engine, "forms", None) or {}, dict[str, str]()
+    for name, form in forms.get("inputs", {}).items():
+        if isinstance(form, dict):
+            found[name] = f"{form['keys']} and {form['values']} are the map {name}; Python gives a dict"
+    for name, form in forms.get("outputs", {}).items():
+        if isinstance(form, dict):
+            keys = ", ".join(map(str, form["keys"][:KEYS])) + (", …" if len(form["keys"]) > KEYS else "")
+            found[name] = f"the rows of {form['rows']} are maps of {keys}; Python gets a list of dicts {name}"
+    return found
 
 
 def on_gpu(engine: Engine) -> bool:

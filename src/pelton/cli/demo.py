@@ -6,10 +6,14 @@ import argparse
 import io
 import os
 import shlex
+import shutil
+import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from importlib import resources
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +30,7 @@ that CIFAR-10 tests with (Krizhevsky 2009), five of each class; both come with P
 
 examples:
   pelton demo
-  pelton demo --html demo.html                 all pictures on a page
+  pelton demo --html demo.html                 all pictures, and the engine, on a page as `pelton view` writes
   pelton demo --picture dog.jpg --level 0      what it says of a picture of yours"""
 
 
@@ -40,7 +44,11 @@ def add(commands) -> argparse.ArgumentParser:
     )
     either = command.add_mutually_exclusive_group()
     either.add_argument("--picture", metavar="FILE", help="classify this picture instead")
-    either.add_argument("--html", metavar="FILE", help="write a page that shows all pictures and answers")
+    either.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write the engine's page, as `pelton view` does, with all pictures and answers",
+    )
     command.add_argument(
         "--level",
         type=arguments.int_in_range(0, 5, "level"),
@@ -89,13 +97,15 @@ def main(args: argparse.Namespace) -> None:
         print(peers.table(found))
         speed += "\n" + peers.table(found)
     else:
-        print("beside ONNX Runtime: `pip install onnxruntime`, then `pelton demo` again")
+        print(f"beside ONNX Runtime: {shlex.quote(sys.executable)} -m pip install onnxruntime, then the demo again")
     result |= {"threads": context.threads, "runs": len(times.ns), "latency_ms": times.latency()}
     output.emit(args, {**result, "vs": [m.json() for m in found]})
     if args.html is not None:
-        arrays.replace(args.html, [demo_page.page(answers, build.summary(engine), speed).encode()])
-        print(f"\n{args.html} shows all {len(answers.pictures)} pictures")
+        arrays.replace(args.html, [_page(engine, demo_page.sample(answers, speed)).encode()])
     print("\n" + "\n".join(_next_steps(str(data / "resnet20_cifar10.onnx"))))
+    if args.html is not None:
+        where = Path(args.html).resolve().as_uri()
+        print(f"\n{args.html}: the engine's steps as a graph, and all {len(answers.pictures)} pictures; open {where}")
 
 
 def read_picture(path: str) -> np.ndarray:
@@ -137,13 +147,35 @@ def _beside_onnxruntime(
         return peers.compare(path, onnx, feeds, ["onnxruntime"], threads=threads, seconds=1.5, rounds=5, folder=folder)
 
 
+def _page(engine: Engine, sample: Mapping[str, Any]) -> str:
+    """The explorer's page of the engine, with the pictures."""
+    from pelton import __version__
+    from pelton.explorer.data import Described
+    from pelton.explorer.page import page
+
+    return page([Described(engine.plain)], {"version": __version__, "peak": None}, sample)
+
+
+def program() -> str:
+    """What a shell here calls this command by: its name where that is on the path, else the path of its file."""
+    own = os.path.join(os.path.dirname(sys.executable), "pelton")
+    found = shutil.which("pelton")
+    if found is not None and (not os.path.exists(own) or os.path.samefile(found, own)):
+        return "pelton"
+    if not os.access(own, os.X_OK):
+        return f"{shlex.quote(sys.executable)} -m pelton"
+    near = os.path.relpath(own)
+    return shlex.quote(own if near.startswith(os.pardir) else near)
+
+
 def _next_steps(model: str) -> list[str]:
-    near = os.path.relpath(model)
+    pelton, near = program(), os.path.relpath(model)
     model = shlex.quote(model if near.startswith(os.pardir) else near)
-    return [
-        "next, with this network or a model of yours in its place:",
-        f"  pelton bench {model} --layers          # where the time goes, step by step",
-        f"  pelton explain {model}                 # what became of each layer, and why",
-        f"  pelton build {model} -o demo.pelton    # an engine file, which runs with numpy alone",
-        "  pelton demo --html demo.html           # all pictures and answers on a page",
+    rows = [
+        (f"{pelton} bench {model} --layers", "# where the time goes, step by step"),
+        (f"{pelton} explain {model}", "# what became of each layer, and why"),
+        (f"{pelton} build {model} -o demo.pelton", "# an engine file, which runs with numpy alone"),
+        (f"{pelton} demo --html demo.html", "# all pictures and answers, and the engine, on a page"),
     ]
+    heading = "next, with this network or a model of yours in its place:"
+    return [heading, text.table(rows, "ll", indent="  ", heading=False)]

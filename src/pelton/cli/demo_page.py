@@ -1,14 +1,14 @@
-"""How `pelton demo` shows answers: colour blocks on terminals, words everywhere, and a page."""
+"""How `pelton demo` shows answers: colour blocks on terminals, words everywhere, and pictures for the page."""
 
 from __future__ import annotations
 
 import base64
-import html
 import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -99,34 +99,22 @@ def show_in_terminal(pictures: Sequence[tuple[np.ndarray, Sequence[str]]]) -> No
             console.print(Text((" " * GAP).join(f"{lines[i][:SIDE]:{SIDE}}" for _, lines in row).rstrip()))
 
 
-STYLE = """:root { color-scheme: light dark; font: 16px/1.4 system-ui, sans-serif; }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: 1rem; }
-figure { margin: 0; } img { width: 100%; image-rendering: pixelated; }
-.wrong img { outline: 3px solid #d33; } .wrong figcaption { color: #d33; font-weight: bold; }
-pre { overflow-x: auto; font-size: .85rem; }"""
+CREDIT = "Pictures: CIFAR-10, Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009."
 
 
-def page(answers: Answers, summary: str, speed: str) -> str:
-    """One HTML page that holds everything itself. Raises InputError without Pillow, which writes the pictures."""
-    figures = []
-    for i, picture in enumerate(answers.pictures):
-        what, is_right = answers.labels[answers.classes[i]], bool(answers.right[i])
-        words = html.escape(" – ".join(line for line in caption(answers, i) if line))
-        figures.append(
-            f'<figure class="{"right" if is_right else "wrong"}"><img alt="{html.escape(what)}"'
-            f' src="data:image/png;base64,{_png(picture)}"><figcaption>{words}</figcaption></figure>'
-        )
+def sample(answers: Answers, speed: str) -> dict[str, Any]:
+    """The answers as the explorer's page shows them. Raises InputError without Pillow, which writes the pictures."""
+    pictures = [
+        {
+            "src": f"data:image/png;base64,{_png(picture)}",
+            "alt": answers.labels[answers.classes[i]],
+            "caption": " – ".join(line for line in caption(answers, i) if line),
+            "right": bool(answers.right[i]),
+        }
+        for i, picture in enumerate(answers.pictures)
+    ]
     first, table = in_words(answers)
-    return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>pelton demo</title>\n'
-        f"<style>{STYLE}</style>\n"
-        f"<h1>{html.escape(first.rstrip(':'))}</h1>\n<pre>{html.escape(table)}</pre>\n"
-        f"<pre>{html.escape(summary)}</pre>\n<pre>{html.escape(speed)}</pre>\n"
-        f'<div class="grid">\n{chr(10).join(figures)}\n</div>\n'
-        "<p>Pictures: CIFAR-10, Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.</p>\n"
-        "</html>\n"
-    )
+    return {"title": first.rstrip(":"), "lines": [table, speed, CREDIT], "pictures": pictures}
 
 
 def pillow() -> ModuleType:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from pelton.errors import InputError, near
 
 from . import output
 
@@ -42,16 +45,25 @@ def add(commands) -> argparse.ArgumentParser:
     return command
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> None:
     known = facts()
-    words = [w.lower() for w in args.words]
-    if words:
-        known = {n: f for n, f in known.items() if any(w in f"{n} {f['files']}".lower() for w in words)}
+    if args.words:
+        known = {n: known[n] for n in _named(args.words, known)}
     if args.json:
         output.emit(args, known)
     else:
         print("\n\n".join(block(n, f) for n, f in known.items()))
-    return 0 if known else 1
+
+
+def _named(words: Sequence[str], known: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The formats that have one of the words in their names or files. InputError for a word that none has."""
+    text = {n: f"{n} {f['files']}".lower() for n, f in known.items()}
+    for word in words:
+        if not any(word.lower() in t for t in text.values()):
+            raise InputError(
+                f"no format has {word!r} in its name or files{near(word, known)}; there are {', '.join(known)}"
+            )
+    return [n for n, t in text.items() if any(word.lower() in t for word in words)]
 
 
 def formats() -> list[Format]:

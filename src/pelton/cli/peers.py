@@ -60,6 +60,18 @@ class Measured:
         return statistics.median(self.costs)
 
     @property
+    def speed(self) -> str:
+        """The median as tables print it: milliseconds, or runs per second where runs overlap."""
+        if self.split:
+            return f"{1e9 / self.median:.1f}"
+        return f"{self.median / 1e6:.{3 if self.median >= 1e6 else 4}f}"
+
+    def lead(self, other: Measured) -> float:
+        """How much faster it is than another: the ratio of their medians as printed, so that readers can check it."""
+        ours, theirs = float(self.speed), float(other.speed)
+        return ours / theirs if self.split else theirs / ours
+
+    @property
     def spread(self) -> float:
         """The slowest round's cost by the fastest round's."""
         return max(self.costs) / min(self.costs)
@@ -138,6 +150,25 @@ class _Process:
         self._process.kill()
         self._process.communicate()
         self._said.close()
+
+
+def check_installed(names: Sequence[str], python: str | None = None) -> None:
+    """InputError for runtimes that a Python (default: this one) does not have, before they are needed."""
+    packages = dict.fromkeys(p for n in names for p in PACKAGES[VARIANTS.get(n, n)])
+    code = "import importlib.util, sys; print(*(p for p in sys.argv[1:] if importlib.util.find_spec(p) is None))"
+    where = python or sys.executable
+    try:
+        asked = subprocess.run([where, "-c", code, *packages], capture_output=True, text=True)
+    except OSError as e:
+        raise InputError(f"the Python {where!r} does not start: {e.strerror}") from None
+    if asked.returncode:
+        said = asked.stderr.strip().splitlines()
+        raise InputError(f"{where!r} is no Python that works: {said[-1] if said else asked.returncode}")
+    if missing := asked.stdout.split():
+        raise InputError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed for {where}: pip install"
+            f" {' '.join(missing)}, or name a Python that has it with --peers-python"
+        )
 
 
 def compare(
@@ -308,15 +339,15 @@ def table(found: Sequence[Measured]) -> str:
             if m is ours or ours.failure:
                 faster = ""
             elif m.right:
-                faster = f"{m.median / ours.median:.2f}× as fast"
+                faster = f"{ours.lead(m):.2f}× as fast"
             else:
                 faster = "does not count: other outputs"
             rows.append(
                 (
                     m.runtime,
                     text.shortened(m.version, 16),
-                    *((f"{m.split[0]} × {m.split[1]}", f"{1e9 / m.median:.1f}") if m.split else ()),
-                    *(() if m.split else (f"{m.median / 1e6:.3f}",)),
+                    *((f"{m.split[0]} × {m.split[1]}",) if m.split else ()),
+                    m.speed,
                     f"{m.spread:.2f}",
                     "" if m is ours else f"{m.off:.1e}",
                     faster,

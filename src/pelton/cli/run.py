@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton.errors import InputError, near
 
-from . import arguments, arrays, output, text
+from . import arguments, arrays, build, output, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> None:
     elif args.top is not None:
         print("\n".join(top_classes(outputs[engine.outputs[0].name], args.top, labels)))
     elif not files and not args.quiet:
-        print("\n".join(describe_outputs(engine, outputs)))
+        print("\n".join([*describe_outputs(engine, outputs), *build.forms_in_words(engine).values()]))
 
 
 def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[str]]]:

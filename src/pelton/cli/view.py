@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import webbrowser
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,16 +59,24 @@ def main(args: argparse.Namespace) -> None:
     if any(os.path.exists(target) and os.path.exists(p) and os.path.samefile(target, p) for p in paths):
         raise InputError(f"{target} is the engine itself; name another file with -o")
     arrays.check_target(target)
-    write(args, paths, target)
+    found = write(args, paths, target)
     output.emit(args, {"file": target, "bytes": os.path.getsize(target), "engines": paths})
     if not args.quiet:
         print(f"{target}: {text.size(os.path.getsize(target))}, opens in any browser")
+        if len({d.source for d in found} | {None}) != 2 and len(found) == 2:
+            kinds = "; ".join(f"{path}: {_sources(d)}" for path, d in zip(paths, found))
+            print(f"which is faster cannot be said, as times are not of one kind ({kinds}); --time measures both")
     if args.open and not webbrowser.open(Path(target).resolve().as_uri()):
         raise InputError(f"there is no browser to open {target} with; open it elsewhere, it is one file")
 
 
-def write(args: argparse.Namespace, paths: list[str], target: str) -> None:
-    """Writes the page of the engines in these files."""
+def _sources(of: Described) -> str:
+    """Where the times of an engine come from."""
+    return ", ".join(f"{count} {name}" for name, count in Counter(t.source for t in of.times).most_common())
+
+
+def write(args: argparse.Namespace, paths: list[str], target: str) -> list[Described]:
+    """Writes the page of the engines in these files; what it shows of each."""
     import pelton
     from pelton.explorer.page import page
 
@@ -81,6 +90,7 @@ def write(args: argparse.Namespace, paths: list[str], target: str) -> None:
         roof = peak if roof is None or peak is None else roof.best(peak)
     facts = {"version": pelton.__version__, "peak": roof and {"gflops": roof.gflops, "gbytes": roof.gbytes}}
     arrays.replace(target, [page(found, facts).encode()])
+    return found
 
 
 def describe(engine: Engine, args: argparse.Namespace) -> tuple[Described, Roof | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from pelton import metrics
 from pelton.errors import BuildError, InputError
 from pelton.ir.graph import Graph, Value
 from pelton.ir.types import F32
+from pelton.logs import Logger
 from pelton.ops.words import (
     add,
     cast,
@@ -27,6 +28,8 @@ from pelton.ops.words import (
 )
 from pelton.runtime import Engine
 
+log = Logger("pelton.build")
+
 ROUNDING = 1e-9  # of shares: 1 - 99 / 100 is above 0.01
 KEPT = 64 << 20  # bytes of outputs of the FP32 engine that are kept; it computes others again
 Feed = Mapping[str, np.ndarray]
@@ -39,7 +42,7 @@ class Accuracy:
 
     drop: what `AccuracyBound` bounds. sqnr: dB, the lowest of all outputs. noise: the sum of noise power by signal
     power over outputs of floats. agreement: the share of samples with the same largest score, the lowest of all outputs
-    of scores; None if there are none. metric: the value of the caller's.
+    of scores; None if there are none. metric: the value of the caller's, and metric_fp32 that of the FP32 engine.
     """
 
     drop: float
@@ -47,10 +50,12 @@ class Accuracy:
     noise: float
     agreement: float | None = None
     metric: float | None = None
+    metric_fp32: float | None = None
 
     def describe(self) -> dict[str, float]:
         """As plain data; infinities are left out."""
-        found = {"drop": self.drop, "sqnr_db": self.sqnr, "agreement": self.agreement, "metric": self.metric}
+        found = {"drop": self.drop, "sqnr_db": self.sqnr, "agreement": self.agreement}
+        found |= {"metric": self.metric, "metric_fp32": self.metric_fp32}
         return {k: round(v, 6) for k, v in found.items() if v is not None and math.isfinite(v)}
 
 
@@ -97,7 +102,7 @@ class AccuracyBound:
     ):
         self.feeds, self.max_drop, self.scores, self._metric = feeds, max_drop, scores, metric
         self._engine = reference
-        self._kept: list[Outputs] = []  # of the first feeds
+        self.kept: list[Outputs] = []  # of the first feeds
         self._floats: set[str] = set()
         size = 0
         for feed in feeds:
@@ -106,7 +111,7 @@ class AccuracyBound:
             size += sum(a.nbytes for a in found.values())
             if size > KEPT:
                 break
-            self._kept.append(found)
+            self.kept.append(found)
         self._reference = None if metric is None else self._score(reference)
 
     def measure(self, engine: Engine) -> Accuracy:
@@ -126,7 +131,7 @@ class AccuracyBound:
         together = sum(n.ratio for name, n in noise.items() if name in self._floats)
         if self._reference is not None:
             score = self._score(engine)
-            return Accuracy(self._reference - score, sqnr, together, lowest, score)
+            return Accuracy(self._reference - score, sqnr, together, lowest, score, self._reference)
         drops = [1 - share for share in agreement.values()]
         drops += [n.ratio for name, n in noise.items() if name not in agreement]
         return Accuracy(max(drops, default=0.0), sqnr, together, lowest)
@@ -135,10 +140,31 @@ class AccuracyBound:
         """Whether an accuracy is within the limit."""
         return accuracy.drop <= self.max_drop + ROUNDING
 
+    def warn_of_chance(self, constant: Iterable[Engine]) -> None:
+        """A warning where engines that give one answer to everything are within the limit: the metric then tells
+        nothing. A metric that cannot judge them is not warned of."""
+        if self._reference is None:
+            return
+        for engine in constant:
+            try:
+                score = self._score(engine)
+            except BuildError as e:
+                log.info("whether the metric tells engines from a constant answer is unknown: %s", e)
+                return
+            if score >= self._reference - self.max_drop - ROUNDING:
+                log.warning(
+                    "metric rates the FP32 engine %g and the same answer to everything %g, which max_drop %g allows: it"
+                    " cannot tell whether INT8 is accurate; check its labels, and how it prepares the inputs",
+                    self._reference,
+                    score,
+                    self.max_drop,
+                )
+                return
+
     def _wanted(self) -> Iterator[tuple[Outputs, Feed]]:
         """What the FP32 engine gives for each feed."""
         for i, feed in enumerate(self.feeds):
-            yield (self._kept[i] if i < len(self._kept) else _run(self._engine, feed)), feed
+            yield (self.kept[i] if i < len(self.kept) else _run(self._engine, feed)), feed
 
     def _score(self, engine: Engine) -> float:
         assert self._metric is not None

@@ -15,13 +15,12 @@ from pelton.importers import Traceable
 from pelton.ir import lineage
 from pelton.ir.imported import Imported, Info, OnData
 from pelton.ir.dims import Undecided
-from pelton.ir.graph import Graph
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
 from pelton.tune import replay
 
-from . import provenance
+from . import provenance, streams
 from .assemble import assemble
 from .best import compile_best
 from .compilation import Compilation
@@ -53,6 +52,8 @@ def build(
     options = with_recorded_threads(
         (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
     )
+    if options.hint == "throughput" and options.threads is None:
+        options = options.but(threads=streams.THREADS)
     warn_of_unknown()
     with _progress(options) as options, lineage.following(lineage.Lineage() if options.refittable else None):
         return _build(model, options)
@@ -97,8 +98,10 @@ def _build(model: Any, options: Options) -> Engine:
 
 
 def _with_provenance(engine: Engine, model: Any, info: Info, options: Options) -> Engine:
-    """The engine, with a record of where it comes from in its metadata."""
+    """The engine, with a record of where it comes from in its metadata, and its streams if it is to have some."""
     engine.plain.meta["provenance"] = provenance.describe(model, info, options)  # type: ignore[index]
+    if options.hint == "throughput":
+        engine.plain.meta["streams"] = streams.choose_streams(engine, options)  # type: ignore[index]
     return engine
 
 
@@ -127,6 +130,7 @@ def build_script(model: Any, options: Options, reason: OnData) -> Engine:
             " strip_weights="
         )
     scripted = read_script(model, options, reason)
+    _check_labels([(o.name, str(o), o.shape) for o in scripted.outputs], options)
     log.info("%s; it is built as a script over %d engines", reason, len(scripted.programs))
     for text in scripted.info.warnings:
         log.warning("%s", text)
@@ -170,7 +174,7 @@ def _import_model(model: Any, options: Options) -> Imported:
 
 def _build_imported(imported: Imported, options: Options) -> BuildResult:
     """As `build_program`, with a BuildError instead of Undecided."""
-    _check_labels(imported.graph, options)
+    _check_labels([(v.name, str(v.type), v.type.shape) for v in imported.graph.outputs], options)
     try:
         return build_program(imported, options)
     except Undecided as e:
@@ -205,16 +209,18 @@ def _write_decisions(options: Options, decisions: Sequence[replay.Decisions | No
         replay.write(options.save_tactics, target.isa, replay.Recorded(target.threads, decisions))
 
 
-def _check_labels(graph: Graph, options: Options) -> None:
-    """InputError unless there is one label per class: along the last axis of the first output that is not of size 1."""
-    if options.labels is None or not graph.outputs:
+def _check_labels(outputs: Sequence[tuple[str, str, Sequence[Any]]], options: Options) -> None:
+    """InputError unless there is one label per class: along the last axis of the first output that is not of size 1.
+
+    outputs: the name, type and shape of each."""
+    if options.labels is None or not outputs:
         return
-    found = graph.outputs[0]
-    shape = list(found.type.shape)
+    name, described, sizes = outputs[0]
+    shape = list(sizes)
     while len(shape) > 1 and shape[-1] == 1:
         shape.pop()
     if shape and isinstance(shape[-1], int) and shape[-1] != len(options.labels):
         raise InputError(
-            f"labels name {len(options.labels)} classes, output {found.name!r} {found.type} has {shape[-1]} along its"
+            f"labels name {len(options.labels)} classes, output {name!r} {described} has {shape[-1]} along its"
             " last axis; give one name for each class, in their order"
         )

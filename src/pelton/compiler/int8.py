@@ -24,6 +24,7 @@ from pelton.runtime import Engine
 
 from .accuracy_bound import Accuracy, AccuracyBound, Feed, outputs_of_scores
 from .compile import BuildResult, compile_graph
+from .constant_answers import constant_answers
 from .layer_precision import LayerPrecision, choose_by_time, override
 from .race import compare_times
 from .refinement import Refined, find_equalized, forms, mean_outputs
@@ -74,6 +75,7 @@ class _Int8Build:
         self.tried: list[dict[str, Any]] = []
         self.scales: Mapping[str, float] = {}
         self.lows: Mapping[str, float] = {}
+        self.data = ""  # what was calibrated with, in words
         self.bound: AccuracyBound | None = None
         self.accuracy: Accuracy | None = None
 
@@ -215,7 +217,7 @@ class _Int8Build:
             name = choice.layer.x.name
             if name not in table.scales:
                 choice.set_back(table.notes.get(name, f"the calibration table has no scale of {name!r}"))
-        self.scales, self.lows = table.scales, table.lows
+        self.scales, self.lows, self.data = table.scales, table.lows, table.data
         self.equalized = [e for e in equalized if e.y.name in table.scales]
         if self.options.save_calibration is not None:
             table.of(set(names)).save(self.options.save_calibration)
@@ -228,7 +230,9 @@ class _Int8Build:
         tell("accuracy", 0, 1)
         reference = self._compile_reference(self.quick).engine
         scores = outputs_of_scores(self.graph) | {v.name for v in self.graph.outputs[:1] if self.options.labels}
-        bound = self.bound = AccuracyBound(reference, held_out, self.options.max_drop, self.options.metric, scores)
+        bound = self.bound = AccuracyBound(reference, held_out, self.options.drop_bound, self.options.metric, scores)
+        if self.options.metric is not None:
+            bound.warn_of_chance(constant_answers(self.imported, self.quick, bound.kept))
         if self._in_int8():
             self.accuracy = self._refine(bound, first)
         if self.accuracy is not None and not bound.holds(self.accuracy):
@@ -318,7 +322,8 @@ class _Int8Build:
             "held_out": held_out,
             "rest": self.plain.precision,
             "calibrated_on": "cpu" if held_out else "",
-            "max_drop": self.options.max_drop,
+            "calibrated_with": self.data,
+            "max_drop": self.options.drop_bound,
         }
 
 
@@ -334,5 +339,5 @@ def integer_bytes(plain: EnginePlan) -> float:
 
 def without_int8(options: Options, precision: str) -> Options:
     """The same options for a build in another precision, without data."""
-    gone = ("calibration", "save_calibration", "precision_of", "metric", *REFINEMENTS)
+    gone = ("calibration", "save_calibration", "precision_of", "metric", "max_drop", *REFINEMENTS)
     return options.but(precision=precision, **dict.fromkeys(gone))

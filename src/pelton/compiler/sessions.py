@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from pelton.importers.onnx.names import all_nodes, subgraphs
 from pelton.ir.dims import Dim, Size, symbols
 from pelton.ir.dims_text import tree
 from pelton.ir.imported import OnData, OnSizes
+from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
 from pelton.options import Options
 from pelton.plugins import fingerprints
@@ -129,6 +131,15 @@ def _sized(shapes: Mapping[str, Sequence[Size]]) -> dict[str, Any]:
         "sizes": dynamic,
         "symbols": {s.name: [s.minimum, s.optimum, s.maximum] for s in symbols([*shapes.values()])},
     }
+
+
+def weights_bytes(model: onnx.ModelProto) -> int:
+    """The bytes of a model's constants, those in files beside it included."""
+    found = 0
+    for t in model.graph.initializer:
+        dtype = DTYPES.get(t.data_type)
+        found += math.prod(t.dims) * dtype.size if dtype is not None and dtype is not DType.STRING else 0
+    return found
 
 
 def count_layers(model: onnx.ModelProto) -> int:

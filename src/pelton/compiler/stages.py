@@ -70,7 +70,13 @@ def run_stages(c: Compilation, to: str) -> Compilation:
 
 def read_script(model: Any, options: Options, reason: OnData) -> partition.UnbuiltScript:
     """Reads a model as a script over several programs, in place of the stage "import" that raised the reason."""
+    if options.detections not in (None, False):
+        raise InputError(
+            f"{reason}: it is a script over several engines, whose outputs are not known to be boxes with scores; leave"
+            " out detections="
+        )
     scripted = partition.partition_model(importers.unread(_source(model, options), **_import_options(options)))
+    _check_pictures({v.name: v.type.shape for v in scripted.inputs}, options)
     advice = _advise(scripted, reason) if options.optimum is None else ()
     return replace(scripted, info=replace(scripted.info, warnings=(*scripted.info.warnings, *advice)))
 
@@ -103,7 +109,14 @@ def _import(c: Compilation) -> Compilation:
     imported = importers.load(_source(c.model, c.options), **_import_options(c.options))
     if c.options.detections not in (None, False):
         imported = importers.select_detections(imported, c.options.detections)
+    _check_pictures({v.name: v.type.shape for v in imported.graph.inputs}, c.options)
     return replace(c, imported=imported, graph=imported.graph)
+
+
+def _check_pictures(inputs: Mapping[str, Sequence[Any]], options: Options) -> None:
+    """InputError if pictures fit none of the inputs, by name with their shapes, or several."""
+    if options.image is not None:
+        preprocessing.parse(options.image).fitting(inputs)
 
 
 def _optimize(c: Compilation) -> Compilation:
@@ -114,8 +127,6 @@ def _optimize(c: Compilation) -> Compilation:
             " build an engine, and `pelton inspect` shows what became of each layer"
         )
     memory_limits.check_tensors(c.graph, c.options.memory)
-    if c.options.image is not None:
-        preprocessing.parse(c.options.image).fitting({v.name: v.type.shape for v in c.graph.inputs})
     c = _run_precision_passes(c, precision.FIRST, lambda graph, node: False)  # they do not ask what kernels take
     graph, report = pipeline.run(c.graph, c.options.strict, c.observe)
     return replace(c, graph=graph, report=c.report.then(report))

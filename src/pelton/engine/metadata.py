@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 Refuse = Callable[[str], NoReturn]
+STREAMS, MOST = ("streams", "threads"), 256  # what is known of streams, and the most of either
 
 
 def check_metadata(meta: Mapping[str, Any], refuse: Refuse) -> None:
@@ -13,6 +14,9 @@ def check_metadata(meta: Mapping[str, Any], refuse: Refuse) -> None:
     threads, forms, model = meta.get("threads"), meta.get("forms"), meta.get("model")
     if not (threads is None or type(threads) is int and threads > 0):
         refuse(f"it is for {threads!r:.50} threads")
+    streams = meta.get("streams")
+    if not (streams is None or isinstance(streams, dict) and all(map(_is_count, map(streams.get, STREAMS)))):
+        refuse(f"its streams are {streams!r:.50}")
     if not (forms is None or isinstance(forms, dict) and forms.keys() <= {"inputs", "outputs"}):
         refuse(f"the forms of its inputs and outputs are {forms!r:.50}")
     for kind, is_form in (("inputs", _is_input_form), ("outputs", _is_output_form)):
@@ -24,6 +28,10 @@ def check_metadata(meta: Mapping[str, Any], refuse: Refuse) -> None:
     states = (model or {}).get("states") or {}
     if not isinstance(states, dict) or not all(map(_is_state, states.values())):
         refuse(f"its states are {states!r:.50}")
+
+
+def _is_count(number: Any) -> bool:
+    return type(number) is int and 0 < number <= MOST
 
 
 def _is_input_form(form: Any) -> bool:

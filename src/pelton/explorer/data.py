@@ -18,6 +18,7 @@ from .flow import Edge, edges, nbytes, reads, script_edges
 
 NO_KERNEL = "no kernel takes it: its reference runs on the host"
 MOVES_DATA = "the model moves data here"
+ALIKE = 0.95  # the share of an engine's time that has to have one source, for its total to be of that source
 CONTROL = ("if", "loop", "scan")  # steps of scripts that run others
 
 
@@ -49,6 +50,16 @@ class Described:
             else [StepTime(float(ns), "measured") for ns in times]
         )
 
+    @property
+    def source(self) -> str | None:
+        """Where the total time comes from: the source of nearly all of it; None if there is none such, so that the
+        total cannot be compared with that of another engine."""
+        total, by = sum(t.ns for t in self.times), dict[str, float]()
+        for t in self.times:
+            by[t.source] = by.get(t.source, 0.0) + t.ns
+        most = max(by, key=by.__getitem__, default="unknown")
+        return most if most != "unknown" and total and by[most] >= ALIKE * total else None
+
     def json(self) -> dict[str, Any]:
         """All of it. Times are in nanoseconds, sizes in bytes; the field names are those that explorer/web reads."""
         plan, meta = self.plan, self.plan.meta
@@ -73,6 +84,7 @@ class Described:
             "weights": _numbers(meta.get("weights")),
             "total": total,
             "sources": _count([t.source for t in self.times]),
+            "timed": self.source,
             "steps": [self._step(i, total) for i in range(len(self.steps))],
             "edges": [[e.start, e.end, e.output] for e in self._edges()],
             "memory": [_memory(p, first) for p, first in zip(self.parts, self._firsts())],

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,16 @@ BUNDLE = Path(__file__).parent / "bundle"
 PIECES = ("page.html", "explorer.js", "explorer.css")
 
 
-def page(engines: Sequence[Described], facts: dict[str, Any]) -> str:
+def page(engines: Sequence[Described], facts: dict[str, Any], sample: Mapping[str, Any] | None = None) -> str:
     """The HTML of one engine, or of two side by side. facts: of the measurement, such as the machine's peak.
+
+    sample: what the engine gave for some pictures, which has a tab of its own: a "title", "lines" of text, and
+    "pictures", each with "src" (a data: URL), "alt", "caption", and whether it is "right".
 
     Raises Error if the installation lacks the files of `explorer/bundle`.
     """
     template, script, style = map(_read, PIECES)
-    data = {**facts, "engines": [e.json() for e in engines]}
+    data = {**facts, "engines": [e.json() for e in engines], **({"sample": sample} if sample else {})}
     if len(engines) == 2:
         data["rows"] = align(*engines)
     parts = {

@@ -9,7 +9,7 @@ from pelton.errors import ModelError
 from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
-from . import onnx, network, caffe, darknet, frameworks, keras, tflite, torch  # noqa: F401  (register their formats)
+from . import onnx, network, caffe, darknet, frameworks, keras, tflite, torch, foreign  # noqa: F401  (register theirs)
 from .detections import select_detections
 from .imported import Shape
 from .registry import Format, ModelFiles, Traceable, format_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from pelton.errors import FormatError, InputError, ModelAbsent
 from pelton.ir.imported import Examined, Imported
@@ -80,6 +80,30 @@ def register(format: Format) -> None:
     FORMATS.append(format)
 
 
+def register_refused(
+    name: str,
+    files: str,
+    recognizes: Callable[[Any], bool],
+    what: str,
+    way: str,
+    command: str = "",
+    suffixes: tuple[str, ...] = (),
+) -> None:
+    """Registers a format that is told apart to be refused. what: as the error calls it, with the way around and its
+    command; the other arguments are as in `Format` and `About`."""
+    around = f"{way}: {command}" if command else way
+
+    def refuse(source: Any, *given: Any) -> NoReturn:
+        model = source.model if isinstance(source, ModelFiles) else source
+        path = os.fsdecode(model) if isinstance(model, (str, os.PathLike)) else "the given bytes"
+        if isinstance(model, (str, os.PathLike)) and not os.path.exists(model):
+            raise ModelAbsent(f"there is no file {path}", path)
+        raise FormatError(f"{path}: this looks like {what}, which Pelton does not read; {around}")
+
+    about = About(files=files, export=around)
+    register(Format(name, recognizes, refuse, refuse, refuse, suffixes=suffixes, about=about))
+
+
 def format_of(source: Any) -> Format:
     """Returns the first format that recognizes a model, else the one that its name tells; for what is no file, and for
     bytes and objects, else the first of all, whose `load` says what it expected.
@@ -121,6 +145,12 @@ def _refuse_unknown(path: str) -> None:
     """Raises FormatError for what exists at a path, with the formats that there are."""
     if os.path.isdir(path):
         looks = "it is a folder, which holds no SavedModel and no model of PaddlePaddle"
+        if inside := signs.models_in(path):
+            raise FormatError(f"{path} is a folder; give the path of the model in it: {', '.join(inside)}")
+    elif signs.is_packed(path):
+        raise FormatError(
+            f"{path} is an archive or a packed file, of no format of models; unpack it, and give the model"
+        )
     elif head := signs.head(path):
         looks = f"it begins with {head[:16]!r}, as no format of models does"
     else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import stat
 import zipfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pelton.errors import FormatError
@@ -14,6 +16,7 @@ from pelton.system import heads
 
 HEAD = 1 << 12  # bytes that tell a format
 ZIP, HDF5 = b"PK\x03\x04", b"\x89HDF\r\n\x1a\n"
+PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")  # gzip, bzip2, xz, zstd, …
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protobuf
 TEXT = -1  # BYTES that are printable
 
@@ -110,6 +113,18 @@ def is_graph_def(data: bytes) -> bool:
 def is_program_desc(data: bytes) -> bool:
     """Whether a file that begins so is a ProgramDesc of PaddlePaddle, whose first field is its first block."""
     return fits(data, PROGRAM_DESC) and _first_fits(data, BLOCK_DESC, (1, 2))
+
+
+def models_in(folder: str | os.PathLike[str]) -> list[str]:
+    """The ONNX and TFLite files in a folder and in those in it, relative to it, a few of many."""
+    found = (p for pattern in ("*.onnx", "*.tflite", "*/*.onnx", "*/*.tflite") for p in Path(folder).glob(pattern))
+    return sorted(str(p.relative_to(folder)) for p in itertools.islice(found, 4))
+
+
+def is_packed(source: Any) -> bool:
+    """Whether a file is a zip archive, a tar, or packed, whatever is in it."""
+    data = head(source, 512)
+    return data.startswith((ZIP, *PACKED)) or data[257:262] == b"ustar"
 
 
 def names_in_zip(source: Any) -> frozenset[str]:

@@ -58,10 +58,10 @@ class AsyncQueue(InProcess):
 
         y = (await queue.run_async({"x": x}))["y"]    # in a coroutine
 
-    jobs: 1 to 256 runs at once, each by a thread of its own. Default: one for each CPU that the process may use, 2 on a
-        GPU.
-    threads: 1 to 256 of each run, on CPUs. Default: the CPUs divided among the jobs, at least one; for one job, as
-        `Engine.context`.
+    jobs: 1 to 256 runs at once, each by a thread of its own. Default: as many as an engine built with hint="throughput"
+        found best for so many CPUs, else one for each CPU that the process may use, 2 on a GPU.
+    threads: 1 to 256 of each run, on CPUs. Default: those that were found with the jobs, else the CPUs divided among
+        the jobs, at least one; for one job, as `Engine.context`.
     Closing waits for all runs, as the end of `with` does. A forked child may go on using a queue, whose earlier runs
     stay with its parent.
 
@@ -71,6 +71,9 @@ class AsyncQueue(InProcess):
 
     def __init__(self, engine: Runner, jobs: int | None = None, threads: int | None = None):
         on_gpu, cpus = is_gpu(engine.plain.target), default_threads()
+        found = engine.plain.meta.get("streams")
+        if jobs is None and found and found["streams"] * found["threads"] == cpus:
+            jobs, threads = found["streams"], found["threads"] if threads is None else threads
         if jobs is None:
             jobs = ON_GPU if on_gpu else min(cpus, MOST)
         if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pelton.system.cache import parse_size
 from pelton.errors import InputError
-from pelton.options import Options
+from pelton.options import HINTS, Options
 
 ON_MISS = ("build", "fast", "error")
 RETUNE = 10.0
@@ -77,6 +77,7 @@ Reader = tuple[Callable[[str], Any], str]
 READERS: Mapping[str, Reader] = {
     "level": (int, "a whole number"),
     "budget": (float, "a number of seconds"),
+    "hint": (_one_of(*HINTS), f"one of {', '.join(HINTS)}"),
     "strict": (_flag, "0 or 1"),
     "threads": (int, "a whole number"),
     "memory": (int, "a number of bytes"),

@@ -16,7 +16,7 @@ from pelton.logs import Logger
 from pelton.options import Options
 
 from .engine_cache import EngineCache
-from .model import count_layers
+from .model import count_layers, weights_bytes
 
 if TYPE_CHECKING:
     import onnx
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 log = Logger("pelton.session")
 
 MAX_REMEMBERED = 32  # builds
+PER_BYTE = 7e-9  # seconds to read, pack, hash and write a byte of weights, at any level: 15.5 s were taken for 2.1 GB
 MAX_SAMPLES = 7  # of them, the latest at a level, make the estimate
 
 
 @dataclass(frozen=True)
 class Build:
-    """A finished build: its level and number of different layers, the seconds that the reference says for these, and
-    those that it took here."""
+    """A finished build: its level and number of different layers, the seconds that the reference says for these and
+    its weights, and those that it took here."""
 
     level: int
     layers: int
@@ -46,17 +47,19 @@ def reference() -> list[tuple[float, float]]:
     return [(level["build"], level["layer"]) for level in found["levels"]]
 
 
-def seconds(level: int, count: int, budget: float | None, past: list[Build]) -> tuple[float, int]:
-    """Estimates the seconds of a build of `count` different layers, and says from how many past builds: the latest at
-    this level, else at any. The reference is scaled by the median of their ratios to it."""
+def by_reference(level: int, count: int, weights: int) -> float:
+    """The seconds of a build on the reference machine: of `count` different layers, and so many bytes of weights."""
+    build, layer = reference()[level]
+    return build + layer * count + weights * PER_BYTE
 
-    def by_reference(level: int) -> float:
-        build, layer = reference()[level]
-        return build + layer * count
+
+def seconds(level: int, count: int, budget: float | None, past: list[Build], weights: int = 0) -> tuple[float, int]:
+    """Estimates the seconds of a build of `count` different layers and so many bytes of weights, and says from how many
+    past builds: the latest at this level, else at any. The reference is scaled by the median of their ratios to it."""
 
     samples = ([b for b in past if b.level == level] or past)[-MAX_SAMPLES:]
     factor = statistics.median([b.seconds / b.reference for b in samples]) if samples else 1.0
-    timed, untimed = by_reference(level) * factor, by_reference(0) * factor
+    timed, untimed = (by_reference(of, count, weights) * factor for of in (level, 0))
     return (min(timed, untimed + budget) if budget is not None else timed), len(samples)
 
 
@@ -69,8 +72,8 @@ def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Opt
         log.warning("building an engine for %s of %s; %s", options.target, name, later)
         yield
         return
-    past, count = _past(cache), count_layers(model)
-    expected, samples = seconds(options.level, count, options.budget, past)
+    past, count, weights = _past(cache), count_layers(model), weights_bytes(model)
+    expected, samples = seconds(options.level, count, options.budget, past, weights)
     basis = f"the last {samples} builds on this machine" if samples > 1 else "the last build on this machine"
     log.warning(
         "building an engine for %s at level %d: this takes %s, judging by %s; %s. With"
@@ -86,8 +89,8 @@ def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Opt
     took = time.monotonic() - begin
     log.info("the engine for %s took %.1f s", name, took)
     if options.budget is None:
-        build, layer = reference()[options.level]
-        builds = (*past, Build(options.level, count, build + layer * count, took))
+        known = by_reference(options.level, count, weights)
+        builds = (*past, Build(options.level, count, known, took))
         cache.put_json("builds", {"builds": [vars(b) for b in builds[-MAX_REMEMBERED:]]})
 
 

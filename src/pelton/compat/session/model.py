@@ -61,6 +61,12 @@ def count_layers(model: onnx.ModelProto) -> int:
     return count
 
 
+def weights_bytes(model: onnx.ModelProto) -> int:
+    """The bytes of a model's constants, which a build reads, packs and writes."""
+    size: int = _compiler().weights_bytes(model)
+    return size
+
+
 def read_signature(source: Source, options: Options) -> Signature:
     """The inputs, outputs and metadata of a model.
 

@@ -1,7 +1,7 @@
 // Two engines side by side: rows of steps that come from the same layers, with the difference of their times.
 import { h, pointed } from "./dom.js";
 import { count, duration, percent, signed } from "./format.js";
-import { colourOf, engines, isBad, MARKED, rows, set, source, state, watch } from "./model.js";
+import { colourOf, engines, isBad, MARKED, rows, set, shared, source, state, watch } from "./model.js";
 
 export function compareView() {
   const [left, right] = engines;
@@ -27,16 +27,20 @@ export function compareView() {
   });
 
   function summary() {
-    const total = rows.reduce((n, row) => n + row.difference, 0);
+    const total = right.total - left.total;
     const of = (what) => rows.filter((row) => row.what === what);
     const part = (name, found) => h("li", { class: name.replace(" ", "-") }, h("b", {}, `${found.length}`), ` ${name}`, h("span", { class: "number" }, signed(found.reduce((n, row) => n + row.difference, 0))));
-    const ratio = left.total && right.total ? left.total / right.total : 0;
+    const ratio = left.total / right.total;
+    const factor = ratio >= 1 ? `${ratio.toFixed(2)} times as fast` : `${(1 / ratio).toFixed(2)} times as slow`;
+    const both = `${right.file} takes ${duration(right.total)}, ${left.file} ${duration(left.total)}`;
     return h(
       "section",
       { class: "sum" },
       h("h2", {}, "Side by side"),
-      h("p", { class: "big" }, h("b", { class: total > 0 ? "slow" : "fast" }, signed(total)), h("span", {}, `${right.file} takes ${duration(right.total)}, ${left.file} ${duration(left.total)}`, ratio ? `: ${ratio >= 1 ? `${ratio.toFixed(2)} times as fast` : `${(1 / ratio).toFixed(2)} times as slow`}` : "")),
-      h("ul", { class: "counts" }, ["faster", "slower", "same", "only left", "only right"].map((what) => part(what, of(what)))),
+      shared
+        ? h("p", { class: "big" }, h("b", { class: total > 0 ? "slow" : "fast" }, signed(total)), h("span", {}, `${both}: ${factor}${shared === "estimated" ? ", by estimates" : ""}`))
+        : h("p", { class: "big" }, h("b", {}, "not comparable"), h("span", {}, `${unlike()} Which is faster cannot be said before pelton view --time has measured both.`)),
+      h("ul", { class: "counts" }, ["faster", "slower", "same", "only left", "only right", "unlike"].filter((what) => what !== "unlike" || of(what).length).map((what) => part(what, of(what)))),
       h("p", { class: "quiet" }, `Rows are steps that come from the same layers of the model. Faster and slower are of the right one, by more than ${percent(MARKED)}. ${caution()}`),
     );
   }
@@ -51,13 +55,16 @@ function caution() {
   return `Times are ${unmeasured.map(source).join("; or ")}: pelton view --time measures both.`;
 }
 
+/** Whose times are of which kind. */
+const unlike = () => engines.map((e) => `Times of ${e.file} are ${Object.entries(e.sources).map(([name, n]) => `${name} (${count(n, "step")})`).join(", ")}.`).join(" ");
+
 const columns = () => h("div", { class: "row heads", "aria-hidden": "true" }, h("span", {}, engines[0].file), h("span", {}, "difference"), h("span", {}, engines[1].file));
 
 function item(row, most) {
   const width = `${(50 * Math.abs(row.difference)) / most}%`;
   const bar = h("span", { class: `bar ${row.difference > 0 ? "slow" : "fast"}`, style: { width, [row.difference > 0 ? "left" : "right"]: "50%" } });
   const ratio = row.times[0] && row.times[1] ? ` ${row.difference > 0 ? "+" : "−"}${percent(Math.abs(row.times[1] / row.times[0] - 1))}` : "";
-  const middle = h("div", { class: "middle" }, h("b", {}, row.what === "same" ? "same" : signed(row.difference)), h("small", {}, row.what === "same" ? signed(row.difference) : row.what.startsWith("only") ? row.what : `${row.what}${ratio}`), h("span", { class: "track" }, bar));
+  const middle = h("div", { class: "middle" }, h("b", {}, row.what === "same" ? "same" : row.what === "unlike" ? "–" : signed(row.difference)), h("small", {}, row.what === "same" ? signed(row.difference) : row.what === "unlike" ? "times of two kinds" : row.what.startsWith("only") ? row.what : `${row.what}${ratio}`), h("span", { class: "track" }, bar));
   return h("li", { class: `row ${row.what.replace(" ", "-")}`, ...pointed(() => [count(row.layers.length, "layer"), ...row.layers.slice(0, 12)]) }, side(row, 0), middle, side(row, 1));
 }
 

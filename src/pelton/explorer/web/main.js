@@ -1,5 +1,6 @@
 // Puts the page together: header, tabs, search, theme and keys. In a worker, the same script places graphs.
 import { compareView } from "./compare.js";
+import { sampleView } from "./sample.js";
 import { h, iconButton } from "./dom.js";
 import { count, duration, percent, rate, size, work } from "./format.js";
 import { graphView } from "./graph.js";
@@ -149,6 +150,7 @@ export function start() {
     precision: { title: "Precision", ...precisionView() },
   };
   if (data.rows) views.compare = { title: "Side by side", ...compareView() };
+  if (data.sample) views.sample = { title: "Pictures", ...sampleView(data.sample) };
   const { list, panels, show, names } = tabs(views);
   const details = panel();
   const skip = h("a", { class: "skip", href: "#tab-steps", onclick: (e) => (e.preventDefault(), set({ tab: "steps" }), document.getElementById("tab-steps").focus()) }, "All steps as a table");

@@ -82,16 +82,27 @@ export const colour = (kernel) => {
 export const colourOf = (step) => (isBad(step) ? BAD : colour(step.template));
 
 export const MARKED = 0.05; // a difference of less is called the same
+/** Where the times of steps come from, if all have one source; null where they are unlike, which cannot be compared. */
+function oneSource(steps) {
+  const names = new Set(steps.map((step) => step.source));
+  return names.size === 1 && !names.has("unknown") ? [...names][0] : null;
+}
+
+/** The source that the totals of two engines share; null where they are unlike. */
+export const shared = engines.length === 2 && engines[0].timed === engines[1].timed ? engines[0].timed : null;
+
 const sum = (steps) => steps.reduce((total, step) => total + (step.share === null ? 0 : step.ns), 0);
 
 /** Of two engines: the steps of each that come from the same layers, and what the right one makes of it. */
 export const rows = (data.rows ?? []).map((row, i) => {
   const sides = [row.left.map((k) => engines[0].steps[k]), row.right.map((k) => engines[1].steps[k])];
   const times = sides.map(sum);
-  const difference = times[1] - times[0];
+  const alike = sides.some((steps) => !steps.length) || oneSource(sides.flat()) !== null;
+  const difference = alike ? times[1] - times[0] : 0;
   let what = "same";
   if (!sides[0].length) what = "only right";
   else if (!sides[1].length) what = "only left";
+  else if (!alike) what = "unlike";
   else if (Math.abs(difference) > MARKED * Math.max(...times)) what = difference > 0 ? "slower" : "faster";
   sides.forEach((steps, side) => steps.forEach((step) => (step.versus = versus(what, side, difference))));
   return { i, layers: row.layers, sides, times, difference, what };
@@ -101,6 +112,7 @@ export const rows = (data.rows ?? []).map((row, i) => {
 function versus(what, side, difference) {
   const own = side ? difference : -difference;
   if (what.startsWith("only")) return { what: "same", sign: "", said: "the other engine has no such step" };
+  if (what === "unlike") return { what: "same", sign: "", said: "cannot be said: the two times are of different kinds" };
   if (what === "same") return { what, sign: "", said: "as fast as in the other engine" };
   const slow = own > 0;
   return { what: slow ? "slower" : "faster", sign: slow ? "▲" : "▼", said: `${duration(Math.abs(own))} ${slow ? "slower" : "faster"} than in the other engine` };

@@ -37,7 +37,7 @@ function plot(engine) {
 
 function intro(timed, roof) {
   if (roof) return `Measured on this machine: ${rate(peak.gflops)} GFLOP/s and ${rate(peak.gbytes)} GB/s. A step cannot be above the line, but for what its caches hold and for algorithms that need fewer operations (Winograd).`;
-  if (timed) return "There is no roof: pelton view --time measures the machine's peak, of CPUs, with the compiler of pip install pelton[build].";
+  if (timed) return "There is no roof: pelton view --time measures the machine's peak, of CPUs, with the compiler of pip install 'pelton[build]'.";
   return "Times are estimated, so there are no speeds to show: steps are at their operations. pelton view --time measures speeds, and the roof.";
 }
 

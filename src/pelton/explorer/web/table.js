@@ -6,6 +6,7 @@ import { bound, colourOf, isBad, peak, search, set, source, state, watch } from 
 const COLUMNS = [
   { name: "step", of: (x) => x.i, number: true },
   { name: "does", of: (x) => x.title },
+  { name: "layers", of: (x) => x.where, say: (x) => h("span", { title: x.where }, x.where) },
   { name: "time", of: (x) => x.ns, say: (x) => (x.source === "unknown" ? "–" : duration(x.ns)), number: true },
   { name: "share", of: (x) => x.share ?? -1, say: (x) => (x.share === null || x.source === "unknown" ? "–" : percent(x.share)), number: true },
   { name: "time is", of: (x) => x.source, say: (x) => h("span", { title: source(x.source) }, x.source) },
@@ -17,7 +18,6 @@ const COLUMNS = [
   { name: "FLOP/byte", of: (x) => (x.bytes ? x.flops / x.bytes : 0), say: (x) => (x.flops && x.bytes ? plain(x.flops / x.bytes) : "–"), number: true },
   { name: "bound by", of: (x) => bound(x)?.by ?? "", roof: true },
   { name: "of it", of: (x) => bound(x)?.reached ?? 0, say: (x) => (bound(x) && bound(x).by !== "neither" ? percent(bound(x).reached) : "–"), number: true, roof: true },
-  { name: "layers", of: (x) => x.where },
   { name: "why", of: (x) => x.reason },
 ];
 
@@ -52,7 +52,7 @@ export function tableView() {
   function row(step) {
     const cells = columns.map((c) => {
       const said = c.say ? c.say(step) : `${c.of(step)}`;
-      if (c.name !== "does") return h("td", { class: c.number ? "number" : "" }, said);
+      if (c.name !== "does") return h("td", { class: c.number ? "number" : c.name === "layers" ? "layers" : "" }, said);
       const choose = h("button", { type: "button", class: "link" }, said);
       return h("th", { scope: "row" }, h("i", { class: "dot", style: { background: colourOf(step) } }), choose);
     });

@@ -6,12 +6,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
-from pelton.errors import ModelError
 from pelton.importers import signs
-from pelton.importers.registry import About, Format, register
+from pelton.importers.registry import register_refused
 
 UFF = {1: signs.VARINT, 2: signs.VARINT, 3: signs.BYTES, 4: signs.BYTES, 5: signs.BYTES, 100: signs.BYTES}
 CNTK = {b"type", b"uid", b"name", b"version", b"root_uid", b"inputs", b"primitive_functions", b"op", b"attributes"}
@@ -118,15 +116,5 @@ RETIRED = (
 )
 
 
-def _refusal(name: str, way: str, command: str) -> Callable[..., NoReturn]:
-    def refuse(source: Any, *given: Any) -> NoReturn:
-        path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given bytes"
-        raise ModelError(f"{path}: this looks like a model of {name}, which Pelton does not read; {way}: {command}")
-
-    return refuse
-
-
 for _name, _files, _recognizes, _way, _command in RETIRED:
-    _refuse = _refusal(_name, _way, _command)
-    _about = About(files=_files, export=f"{_way}: {_command}")
-    register(Format(_name, _recognizes, _refuse, _refuse, _refuse, about=_about))
+    register_refused(_name, _files, _recognizes, f"a model of {_name}", _way, _command)

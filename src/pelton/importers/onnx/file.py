@@ -163,6 +163,14 @@ def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
     return array.astype(dtype.numpy, copy=False)
 
 
+class ExternalFileError(ModelError):
+    """An external file as a whole is not what it should be: one problem, however many tensors lie in it."""
+
+    def __init__(self, file: str, text: str):
+        super().__init__(text)
+        self.file = file
+
+
 def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str) -> np.ndarray:
     entry = {e.key: e.value for e in tensor.external_data}
     location = entry.get("location", "")
@@ -171,9 +179,10 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
     except ValueError:
         raise ModelError(f"external data needs integers as offset and length, got {entry} ({where})") from None
     if source.path is None:
-        raise ModelError(
+        raise ExternalFileError(
+            location,
             f"the data lies in a file of its own, {location!r}, but the model came without a path; give the path of the"
-            f" model ({where})"
+            f" model ({where})",
         )
     if dtype is DType.STRING:
         raise ModelError(f"strings cannot lie in an external file ({where})")
@@ -188,9 +197,10 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
     signs.refuse_others(file)
     size = file.stat().st_size
     if offset < 0 or offset + needed > size:
-        raise ModelError(
+        raise ExternalFileError(
+            location,
             f"external file {location!r} is too short: {needed} bytes at {offset} are needed, it has {size}; copy it"
-            f" again ({where})"
+            f" again ({where})",
         )
     try:
         if not needed:
@@ -212,17 +222,20 @@ def _locate_external(location: str, model: Path, where: str) -> Path:
     if not location:
         raise ModelError(f"external data without a location ({where})")
     if os.path.isabs(location) or "\0" in location or ".." in Path(location.replace("\\", "/")).parts:
-        raise ModelError(
-            f"external data has to lie in the folder of the model, but its location is {location!r}; refused ({where})"
+        raise ExternalFileError(
+            location,
+            f"external data has to lie in the folder of the model, but its location is {location!r}; refused ({where})",
         )
     file = (model.parent / location).resolve()
     if not any(file.is_relative_to(folder) for folder in (model.parent.resolve(), model.resolve().parent)):
-        raise ModelError(
-            f"external data has to lie in the folder of the model, but {location!r} leads to {file}; refused ({where})"
+        raise ExternalFileError(
+            location,
+            f"external data has to lie in the folder of the model, but {location!r} leads to {file}; refused ({where})",
         )
     if not file.is_file():
-        raise ModelError(
-            f"external file {location!r} is missing; it has to lie next to the model, in {model.parent} ({where})"
+        raise ExternalFileError(
+            location,
+            f"external file {location!r} is missing; it has to lie next to the model, in {model.parent} ({where})",
         )
     return file
 

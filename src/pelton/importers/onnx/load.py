@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -294,6 +295,9 @@ def _read(
     names = [p.name for p in given.parts]
     if len(set(names)) < len(names):
         raise ModelError(f"every input needs a name of its own, got {names} ({found.name})")
+    # those of a sequence or a map are named by it: x[0], x.keys
+    tuned = {re.sub(r"\[\d+\]$|\.(keys|values)$", "", name) if name not in names else name for name in optimum or ()}
+    check_names("optimum", tuned, [i.name for i in graph.input], "inputs")
     inputs = Inputs(program, scope, given, settled, optimum)
     scope.declared = program.declared(graph)
     names = check_outputs(program, scope, outputs)

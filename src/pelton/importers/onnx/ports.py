@@ -103,7 +103,7 @@ def split_inputs(
                 _column(f"{i.name}.values", of.value_type.tensor_type.elem_type, i.name),
             )
             parts.append(Part(i.name, tensors, optional=optional, map=True))
-        elif kind == "sequence_type":
+        elif kind == "sequence_type" and type.sequence_type.elem_type.WhichOneof("value") in (None, "tensor_type"):
             items = known if known is ... else _items(i.name, known)
             count = _count(i.name, shapes) if items is ... else len(items)
             of = type.sequence_type.elem_type.tensor_type
@@ -134,7 +134,7 @@ def split_inputs(
                     i.name,
                     optional=optional,
                     problem=(
-                        "inputs have to be tensors, sequences or optionals, this one is declared as "
+                        "inputs have to be tensors, sequences of tensors, maps or optionals, this one is declared as "
                         f"{kind.removesuffix('_type').replace('_', ' ')}"
                     ),
                 )

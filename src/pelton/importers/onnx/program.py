@@ -22,7 +22,7 @@ from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
 from . import names
-from .file import Source, array_of, dense
+from .file import ExternalFileError, Source, array_of, dense
 from .ports import decides
 from .scope import Scope, node_label, domain_of
 
@@ -188,6 +188,7 @@ class Program:
         """Binds the names of a graph's initializers to constants."""
         dense_arrays = ((t.name, lambda t=t: array_of(t, self.source)) for t in graph.initializer)
         sparse_arrays = ((t.values.name, lambda t=t: dense(t, self.source)) for t in graph.sparse_initializer)
+        broken: set[str] = set()  # what is one problem, however many tensors have it
         for name, array in (*dense_arrays, *sparse_arrays):
             if name in scope.bound:
                 self.problems.append(f"there are two initializers {name!r} ({self.source.name})")
@@ -201,8 +202,11 @@ class Program:
                 value: Value | Broken = constant
                 lineage.name(self.builder.constants[constant], name)
             except ModelError as e:
-                self.problems.append(str(e))
                 value = BROKEN
+                what = e.file if isinstance(e, ExternalFileError) else str(e)
+                if what not in broken:
+                    self.problems.append(str(e))
+                broken.add(what)
             self.bind(scope, name, value)
 
     def declared(self, graph: onnx.GraphProto) -> dict[str, TensorType]:

@@ -89,7 +89,7 @@ register(
         about=About(
             files="torch.nn.Module, .pt2, TorchScript",
             export="torch.export.save(torch.export.export(module, (x,)), 'model.pt2'), or the module itself",
-            extra="pip install pelton[torch]",
+            extra="pip install 'pelton[torch]'",
             covers="what torch's exporters to ONNX convert; checkpoints (torch.save) hold no program and are refused",
             checked="PyTorch 2.13 on the CPU, eager and compiled",
         ),

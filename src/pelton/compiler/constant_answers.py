@@ -1,0 +1,47 @@
+"""Engines that give the same answer to everything, beside which a metric has to rate the FP32 engine better."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pelton.ir.dims import is_known
+from pelton.ir.imported import Imported
+from pelton.network import Network
+from pelton.options import Options
+from pelton.runtime import Engine
+
+from .compile import compile_graph
+
+CONSTANT = " (a constant answer)"  # in the names of the engines
+MOST = 10  # answers: a metric may take long
+
+
+def constant_answers(
+    imported: Imported, options: Options, outputs: Sequence[Mapping[str, np.ndarray]]
+) -> Iterator[Engine]:
+    """Engines with the inputs and outputs of a program, which give what it gave on average, or what it gave to one
+    sample of each of its commonest answers. None for outputs of which more than the number of samples is dynamic.
+
+    outputs: what the program gave, with an axis of samples first. Answers differ by where the first output is largest.
+    """
+    ports = imported.graph.outputs
+    if not outputs or not all(
+        v.name in outputs[0] and v.type.rank and all(map(is_known, v.type.shape[1:])) for v in ports
+    ):
+        return
+    gave = {v.name: np.concatenate([np.atleast_1d(found[v.name]) for found in outputs]) for v in ports}
+    largest = (first := gave[ports[0].name]).reshape(len(first), -1).argmax(1).tolist()
+    samples = [largest.index(answer) for answer, _ in Counter(largest).most_common(MOST)]
+    mean = {name: a.mean(0, dtype=np.float64) if a.dtype.kind == "f" else a[0] for name, a in gave.items()}
+    for answer in (mean, *({name: a[min(i, len(a) - 1)] for name, a in gave.items()} for i in samples)):
+        net = Network(imported.graph.name + CONSTANT)
+        for v in imported.graph.inputs:
+            net.input(v.name, v.type)
+        for v in ports:
+            one = net.constant(np.asarray(answer[v.name])[None].astype(v.type.dtype.numpy), f"{v.name} of all")
+            net.output(net.expand(one, shape=v.type.shape), v.name)
+        yield compile_graph(replace(imported, graph=net.graph()), options).engine

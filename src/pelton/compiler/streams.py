@@ -1,0 +1,55 @@
+"""How many runs at once give most inputs a second: what an engine built for throughput keeps for its queues."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pelton.backends.cpu import default_threads
+from pelton.errors import EngineError, InputError
+from pelton.logs import Logger
+from pelton.options import Options
+from pelton.runtime.queue import AsyncQueue
+
+from .accuracy_bound import Feed
+from .race import random_feed
+from .targets import target_kind
+
+log = Logger("pelton.build")
+
+SECONDS = 0.4  # of each number of streams
+THREADS = 1  # that kernels are tuned for, of each stream
+
+
+def choose_streams(engine: Any, options: Options) -> dict[str, int]:
+    """The streams, and the threads of each, by which an engine does most runs a second on this machine. Where nothing
+    is to be timed, or builds have to be repeatable, and where random inputs do not run: one stream for each CPU."""
+    cpus, threads = default_threads(), options.threads or THREADS
+    guess = {"streams": max(1, cpus // threads), "threads": threads}
+    fixed = options.load_tactics is not None or options.timing_cache is not None
+    if not options.level or fixed or not target_kind(options).runs_here(options):
+        return guess
+    splits = [{"streams": s, "threads": cpus // s} for s in range(1, cpus + 1) if not cpus % s]
+    try:
+        feed = random_feed(engine)
+        rates = [runs_per_second(engine, feed, **split) for split in splits]
+    except (EngineError, InputError) as e:
+        log.info("streams are not timed, as random inputs do not run: %s", e)
+        return guess
+    for split, rate in zip(splits, rates):
+        log.info("%d streams of %d threads: %.1f runs per second", split["streams"], split["threads"], rate)
+    return splits[rates.index(max(rates))]
+
+
+def runs_per_second(engine: Any, feed: Feed, streams: int, threads: int) -> float:
+    """The rate of runs while all streams are busy."""
+    with AsyncQueue(engine, streams, threads) as queue:
+        for _ in range(2 * streams):
+            queue.start_async(feed, share_inputs=True)
+        queue.wait_all()
+        begin, count = time.perf_counter(), 0
+        while time.perf_counter() < begin + SECONDS or count < 2 * streams:
+            queue.start_async(feed, share_inputs=True)
+            count += 1
+        queue.wait_all()
+        return count / (time.perf_counter() - begin)

@@ -1,0 +1,258 @@
+"""Files that users meet and Pelton does not read: weights without a program, and what other engines are
+built as. They are told apart to say the way in."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import signs
+from .registry import register_refused
+
+FROM_MODULE = "pelton.build(module, example_inputs=(x,)).save('model.pelton')"
+IN_SAFETENSORS = "module.load_state_dict(safetensors.torch.load_file('model.safetensors'))"
+MODEL_OF_CORE_ML = {1: signs.VARINT, 2: signs.BYTES}
+DESCRIPTION = dict.fromkeys((1, 10, 13, 20, 50, 100), signs.BYTES) | dict.fromkeys((11, 12, 21), signs.TEXT)
+FEATURE = {1: signs.TEXT, 2: signs.TEXT, 3: signs.BYTES}
+WEIGHTS_OF_MODULES = ("*.safetensors", "pytorch_model*.bin", "*.gguf", "flax_model.msgpack")
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A kind of file that is not read. what: as messages call it, files: what it looks like, way: how its users come
+    to a model that is read, command: by which command, if there is one."""
+
+    name: str
+    what: str
+    files: str
+    recognizes: Callable[[Any], bool]
+    way: str
+    command: str = ""
+    suffixes: tuple[str, ...] = ()
+
+
+def _begins(*magics: bytes, at: int = 0) -> Callable[[Any], bool]:
+    """A test of the bytes at a place near the beginning."""
+
+    def recognizes(source: Any) -> bool:
+        return signs.head(source, 64)[at:].startswith(magics)
+
+    return recognizes
+
+
+def _nothing(source: Any) -> bool:
+    """For what its name alone tells."""
+    return False
+
+
+def _folder(source: Any) -> Path | None:
+    """The folder that a source is the path of."""
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    path = Path(os.fsdecode(source))
+    try:
+        return path if path.is_dir() else None
+    except (OSError, ValueError):
+        return None
+
+
+def is_safetensors(source: Any) -> bool:
+    """A size in 64 bits, then a JSON object of that size."""
+    data = signs.head(source, 16)
+    return len(data) > 9 and data[8:9] == b"{" and 2 <= int.from_bytes(data[:8], "little") < 1 << 32
+
+
+def is_hugging_face(source: Any) -> bool:
+    """A folder of a module of transformers or diffusers: its configuration, or its weights, and no ONNX file."""
+    folder = _folder(source)
+    if folder is None or signs.models_in(folder):
+        return False
+    if (folder / "model_index.json").is_file() or any(any(folder.glob(p)) for p in WEIGHTS_OF_MODULES):
+        return True
+    try:
+        found = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and not {"model_type", "architectures", "transformers_version"}.isdisjoint(found)
+
+
+def is_openvino(source: Any) -> bool:
+    """The XML of a network, or the .bin of its weights beside that."""
+    if signs.suffix(source) == ".bin":
+        return is_openvino(Path(os.fsdecode(source)).with_suffix(".xml"))
+    return re.match(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<net\b[^>]*\bversion=", signs.head(source)) is not None
+
+
+def is_tensorrt(source: Any) -> bool:
+    """A plan, or one behind metadata in JSON, as some exporters write it."""
+    data = signs.head(source)
+    if data[4:5] == b"{":
+        data = data[4 + int.from_bytes(data[:4], "little") :]
+    return data.startswith((b"ptrt", b"ftrt"))
+
+
+def is_core_ml(source: Any) -> bool:
+    """A message Model whose description begins with an input; or the folder of a package or of a compiled model."""
+    if folder := _folder(source):
+        return any((folder / name).exists() for name in ("Data/com.apple.CoreML", "coremldata.bin"))
+    begin = list(itertools.islice(signs.fields(signs.head(source)), 2))
+    if [field[:2] for field in begin] != [(1, signs.VARINT), (2, signs.BYTES)]:
+        return False
+    inner = bytes(begin[1][2])
+    first = next(signs.fields(inner), None)
+    if first is None or first[:2] != (1, signs.BYTES) or not signs.fits(inner, DESCRIPTION):
+        return False
+    feature = bytes(first[2])
+    return signs.fits(feature, FEATURE) and next(signs.fields(feature))[0] == 1
+
+
+def is_ncnn(source: Any) -> bool:
+    """A .param of text or of numbers, or the .bin beside it."""
+    begins = _begins(b"7767517\n", b"7767517\r", b"\xdd\x85\x76\x00")
+    if signs.suffix(source) == ".bin" and not begins(source):
+        return any(begins(Path(os.fsdecode(source)).with_suffix(end)) for end in (".param", ".param.bin"))
+    return begins(source)
+
+
+def is_boosted(source: Any) -> bool:
+    """Trees of XGBoost (JSON, or its binary form) or of LightGBM."""
+    data = signs.head(source, 64)
+    return re.match(rb'\{\s*"learner"\s*:|\{L.{8}learner|tree\r?\nversion=', data, re.S) is not None
+
+
+def is_tensorflow_js(source: Any) -> bool:
+    """The model.json of TensorFlow.js, whose weights are in files beside it."""
+    data = signs.head(source)
+    return data[:1] == b"{" and re.search(rb'"(?:modelTopology|weightsManifest)"\s*:', data) is not None
+
+
+def is_pickle(source: Any) -> bool:
+    """A pickle of protocol 2 or newer, which begins with it."""
+    data = signs.head(source, 2)
+    return len(data) == 2 and data[0] == 0x80 and 2 <= data[1] <= 5
+
+
+BUILT = "what it was built from is the model: build that"
+FOREIGN = (
+    Foreign(
+        "Safetensors",
+        "a file of weights (safetensors), which holds no program",
+        ".safetensors",
+        is_safetensors,
+        f"make the module in PyTorch, give it the weights by {IN_SAFETENSORS}, and build it",
+        FROM_MODULE,
+    ),
+    Foreign(
+        "Hugging Face",
+        "a folder of a module of transformers or diffusers, which holds weights and no program",
+        "folder with config.json and weights",
+        is_hugging_face,
+        "export it to ONNX with the package optimum, or build the module in Python (docs/formats.md)",
+        "optimum-cli export onnx --model FOLDER exported && pelton build exported/model.onnx",
+    ),
+    Foreign(
+        "GGUF",
+        "a language model of llama.cpp (GGUF or GGML), weights without a program",
+        ".gguf",
+        _begins(b"GGUF", b"lmgg", b"fmgg", b"tjgg", b"algg"),
+        "build the module of transformers that it was made from",
+        FROM_MODULE,
+        suffixes=(".gguf",),
+    ),
+    Foreign(
+        "OpenVINO",
+        "a network of OpenVINO, which has no way back to ONNX",
+        ".xml with .bin",
+        is_openvino,
+        f"{BUILT}, an ONNX file or another format that `pelton formats` lists",
+    ),
+    Foreign(
+        "TensorRT",
+        "an engine of TensorRT, machine code for one kind of GPU",
+        ".engine, .plan",
+        is_tensorrt,
+        f"{BUILT}, mostly an ONNX file",
+        "pelton build model.onnx --target cuda",
+        suffixes=(".engine", ".plan", ".trt"),
+    ),
+    Foreign(
+        "Core ML",
+        "a model of Core ML, which has no way back to ONNX",
+        ".mlmodel, .mlpackage",
+        is_core_ml,
+        "build the model that coremltools converted, a SavedModel or a module of PyTorch",
+        FROM_MODULE,
+        suffixes=(".mlmodel",),
+    ),
+    Foreign(
+        "ncnn",
+        "a network of ncnn, which has no way back to ONNX",
+        ".param with .bin",
+        is_ncnn,
+        "build the model that onnx2ncnn or pnnx converted: the ONNX file, or the module",
+    ),
+    Foreign(
+        "MNN",
+        "a network of MNN, which has no way back to ONNX",
+        ".mnn",
+        _nothing,
+        "build the model that MNNConvert converted",
+        suffixes=(".mnn",),
+    ),
+    Foreign(
+        "engines of NPUs and of phones",
+        "a model that was compiled for a processor of its own (RKNN, Hailo, Ascend, SNPE, ExecuTorch)",
+        ".rknn, .hef, .om, .dlc, .pte",
+        lambda source: (
+            _begins(b"RKNN", b"CYPTRKNN", b"\x01HEF", b"IMOD")(source)
+            or _begins(b"ET1", at=4)(source)
+            or not {"model.params", "dlc.metadata"}.isdisjoint(signs.names_in_zip(source))
+        ),
+        BUILT,
+        suffixes=(".rknn", ".hef", ".om", ".dlc", ".pte", ".nb"),
+    ),
+    Foreign(
+        "TensorFlow.js",
+        "a model of TensorFlow.js",
+        "model.json with .bin",
+        is_tensorflow_js,
+        "convert it back to Keras with the package tensorflowjs",
+        "tensorflowjs_converter --input_format=tfjs_layers_model --output_format=keras_keras model.json model.keras",
+    ),
+    Foreign(
+        "XGBoost, LightGBM",
+        "trees of XGBoost or LightGBM",
+        ".json, .ubj, .txt",
+        is_boosted,
+        "convert them with the package onnxmltools, in the program that trained them",
+        "python -c \"onnxmltools.utils.save_model(onnxmltools.convert_xgboost(model, initial_types=[('x',"
+        " FloatTensorType([None, 4]))]), 'model.onnx')\"",
+    ),
+    Foreign(
+        "pickles",
+        "a pickle of Python objects (scikit-learn, joblib, .pdparams), which may run any code when it is read, so that"
+        " it is not",
+        ".pkl, .joblib",
+        is_pickle,
+        "load it in the program that it belongs to, and export the model there; of scikit-learn, with skl2onnx",
+        "python -c \"open('model.onnx', 'wb').write(skl2onnx.to_onnx(model, x[:1]).SerializeToString())\"",
+        suffixes=(".pkl", ".pickle", ".joblib"),
+    ),
+    Foreign(
+        "weights of other files",
+        "weights that belong to the file of a model",
+        ".onnx.data, .pdiparams",
+        _nothing,
+        "give the model beside it (.onnx, .pdmodel), which finds its weights itself",
+        suffixes=(".data", ".onnx_data", ".pdiparams", ".pdparams"),
+    ),
+)
+
+for _f in FOREIGN:
+    register_refused(_f.name, _f.files, _f.recognizes, _f.what, _f.way, _f.command, _f.suffixes)
