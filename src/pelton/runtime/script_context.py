@@ -226,9 +226,12 @@ class ScriptContext(Context):
             spans = [address_range(a) for a in (*(names[p.name] for p in script.inputs), *places)]
             check_no_overlap(script.inputs, script.outputs, spans, out)
         self._turns = 0
-        lent = self.owner.lent.union(map(id, names.values()))
+        lent = {*self.owner.lent, *map(id, names.values())}
         found = self._block(script.main, names)
-        results = {p.name: as_output(p, value, id(value) in lent) for p, value in zip(script.outputs, found)}
+        results: dict[str, Any] = {}
+        for port, value in zip(script.outputs, found):
+            results[port.name] = as_output(port, value, id(value) in lent)
+            lent.add(id(value))  # a value of two names is two arrays
         # after all are computed: their sources may share memory with `out`
         if out:
             results.update(

@@ -88,7 +88,9 @@ def read_signature(source: Source, options: Options) -> Signature:
             return _declared(by_name[name], inferred.get(name))
         return inferred.get(name) or NodeArg(name, _UNKNOWN, [], False)
 
-    return Signature(inputs, tuple(map(output, options.outputs or by_name)), overridable, metadata, plugins)
+    # a tensor may be listed twice
+    names = options.outputs or [o.name for o in graph.output]
+    return Signature(inputs, tuple(map(output, names)), overridable, metadata, plugins)
 
 
 def _fix_sizes(arg: NodeArg, fixed: Sequence[int | None]) -> NodeArg:

@@ -10,6 +10,9 @@ import numpy as np
 import onnx
 
 from pelton.errors import ModelError
+from pelton.ir.bindings import Binding, ValueSequence
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Value
 from pelton.ir.dims import Dim, Size
 from pelton.ir.types import I64, DType, TensorType
 from pelton.ir.unread import HostCall, Known
@@ -17,8 +20,11 @@ from pelton.ops import foreign
 
 from . import foreign as onnx_foreign, names as onnx_names
 from .file import Source
+from .load import opsets_of
 from .node import MICROSOFT, READERS, attribute
-from .scope import domain_of
+from .program import Program
+from .scope import Scope, domain_of
+from .translate import Translator
 
 _MAX_BAKED = 64  # elements of constants that shape inference may look at
 
@@ -97,6 +103,36 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
             f" ({source.name})"
         ) from None
     return of("onnx")
+
+
+def result(model: onnx.ModelProto, given: Mapping[str, Any]) -> list[Any]:
+    """The outputs of a one-node model for these inputs, which are constants: arrays, lists of arrays, and None.
+
+    Raises ModelError if they have no meaning.
+    """
+    (node,) = model.graph.node
+    program = Program(Source(model, None))
+    builder = program.builder
+
+    def binding(value: Any) -> Binding:
+        if isinstance(value, list):
+            return ValueSequence(tuple(builder.constant(a) for a in value))
+        return None if value is None else builder.constant(np.asarray(value))
+
+    scope = Scope(
+        opsets_of(program),
+        bound={name: binding(value) for name, value in given.items()},
+        used_names=frozenset(filter(None, node.output)),
+    )
+    found = Translator(program).node(node, scope)
+    if program.problems:
+        raise ModelError(program.problems[0])
+    parts = dict.fromkeys(v for b in found for v in (b.values if isinstance(b, ValueSequence) else (b,)))
+    values = [v for v in parts if isinstance(v, Value)]
+    arrays = evaluate(builder.finish([], {f"{i}": v for i, v in enumerate(values)}), {})
+    of: dict[Any, Any] = {v: arrays[f"{i}"] for i, v in enumerate(values)}
+    bound = [b for b, name in zip(found, node.output) if name]
+    return [[of[v] for v in b.values] if isinstance(b, ValueSequence) else of.get(b) for b in bound]
 
 
 def _model(

@@ -339,12 +339,14 @@ def opsets_of(program: Program) -> dict[str, int]:
 
 
 def check_outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> list[str]:
+    """The names of the tensors to compute, those that are asked for or all outputs; one that a model lists twice is
+    one."""
     graph = program.source.model.graph
     if asked is not None:
         names = [asked] if isinstance(asked, str) else list(asked)
         check_names("outputs", names, [*scope.bound, *(o for n in graph.node for o in n.output if o)], "tensors")
     else:
-        names = [o.name for o in graph.output]
+        names = [*dict.fromkeys(o.name for o in graph.output)]
     if not names or len(set(names)) < len(names):
         raise ModelError(f"a model needs at least one output, and no output twice; got {names} ({program.source.name})")
     return names
