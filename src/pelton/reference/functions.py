@@ -20,9 +20,9 @@ def nonzero(x: np.ndarray) -> Found:
 
 
 def compress(x: np.ndarray, condition: np.ndarray, axis: int | None = None) -> Found:
-    """The slices along an axis, or the elements, for which the condition holds; what it does not reach to is left
-    out."""
-    return (np.compress(condition, x, axis=axis),)
+    """The slices along an axis, or the elements, for which the condition holds; what it does not reach to, or what it
+    has beyond them, is left out."""
+    return (np.compress(condition[: x.size if axis is None else x.shape[axis]], x, axis=axis),)
 
 
 def unique(x: np.ndarray, axis: int | None = None, sorted: bool = True) -> Found:

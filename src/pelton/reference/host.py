@@ -47,8 +47,9 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
     except Exception as e:
         if node.op.instance is not None or isinstance(e, (ImportError, MemoryError)):
             raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
-        names = [i.name for i in unpacked(node.attrs["model"]).graph.input] if node.op.kind == "foreign" else ()
-        raise _refused(_where(node), e, given, names or [v.name for v in node.inputs]) from e
+        if node.op.kind != "foreign":
+            raise _refused(_where(node), e, given, [v.name for v in node.inputs]) from e
+        found = tuple(_read(node.name, node.attrs["model"], given))
     if len(found) != len(node.outputs):
         raise EngineError(
             f"step {_where(node)} should give {len(node.outputs)} arrays, but gave {len(found)}; this engine is"
@@ -152,7 +153,7 @@ def function(name: str, call: str, text: str, native: Mapping[str, Callable[...,
         ) from None
 
     def run(*given: Any) -> Sequence[Any]:
-        with _step_errors(f"step {name!r}", given):
+        with _step_errors(f"{call} {name!r}", given):
             return found(*given)
 
     return run

@@ -60,9 +60,17 @@ HOST_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict
 }
 
 
-# Ops whose reference in the onnx package is wrong for some opsets or attributes, or needs types in advance: these run
-# by our own importer and references.
+# Ops whose reference in the onnx package is wrong for some opsets or attributes, gives something for numbers that mean
+# nothing (a repeat count too few, a k beyond the axis), or needs types in advance: these run by our own importer and
+# references.
 BY_PELTON = {
+    "AffineGrid",
+    "DFT",
+    "OneHot",
+    "Reshape",
+    "Split",
+    "Tile",
+    "TopK",
     "Softmax",
     "LogSoftmax",
     "Hardmax",
@@ -124,6 +132,7 @@ def result(model: onnx.ModelProto, given: Mapping[str, Any]) -> list[Any]:
         bound={name: binding(value) for name, value in given.items()},
         used_names=frozenset(filter(None, node.output)),
     )
+    program.bind_initializers(model.graph, scope)
     found = Translator(program).node(node, scope)
     if program.problems:
         raise ModelError(program.problems[0])

@@ -149,6 +149,8 @@ def compress(n: Reading) -> Binding:
     if axis is None:
         x, axis = n.reshape(x, (x.type.size,)), 0
     axis = n.axis(axis, x.type.rank)
+    if is_known(x.type.shape[axis]):
+        condition = condition[: x.type.shape[axis]]
     return n.emit(
         "gather", x, _count_from_front(n, n.constant(np.flatnonzero(condition), I64), x.type.shape[axis]), axis=axis
     )
