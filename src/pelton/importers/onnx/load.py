@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-import onnx.version_converter
 
 from pelton.errors import InputError, ModelError
 from pelton.ir.dims import UNBOUNDED
@@ -22,13 +21,13 @@ from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
 
 from . import microsoft, ops  # noqa: F401  (readers)
 from .file import Source, metadata_of, read
+from .old_opsets import OLDEST, modernized
 from .inputs import Inputs, check_names, default_optimum
 from .ports import Given, Sizes, split_inputs
 from .program import Program
 from .scope import Scope, domain_of
 from .translate import Translator
 
-OLDEST = 6  # older opsets are converted to this one
 MAX_SHOWN = 8  # problems listed in one message
 
 
@@ -77,7 +76,7 @@ def import_model(
 
     Raises ModelError if not even the interface of the model can be read.
     """
-    found = convert_opset(read(source))
+    found = modernized(read(source))
     arrays: dict[str, np.ndarray] = {}
     given = given_inputs(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
@@ -261,7 +260,7 @@ def _read(
     """Imports the graph and returns its inputs and results; problems are recorded in `program`."""
     found, graph = program.source, program.source.model.graph
     if found.opset is not None:
-        program.warn(f"{found.name} has opset {found.opset}, which the onnx package converted to {OLDEST}")
+        program.warn(f"{found.name} has opset {found.opset}; it is read as one of opset {OLDEST}")
     scope = Scope(opsets_of(program))
     program.bind_initializers(graph, scope)
     names = [p.name for p in given.parts]
@@ -304,27 +303,6 @@ def _format_problems(problems: list[str], name: str) -> str:
         return problems[0]
     more = [f"and {len(problems) - MAX_SHOWN} more"] if len(problems) > MAX_SHOWN else []
     return "\n  - ".join([f"{len(problems)} problems in {name}:", *problems[:MAX_SHOWN], *more])
-
-
-def convert_opset(found: Source) -> Source:
-    """Converts models that are older than the readers support to their oldest opset."""
-    version = min((o.version for o in found.model.opset_import if not domain_of(o.domain)), default=OLDEST)
-    if version >= OLDEST:
-        return found
-    try:
-        model = onnx.version_converter.convert_version(found.model, OLDEST)
-    except (
-        RuntimeError,
-        ValueError,
-        TypeError,
-        onnx.version_converter.ConvertError,
-        onnx.shape_inference.InferenceError,
-    ) as e:
-        raise ModelError(
-            f"opsets {OLDEST} and up are supported, {found.name} has {version}, and the onnx package cannot convert it:"
-            f" {str(e).strip()}; export it again"
-        ) from None
-    return replace(found, model=model, opset=version)
 
 
 def opsets_of(program: Program) -> dict[str, int]:

@@ -27,8 +27,9 @@ from pelton.ops.foreign import DTYPES
 from . import host_steps, names
 from .file import Source, metadata_of, read
 from .inputs import Inputs
-from .load import check_outputs, convert_opset, given_inputs, opsets_of
+from .load import check_outputs, given_inputs, opsets_of
 from .node import attribute, schema_of
+from .old_opsets import modernized
 from .ports import Given
 from .program import Program
 from .scope import Scope, domain_of, node_label
@@ -269,7 +270,7 @@ def unread(
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> OnnxModel:
     """Opens a model whose nodes are imported on demand; arguments and errors are those of `load`."""
-    found = convert_opset(read(source))
+    found = modernized(read(source))
     if found.model.functions:
         found = _inline_functions(found)
     arrays: dict[str, np.ndarray] = {}

@@ -30,8 +30,12 @@ def space_to_depth(n: Reading) -> Binding | tuple[Binding, ...]:
 
 @reads("Upsample")
 def upsample(n: Reading) -> Binding:
-    """Scales are an attribute before opset 9, an input in 9; coordinates are those of Resize in opset 10."""
-    scales = n.attr("scales") if n.opset < 9 else tuple(float(s) for s in _floats(n, 1) or ())
+    """Scales are attributes before opset 9, those of height and width before 7, an input in 9; coordinates are those of
+    Resize in opset 10."""
+    if n.opset < 7:
+        scales = (1.0, 1.0, n.attr("height_scale"), n.attr("width_scale"))
+    else:
+        scales = n.attr("scales") if n.opset < 9 else tuple(float(s) for s in _floats(n, 1) or ())
     return _by_scales(n, scales)
 
 
