@@ -72,6 +72,10 @@ def read_signature(source: Source, options: Options) -> Signature:
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):
         outputs, plugins = compiler.infer_outputs(source, options)
         inferred = {name: NodeArg(name, NAMES[o.dtype], o.shape) for name, o in outputs.items()}
+    untyped = [o.name for o in graph.output if not o.type.WhichOneof("value") and o.name not in inferred]
+    if untyped:  # the data decides their sizes
+        types = compiler.inferred_element_types(model)
+        inferred.update({name: NodeArg(name, NAMES[types[name]], [], False) for name in untyped if name in types})
     fixed = compiler.fixed_sizes(options)
     inputs = tuple(
         _fix_sizes(_declared(i, None), fixed.get(i.name, ()))

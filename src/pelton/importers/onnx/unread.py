@@ -26,6 +26,7 @@ from pelton.ops.foreign import DTYPES
 
 from . import host_steps, names
 from .file import Source, metadata_of, read
+from .foreign import element_types
 from .inputs import Inputs
 from .load import check_outputs, given_inputs, opsets_of
 from .node import attribute, schema_of
@@ -251,7 +252,12 @@ class OnnxModel:
                     type = type.sequence_type.elem_type
             if v.name == name and type.tensor_type.elem_type in DTYPES:
                 return DTYPES[type.tensor_type.elem_type]
-        return None
+        return DTYPES.get(self._inferred.get(name, 0))
+
+    @cached_property
+    def _inferred(self) -> dict[str, int]:
+        """What the model does not declare."""
+        return element_types(self._source.model)
 
     def call(self, node: Any, reason: str) -> HostCall:
         """Prepares an `OnnxNode` to run on the host; raises ModelError with the reason if nothing can run it."""

@@ -32,6 +32,7 @@ def space_to_depth(n: Reading) -> Binding | tuple[Binding, ...]:
 def upsample(n: Reading) -> Binding:
     """Scales are attributes before opset 9, those of height and width before 7, an input in 9; coordinates are those of
     Resize in opset 10."""
+    scales: tuple[float, ...]
     if n.opset < 7:
         scales = (1.0, 1.0, n.attr("height_scale"), n.attr("width_scale"))
     else:
