@@ -92,7 +92,7 @@ class Segment:
         self.unreadable: list[UnreadNode] = []
         self.waiting: list[UnreadNode] = []
         self.imported_nodes: list[ImportedNode] = []
-        broken = {name for name, t in self.known.types.items() if t is None}
+        broken = {name for name, t in self.known.types.items() if t is None and name not in self.known.sequences}
         for i, node in enumerate(self.nodes):
             bindings: Sequence[Binding | Broken] = (BROKEN,)
             if broken.isdisjoint(node.reads) and i not in self._given_up:
@@ -130,11 +130,9 @@ class Segment:
 
     def _bind(self, reader: Reader) -> None:
         """Binds what the nodes read: constants, arrays of sizes, and inputs with symbols of this segment."""
-        names = [
-            name
-            for name in dict.fromkeys(name for node in self.nodes for name in sorted(node.reads))
-            if name in self.known
-        ]
+        read = [name for node in self.nodes for name in sorted(node.reads) if name in self.known]
+        parts = [part for name in read for part in self.known.sequences.get(name, ())]
+        names = [name for name in dict.fromkeys([*read, *parts]) if name not in self.known.sequences]
         self.inputs: dict[Value, str] = {}
         self.origin: dict[str, Feed] = {}  # symbol → where its value comes from at run time
         # symbol of the model, or text of another size outside → size inside the segment
@@ -192,6 +190,10 @@ class Segment:
                 value = Value(TensorType(t.dtype, tuple(map(self._size_inside, t.shape))), name)
                 self.inputs[value] = name
             reader.bind(name, value)
+        for name in read:
+            if name in self.known.sequences:
+                items = (reader.bound[part] for part in self.known.sequences[name])
+                reader.bind(name, ValueSequence(tuple(v for v in items if isinstance(v, Value))))
 
     def _name(self, hint: str) -> str:
         return identifier(f"{hint}_in", {*self._outside, *self._inside})

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from pelton.errors import EngineError
+
 from . import texts
 
 Found = tuple[np.ndarray, ...]
@@ -103,8 +105,8 @@ def rows(x: np.ndarray, keys: list) -> tuple[list[dict]]:
 
 
 def refused(*_: Any, why: str) -> Found:
-    """Raises ValueError: stands for a branch that could not be translated, which is rarely taken."""
-    raise ValueError(why)
+    """Raises EngineError: stands for a branch that could not be translated, which is rarely taken."""
+    raise EngineError(f"it cannot run: {why}")
 
 
 FUNCTIONS: dict[str, Callable[..., tuple]] = {

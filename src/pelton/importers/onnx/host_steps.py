@@ -68,7 +68,9 @@ BY_PELTON = {
     "DFT",
     "OneHot",
     "Reshape",
+    "SequenceInsert",
     "Split",
+    "SplitToSequence",
     "Tile",
     "TopK",
     "Softmax",
@@ -181,6 +183,10 @@ def types(
     given = [known.type(name) if name else None for name in node.input]
     if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS and given[0] is not None:
         return _host_function_types(node, given[0], fresh(0, 0))[: len(node.output)]
+    if node.op_type == "SequenceAt" and (
+        items := [known.type(name) for name in known.sequences.get(node.input[0], ())]
+    ):
+        return [_common_type([t for t in items if t is not None], len(items), fresh)]
     protos, arrays = {}, {}
     for name in onnx_names.read_by(node):
         t = known.type(name)
@@ -214,6 +220,14 @@ def types(
         return TensorType(foreign.DTYPES[tensor.elem_type], shape)
 
     return [read(i, name) for i, name in enumerate(node.output)]
+
+
+def _common_type(items: list[TensorType], count: int, fresh: Callable[..., Size]) -> TensorType | None:
+    """The type of any of the elements of a list, whose differing sizes are unknown; None if ranks differ."""
+    if len(items) < count or len({(t.dtype, t.rank) for t in items}) > 1:
+        return None
+    rank, columns = items[0].rank, [set(column) for column in zip(*(t.shape for t in items))]
+    return items[0].with_shape(c.pop() if len(c) == 1 else fresh(0, axis, rank) for axis, c in enumerate(columns))
 
 
 def _host_function_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorType | None]:

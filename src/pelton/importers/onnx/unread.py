@@ -233,6 +233,8 @@ class OnnxModel:
             program.warnings,
             inputs.assumptions(settled, found.name),
             info,
+            {p.name: tuple(t.name for t in p.tensors) for p in self._given.parts if p.sequence},
+            {"inputs": self._given.forms(), "outputs": {}},
         )
 
     def reader(self, wanted: Iterable[str]) -> OnnxReader:
