@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from .suppression import non_max_suppression
+
 
 @functools.cache
 def operators() -> tuple[Any, ...]:
     """The classes, as `ReferenceEvaluator` takes them."""
-    return _bernoulli(), _cast(), _multinomial()
+    return _bernoulli(), _cast(), _multinomial(), _non_max_suppression()
 
 
 def _bernoulli() -> Any:
@@ -54,6 +56,20 @@ def _multinomial() -> Any:
             return (drawn.astype(tensor_dtype_to_np_dtype(dtype or 6)),)
 
     return Multinomial
+
+
+def _non_max_suppression() -> Any:
+    from onnx.reference.op_run import OpRun
+
+    class NonMaxSuppression(OpRun):
+        """With limits that are scalars, absent, or below 0."""
+
+        op_domain = ""
+
+        def _run(self, *given: Any, center_point_box: Any = 0) -> Any:
+            return non_max_suppression(*given, center=bool(center_point_box))
+
+    return NonMaxSuppression
 
 
 def _cast() -> Any:

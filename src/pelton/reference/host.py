@@ -202,10 +202,11 @@ def _step_errors(where: str, given: Sequence[Any], names: Sequence[str] = ()) ->
 
 
 def _refused(where: str, reason: Exception, given: Sequence[Any], names: Sequence[str] = ()) -> InputError:
-    """The error of a step whose data has no meaning; errors of the importer name the operator and its node."""
+    """The error of a step whose data has no meaning. `where` begins with the operator, which errors of the importer
+    name as a rule."""
     held = [f"{name} {_described(a)}".strip() for name, a in zip_longest(names, given, fillvalue="") if a is not None]
     why = str(reason)
-    if not isinstance(reason, ModelError):
+    if not isinstance(reason, ModelError) or where.split()[0] not in why:
         why = f"{where} cannot take its data: {' '.join(why.split()).rstrip('.')[:MAX_REASON] or 'it has no meaning'}"
     return InputError(f"{why}; given {', '.join(held) or 'nothing'}")
 

@@ -76,7 +76,10 @@ def _floats(n: Reading, i: int) -> list[float] | None:
     """The scales of a constant input; None if it is absent or empty."""
     if n.optional(i) is None:
         return None
-    return [float(v) for v in n.numbers(i, "scales").reshape(-1)] or None
+    found = [float(v) for v in n.numbers(i, "scales").reshape(-1)]
+    if not all(0 < scale < math.inf for scale in found):
+        raise n.refuse(f"{n.op} needs scales above 0, got {found}")
+    return found or None
 
 
 @reads("Resize")
