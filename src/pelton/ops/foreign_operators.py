@@ -85,7 +85,8 @@ def _cast() -> Any:
             kind = None if to == 8 else tensor_dtype_to_np_dtype(to)
             if x.dtype.kind not in "OU" or kind is None or kind.kind not in "iu":
                 return super()._run(x, to, saturate, round_mode)
-            return (np.array([_whole(text) for text in x.flat], kind).reshape(x.shape),)
+            wide = np.uint64 if kind == np.uint64 else np.int64
+            return (np.array([_whole(text) for text in x.flat], wide).astype(kind).reshape(x.shape),)
 
     return Cast
 

@@ -164,11 +164,13 @@ def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
 
     Data that the onnx package cannot take may have a meaning all the same; if it has none, the importer says why.
     """
-    run = evaluator(model)
     try:
+        run = evaluator(model)
         with np.errstate(all="ignore"):
             return list(run.run(None, dict(zip(run.input_names, given, strict=True))))
-    except (EngineError, ImportError, MemoryError) as e:
+    except EngineError as e:
+        raise EngineError(f"{e} (step {name!r})") from None
+    except (ImportError, MemoryError) as e:
         raise EngineError(f"step {name!r} failed on the host: {e}") from e
     except Exception:
         return _read(name, model, given)
@@ -220,9 +222,9 @@ def _described(value: Any) -> str:
         return f"{kind} = {value.tolist()}"[:MAX_REASON]
     if value.dtype.kind not in "iuf":
         return kind
-    nan = " and NaN" if value.dtype.kind == "f" and np.isnan(value).any() else ""
-    with np.errstate(all="ignore"):
-        return f"{kind} from {np.nanmin(value)} to {np.nanmax(value)}{nan}"
+    numbers = value[value == value]
+    nan = " and NaN" if numbers.size < value.size else ""
+    return f"{kind} from {numbers.min()} to {numbers.max()}{nan}" if numbers.size else f"{kind} of NaN"
 
 
 def check_call(name: str, call: str, text: str) -> None:
