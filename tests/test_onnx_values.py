@@ -226,3 +226,11 @@ def test_classes_are_drawn_by_their_probabilities(build):
     assert np.abs(shares - [[0.25, 0.5, 0.25], [0.25, 0, 0.75], [0.5, 0.1, 0.4]]).max() < 0.05
     with pytest.raises(InputError, match="Multinomial.*row 2 needs a class of a finite logarithmic probability"):
         build(m).run({"x0": np.concatenate([x[:2], np.full((1, 3), -np.inf, np.float32)])})
+
+
+def test_refused_sizes_are_named_as_the_model_names_them(build, caplog):
+    """Engines get them as inputs of their own."""
+    m = one_node("Tile", "f32[2, 3]", "i64[2]")
+    x, engine = np.ones((2, 3), np.float32), build(m)
+    assert engine.run({"x0": x, "x1": np.array([2, 0])})["y0"].shape == (4, 0)
+    assert "element 1 of 'x1' (x1_1) may have 1 and more, given 0" in caplog.text and ".size" not in caplog.text

@@ -46,7 +46,7 @@ from pelton.system.forks import survives_fork
 from .context import ENTERED, Context
 from .engine import Engine
 from .profile import StepRuns
-from .script_values import StackedRows, address_range, as_output, size_operand, write_output
+from .script_values import StackedRows, address_range, as_output, outside, size_operand, write_output
 
 log = Logger("pelton.runtime")
 REMEMBERED = 1024  # shapes that an engine in a loop keeps ready
@@ -278,8 +278,9 @@ class ScriptContext(Context):
                 return (context.run(feeds) if found is None else found).values()
             results, steps = context.trace(feeds)
         except InputError as e:
+            refusal = outside(e, self.owner.feeds[id(action)])
             if action.otherwise is None:
-                raise
+                raise refusal from None
             level = logging.DEBUG if action.engine in self.owner.warned else logging.WARNING
             self.owner.warned.add(action.engine)
             log.log(
@@ -288,7 +289,7 @@ class ScriptContext(Context):
                 " by their reference",
                 action.engine,
                 self.owner.label,
-                e,
+                refusal,
                 len(action.otherwise.steps),
             )
             return self._block(action.otherwise, Names(names))
