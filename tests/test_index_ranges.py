@@ -62,12 +62,16 @@ def ranges(nodes, inputs: dict[str, str], **tables: np.ndarray) -> dict[str, Ind
         ([node("Concat", "i j", "c", axis=0), node("Gather", "t c", "y")], {"i": "i64[3]", "j": "i64[n]"}),
         ([node("GatherElements", "t i", "y", axis=0)], {"i": "i64[3, 4]"}),
         ([node("GatherND", "t i", "y")], {"i": "i64[3, 1]"}),
+        ([node("ScatterElements", "t i new", "y", axis=0)], {"i": "i64[3, 4]"}),
+        ([node("ScatterND", "t i new", "y")], {"i": "i64[3, 1]"}),
         ([node("Gather", "t i", "a"), node("Gather", "long i", "b"), node("Add", "a b", "y")], {"i": "i64[3]"}),
     ],
     ids=lambda given: given[0].op_type if isinstance(given, list) else "",
 )
 def test_inputs_whose_elements_all_choose_from_a_table(nodes, inputs):
-    found = ranges(nodes, inputs, flat=np.array([-1]), long=np.ones((11, 4), np.float32))
+    found = ranges(
+        nodes, inputs, flat=np.array([-1]), long=np.ones((11, 4), np.float32), new=np.ones((3, 4), np.float32)
+    )
     assert {name: (r.low, r.high) for name, r in found.items()} == dict.fromkeys(inputs, (-10, 9))
 
 

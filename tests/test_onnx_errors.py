@@ -130,8 +130,7 @@ GRAPHS = [
     (recursive(), "function F calls itself"),
     (
         one_node("Nonsense", "f32[3]", opset=5),
-        "opsets 6 and up are supported",
-        "has 5, and the onnx package cannot convert it",
+        "there is no operator Nonsense in domain 'ai.onnx' at opset 6",
     ),
     (with_constant(tensor("w", [3], bytes(8))), "tensor 'w'", "damaged"),
     (with_constant(tensor("w", [-1], bytes(8))), "sizes of at least 0, got [-1]"),
@@ -141,10 +140,6 @@ GRAPHS = [
     ),
     (with_constant(tensor("w", [2], bytes(8), 99)), "element type 99 is not supported"),
     (with_constant(tensor("w", [2], bytes(8), 77)), "element type 77 is not supported"),
-    (
-        model([helper.make_node("Relu", ["x"], ["y"])], {"x": "f32[2]"}, ["y", "y"]),
-        "needs at least one output, and no output twice",
-    ),
     (model([], {}, []), "needs at least one output"),
 ]
 

@@ -145,12 +145,6 @@ def test_declared_types_do_not_count_where_the_inputs_have_other_sizes():
 # --- old opsets
 
 
-def test_the_oldest_opsets_are_converted():
-    m = one_node("Relu", "f32[3]", opset=5, consumed_inputs=[0])
-    check(m, {"y0": np.array([0, 0, 2], np.float32)}, {"x0": np.array([-1, 0, 2], np.float32)})
-    assert "has opset 5, which the onnx package converted to 6" in load(m).info.warnings[0]
-
-
 def test_broadcasting_of_opset_6():
     """It has an axis, and the slopes of PRelu are one per channel."""
     m = model(

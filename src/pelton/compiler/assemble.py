@@ -71,6 +71,7 @@ def assemble(
         "strict": options.strict,
         "recorded": options.load_tactics is not None,
         "precision": options.precision,
+        "forms": parts.forms,
         "host_steps": [*parts.host, *(name for e in engines for name in e.meta["host_steps"])],
         "weights": {key: sum(e.meta["weights"][key] for e in engines) for key in ("own", "packed", "saved_ns")},
         "copies": [c for e in engines for c in e.meta["copies"]],

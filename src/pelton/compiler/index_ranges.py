@@ -8,7 +8,18 @@ from pelton.engine.model import IndexRange
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import I32, I64
-from pelton.ops.words import cast, concat, expand, gather, gather_elements, gather_nd, reshape, transpose
+from pelton.ops.words import (
+    cast,
+    concat,
+    expand,
+    gather,
+    gather_elements,
+    gather_nd,
+    reshape,
+    scatter_elements,
+    scatter_nd,
+    transpose,
+)
 
 
 def index_ranges(graph: Graph) -> dict[str, IndexRange]:
@@ -25,11 +36,11 @@ def index_ranges(graph: Graph) -> dict[str, IndexRange]:
 
 
 def _length(node: Node) -> int:
-    """How many elements the indices of a gather choose from; 0 where that is not one known number."""
-    if node.op in (gather, gather_elements):
+    """How many elements the indices of a gather or a scatter choose from; 0 where that is not one known number."""
+    if node.op in (gather, gather_elements, scatter_elements):
         size = node.inputs[0].type.shape[node.attrs["axis"]]
-    elif node.op is gather_nd and node.inputs[1].type.shape[-1] == 1:
-        size = node.inputs[0].type.shape[node.attrs["batch_dims"]]
+    elif node.op in (gather_nd, scatter_nd) and node.inputs[1].type.shape[-1] == 1:
+        size = node.inputs[0].type.shape[node.attrs.get("batch_dims", 0)]
     else:
         return 0
     return size if is_known(size) else 0

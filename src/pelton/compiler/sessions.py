@@ -14,6 +14,7 @@ from pelton.errors import ModelError
 from pelton.importers.imported import parse_shape
 from pelton.importers.onnx import load as importer
 from pelton.importers.onnx.file import Source, metadata_of, read
+from pelton.importers.onnx.foreign import element_types
 from pelton.importers.onnx.names import all_nodes, subgraphs
 from pelton.ir.dims import Dim, Size, symbols
 from pelton.ir.dims_text import tree
@@ -80,6 +81,12 @@ def _collect_external(graph: onnx.GraphProto | onnx.FunctionProto, names: set[st
 def element_type(code: int) -> str | None:
     """Pelton's name of an element type of onnx.TensorProto; None for a number that stands for none."""
     return DTYPES[code].value if code in DTYPES else None
+
+
+def inferred_element_types(model: onnx.ModelProto) -> dict[str, str]:
+    """Pelton's names of the element types of outputs that a model does not declare, as far as onnx infers them."""
+    codes = element_types(model)
+    return {o.name: name for o in model.graph.output if (name := element_type(codes.get(o.name, 0))) is not None}
 
 
 def fixed_sizes(options: Options) -> dict[str, list[int | None]]:

@@ -18,7 +18,7 @@ from pelton.errors import ModelError
 from .builder import Builder
 from .dims import Size
 from .graph import Value
-from .imported import ImportedNode, Info
+from .imported import Forms, ImportedNode, Info
 from .size_constraints import SizeConstraint, UndecidedNode
 from .bindings import Broken, Binding
 from .types import DType, TensorType
@@ -113,15 +113,21 @@ class Known:
     """What is known of names before a run.
 
     types: of arrays; None for values that are no arrays or have an unknown rank. constants: arrays. sizes: arrays of
-    objects, each element a size.
+    objects, each element a size. sequences: the names of the elements of lists.
     """
 
     types: dict[str, TensorType | None] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     sizes: dict[str, np.ndarray] = field(default_factory=dict)
+    sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def copy(self) -> Known:
-        return Known(dict(self.types), dict(self.constants), dict(self.sizes))
+        return Known(dict(self.types), dict(self.constants), dict(self.sizes), dict(self.sequences))
+
+    def forget(self, name: str) -> None:
+        """Drops all that is known of a name."""
+        for found in (self.types, self.constants, self.sizes, self.sequences):
+            found.pop(name, None)
 
     def __contains__(self, name: str) -> bool:
         return name in self.types or name in self.constants
@@ -186,6 +192,8 @@ class Interface:
     warnings: Sequence[str]
     assumptions: Sequence[str]  # about unspecified sizes, as sentences
     info: Info
+    sequences: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # lists → the inputs that are their elements
+    forms: Forms = field(default_factory=lambda: {"inputs": {}, "outputs": {}})  # as `Imported.forms`
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pelton.ir.dims import Dim, Size
 from pelton.ir.op import FAMILIES
 from pelton.ir.types import DType, TensorType
 
+from .foreign_operators import operators
 from .op import Op, Untyped
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def bounded(model: ModelProto) -> ReferenceEvaluator:
                 f"tensor {tensor.name!r} is in an external file, but is no initializer of the model; put its"
                 " data into the model"
             )
-    return ReferenceEvaluator(model, new_ops=[_loop(), _erf()])
+    return ReferenceEvaluator(model, new_ops=[_loop(), _erf(), *operators()])
 
 
 def parts(whole: Message, kind: str) -> Iterator[Any]:

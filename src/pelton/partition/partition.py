@@ -15,7 +15,7 @@ from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
 from pelton.ir.graph import Graph, Value
-from pelton.ir.imported import Imported, Info, ImportedNode
+from pelton.ir.imported import Forms, Imported, Info, ImportedNode
 from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint
 from pelton.ir.bindings import ValueSequence, MapSequence
 from pelton.ir.types import TensorType
@@ -42,6 +42,7 @@ class UnbuiltScript:
     host: tuple[str, ...]  # nodes that run by reference: "onnx::StringSplit (node 'split')"
     imported_nodes: tuple[ImportedNode, ...]
     info: Info
+    forms: Forms
 
 
 def partition_model(model: Unread) -> UnbuiltScript:
@@ -59,7 +60,8 @@ def partition_model(model: Unread) -> UnbuiltScript:
 def _read(model: Unread, settled: Mapping[str, SizeConstraint], unanswered: Collection[str]) -> UnbuiltScript:
     """Partitions the model under constraints on unspecified sizes."""
     given = model.interface(settled)
-    known = Known({v.name: v.type for v in given.inputs}, dict(given.constants))
+    lists = {name: None for name in given.sequences}
+    known = Known({**lists, **{v.name: v.type for v in given.inputs}}, dict(given.constants), {}, dict(given.sequences))
     partitioner = ModelPartitioner(
         model,
         {s.name for v in given.inputs for s in dims.symbols(v.type.shape)},
@@ -68,9 +70,10 @@ def _read(model: Unread, settled: Mapping[str, SizeConstraint], unanswered: Coll
         unanswered,
     )
     steps = partitioner.block(model.graph.nodes, known, given.outputs, {*known.types, *known.constants})
+    glue = (HostAction(name, "list", "", parts, (name,)) for name, parts in given.sequences.items())
     main = Block(
         tuple(v.name for v in given.inputs),
-        tuple(steps),
+        (*glue, *steps),
         tuple(partitioner.name(known, name) for name in given.outputs),
     )
     info = replace(
@@ -89,6 +92,7 @@ def _read(model: Unread, settled: Mapping[str, SizeConstraint], unanswered: Coll
         tuple(partitioner.host),
         tuple(partitioner.imported_nodes),
         info,
+        given.forms,
     )
 
 
@@ -200,13 +204,11 @@ class ModelPartitioner:
         """Builds the block of a nested graph; returns it with the types of its outputs."""
         inside = known.copy()
         for name in [*given, *(o for n in graph.nodes for o in n.outputs)]:
-            inside.types.pop(name, None)
-            inside.constants.pop(name, None)
-            inside.sizes.pop(name, None)
+            inside.forget(name)
         inside.types.update(given)
         constants = graph.constants()
         for name, array in constants.items():
-            inside.types.pop(name, None)
+            inside.forget(name)
             inside.constants[name] = array
         self._depth += 1
         if self._depth > DEEPEST:
@@ -250,8 +252,7 @@ class ModelPartitioner:
         )
 
     def set_type(self, known: Known, name: str, t: TensorType | None) -> None:
-        known.constants.pop(name, None)
-        known.sizes.pop(name, None)
+        known.forget(name)
         known.types[name] = t
 
     def _run(self, segment: Segment, known: Known, needed: Collection[str]) -> list[Action]:
@@ -295,6 +296,8 @@ class ModelPartitioner:
                     )
                 )
                 self.set_type(known, name, None)
+                if len(inside) == len(parts) and binding is not None:
+                    known.sequences[name] = tuple(inside)
                 lists = True
         if not tensors:
             self.imported_nodes += (replace(node, written=()) for node in segment.imported_nodes)

@@ -72,6 +72,9 @@ class Segment:
         self.settled: dict[str, SizeConstraint] = {}  # assumptions on sizes of this segment
         self.assumed = False
         self._tries: dict[int, int] = {}
+        # position of a node → the arrays that it took for sizes, and the sizes that it assumed something of
+        self._assumed_for: dict[int, tuple[set[str], set[str]]] = {}
+        self._given_up: set[int] = set()  # positions of nodes that no assumption makes readable
         self.reasons: dict[int, str] = {}  # id of a node → why it could not be imported
         while not self._try_to_read():
             pass
@@ -89,22 +92,28 @@ class Segment:
         self.unreadable: list[UnreadNode] = []
         self.waiting: list[UnreadNode] = []
         self.imported_nodes: list[ImportedNode] = []
-        broken = {name for name, t in self.known.types.items() if t is None}
+        broken = {name for name, t in self.known.types.items() if t is None and name not in self.known.sequences}
         for i, node in enumerate(self.nodes):
             bindings: Sequence[Binding | Broken] = (BROKEN,)
-            if broken.isdisjoint(node.reads):
+            if broken.isdisjoint(node.reads) and i not in self._given_up:
                 problems, asked, undecided = len(reader.problems), len(reader.unknown), len(reader.undecided)
                 bindings = reader.read(node)
                 if any(t is BROKEN for t in bindings):
                     new_problems = reader.problems[problems:]
-                    if not (all(text in reader.on_data for text in new_problems) or self.settled):
+                    if not (
+                        all(text in reader.on_data for text in new_problems)
+                        or self.settled
+                        or self._reads_data_sizes(node)  # others than those that it refuses may come
+                    ):
                         raise ModelError(new_problems[0])
                     if self._tries.get(i, 0) < MAX_TRIES and self._assume_more(
-                        reader.unknown[asked:], reader.undecided[undecided:]
+                        i, reader.unknown[asked:], reader.undecided[undecided:]
                     ):
                         self._tries[i] = self._tries.get(i, 0) + 1
                         return False
                     self.reasons[id(node)] = new_problems[0] if new_problems else ""
+                    if self._take_back(i):
+                        return False
                     del reader.problems[problems:]
                 elif any(isinstance(t, ValueSequence) and None in t.values for t in bindings):
                     bindings = (BROKEN,)  # elements whose sizes depend on data
@@ -121,11 +130,9 @@ class Segment:
 
     def _bind(self, reader: Reader) -> None:
         """Binds what the nodes read: constants, arrays of sizes, and inputs with symbols of this segment."""
-        names = [
-            name
-            for name in dict.fromkeys(name for node in self.nodes for name in sorted(node.reads))
-            if name in self.known
-        ]
+        read = [name for node in self.nodes for name in sorted(node.reads) if name in self.known]
+        parts = [part for name in read for part in self.known.sequences.get(name, ())]
+        names = [name for name in dict.fromkeys([*read, *parts]) if name not in self.known.sequences]
         self.inputs: dict[Value, str] = {}
         self.origin: dict[str, Feed] = {}  # symbol → where its value comes from at run time
         # symbol of the model, or text of another size outside → size inside the segment
@@ -183,6 +190,10 @@ class Segment:
                 value = Value(TensorType(t.dtype, tuple(map(self._size_inside, t.shape))), name)
                 self.inputs[value] = name
             reader.bind(name, value)
+        for name in read:
+            if name in self.known.sequences:
+                items = (reader.bound[part] for part in self.known.sequences[name])
+                reader.bind(name, ValueSequence(tuple(v for v in items if isinstance(v, Value))))
 
     def _name(self, hint: str) -> str:
         return identifier(f"{hint}_in", {*self._outside, *self._inside})
@@ -227,8 +238,10 @@ class Segment:
         except ValueError:  # it depends on assumptions
             return None
 
-    def _assume_more(self, asked: Sequence[Value], undecided: Sequence) -> bool:
-        """Takes more arrays as sizes, or assumes more of sizes, to resolve a node; returns whether there was any."""
+    def _assume_more(self, node: int, asked: Sequence[Value], undecided: Sequence) -> bool:
+        """Takes more arrays as sizes, or assumes more of sizes, to resolve the node at a position; returns whether
+        there was any."""
+        arrays, assumed = self._assumed_for.setdefault(node, (set(), set()))
         for value in asked:
             names = self._deciding_inputs(value)
             if names:
@@ -240,6 +253,7 @@ class Segment:
                         self.symbols.fresh(f"{name}_{i}" if t.shape else name, optimum=1) for i in range(int(t.size))
                     ]
                     self.known.sizes[name] = np.array(fresh, object).reshape(t.shape)
+                    arrays.add(name)
                 return True
         asks = [
             self._question_outside(s) for s in undecided if s.question is not None and s.where not in self._unanswered
@@ -259,7 +273,18 @@ class Segment:
         if everywhere and found:
             raise Unsettled(found)
         self.settled.update(found)
+        assumed.update(found)
         return bool(found)
+
+    def _take_back(self, node: int) -> bool:
+        """Drops what was assumed for the node at a position, in vain; returns whether there was any."""
+        arrays, assumed = self._assumed_for.pop(node, (set(), set()))
+        for name in arrays:
+            del self.known.sizes[name]
+        for name in assumed:
+            del self.settled[name]
+        self._given_up.add(node)
+        return bool(arrays or assumed)
 
     def _question_outside(self, undecided: UndecidedNode) -> UndecidedNode:
         """Translates a question to sizes of the model with a given optimum, so that its answer holds everywhere."""
@@ -296,6 +321,13 @@ class Segment:
             elif maker is None or not sizes.can_fold(maker.op):
                 return []
         return list(found)
+
+    def _reads_data_sizes(self, node: UnreadNode) -> bool:
+        """Whether a node reads numbers that are computed from elements of arrays taken as sizes."""
+        values = {name for name, feed in self.origin.items() if feed.source == "value"}
+        made = (self.reader.bound[name] for name in node.reads if name in self.reader.bound)
+        numbers = [self.reader.builder.sizes.get(v, np.empty(0)) for v in made if isinstance(v, Value)]
+        return any(s.name in values for s in dims.symbols([tuple(a.flat) for a in numbers]))
 
     # --- the result
 

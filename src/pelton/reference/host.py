@@ -2,7 +2,8 @@
 their own types.
 
 References are code of other packages (numpy, onnx, Pillow), with exceptions of their own for data they cannot take: any
-of them becomes an EngineError.
+of them becomes an InputError that says what the data is. An EngineError says that a step is damaged, or that a package
+is not there.
 """
 
 from __future__ import annotations
@@ -12,23 +13,27 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from pelton.errors import EngineError, InputError
-from pelton.ir.evaluate import evaluate, evaluate_node
+from pelton.errors import EngineError, InputError, ModelError
+from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Graph, Node, with_sizes
 from pelton.ir.text import parse, parse_node
 from pelton.ir.types import DType, TensorType
 from pelton.plugins.plugin import compute  # steps may be operators of packages
 from . import functions
-from pelton.ops.foreign import CODES, evaluator, unpacked
+from pelton.ops.foreign import evaluator, unpacked
+
+MAX_SHOWN = 8  # elements of an array that messages show one by one
+MAX_REASON = 200  # characters of an element, or of what another package says
 
 
 def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The outputs of a node for arrays of its input types, contiguous. InputError where they do not fit, EngineError
-    where the reference fails."""
+    """The outputs of a node for arrays of its input types, contiguous. InputError where they do not fit, or the
+    reference cannot take their elements; EngineError where a plugin fails."""
     given = tuple(map(np.asarray, arrays))
     expected = tuple(v.type for v in node.inputs)
     if tuple(map(_type, given)) != expected:
@@ -40,7 +45,11 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
     except InputError:  # an index that a table lacks
         raise
     except Exception as e:
-        raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
+        if node.op.instance is not None or isinstance(e, (ImportError, MemoryError)):
+            raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
+        if node.op.kind != "foreign":
+            raise _refused(_where(node), e, given, [v.name for v in node.inputs]) from e
+        found = tuple(_read(node.name, node.attrs["model"], given))
     if len(found) != len(node.outputs):
         raise EngineError(
             f"step {_where(node)} should give {len(node.outputs)} arrays, but gave {len(found)}; this engine is"
@@ -103,9 +112,13 @@ class PluginStep:
     def _instance(self) -> Node:
         node = self.node
         assert node.op.instance is not None
-        with _step_errors(_where(node)):
+        try:
             held = node.op.instance(**node.attrs)
             held.initialize()
+        except EngineError as e:
+            raise EngineError(f"{e} (step {_where(node)})") from None
+        except Exception as e:
+            raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
         weakref.finalize(self, held.terminate)
         op = node.op
         if op.reference is not None:
@@ -140,51 +153,78 @@ def function(name: str, call: str, text: str, native: Mapping[str, Callable[...,
         ) from None
 
     def run(*given: Any) -> Sequence[Any]:
-        try:
+        with _step_errors(f"{call} {name!r}", given):
             return found(*given)
-        except Exception as e:
-            raise EngineError(f"step {name!r} failed on the host: {type(e).__name__}: {e}") from e
 
     return run
 
 
 def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
-    """The outputs of a one-node model, whatever they turn out to be."""
-    with _step_errors(name), np.errstate(all="ignore"):
+    """The outputs of a one-node model, whatever they turn out to be.
+
+    Data that the onnx package cannot take may have a meaning all the same; if it has none, the importer says why.
+    """
+    try:
         run = evaluator(model)
-        return list(run.run(None, dict(zip(run.input_names, given, strict=True))))
+        with np.errstate(all="ignore"):
+            return list(run.run(None, dict(zip(run.input_names, given, strict=True))))
+    except EngineError as e:
+        raise EngineError(f"{e} (step {name!r})") from None
+    except (ImportError, MemoryError) as e:
+        raise EngineError(f"step {name!r} failed on the host: {e}") from e
+    except Exception:
+        return _read(name, model, given)
 
 
 def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
-    """The same where the onnx package has no reference: read anew for these arrays, which are constants by then."""
-    with _step_errors(name):
-        from pelton import importers
+    """The same by our own importer: read anew for these arrays, which are constants by then."""
+    from pelton.importers.onnx.host_steps import result
 
-        whole = type(unpacked(model))()
-        whole.CopyFrom(unpacked(model))
-        values = dict(zip((i.name for i in whole.graph.input), map(np.asarray, given), strict=True))
-        for slot, array in zip(whole.graph.input, values.values()):
-            slot.type.tensor_type.elem_type = CODES[DType.of(array).value]
-            slot.type.tensor_type.shape.dim.extend(
-                type(slot.type.tensor_type.shape).Dimension(dim_value=d) for d in array.shape
-            )
-        graph = importers.load(whole, values=values).graph
-        found = evaluate(graph, {})
-        return [found[v.name] for v in graph.outputs]
+    (node,), names = unpacked(model).graph.node, [i.name for i in unpacked(model).graph.input]
+    with _step_errors(f"{node.op_type} {name!r}", given, names):
+        return result(unpacked(model), dict(zip(names, given, strict=True)))
 
 
 _MODELS = {"onnx": _evaluated, "read": _read}
 
 
 @contextmanager
-def _step_errors(name: str) -> Iterator[None]:
-    """Raises what the block raises as an EngineError that names the step."""
+def _step_errors(where: str, given: Sequence[Any], names: Sequence[str] = ()) -> Iterator[None]:
+    """Raises what the block raises on data as an InputError that names the step and says what it was given."""
     try:
         yield
+    except InputError as e:
+        raise InputError(f"{e} (step {where})") from None
     except EngineError as e:
-        raise EngineError(f"{e} (step {name!r})") from None
+        raise EngineError(f"{e} (step {where})") from None
+    except (ImportError, MemoryError) as e:
+        raise EngineError(f"{where} failed on the host: {e}") from e
     except Exception as e:
-        raise EngineError(f"step {name!r} failed on the host: {type(e).__name__}: {e}") from e
+        raise _refused(where, e, given, names) from e
+
+
+def _refused(where: str, reason: Exception, given: Sequence[Any], names: Sequence[str] = ()) -> InputError:
+    """The error of a step whose data has no meaning. `where` begins with the operator, which errors of the importer
+    name as a rule."""
+    held = [f"{name} {_described(a)}".strip() for name, a in zip_longest(names, given, fillvalue="") if a is not None]
+    why = str(reason)
+    if not isinstance(reason, ModelError) or where.split()[0] not in why:
+        why = f"{where} cannot take its data: {' '.join(why.split()).rstrip('.')[:MAX_REASON] or 'it has no meaning'}"
+    return InputError(f"{why}; given {', '.join(held) or 'nothing'}")
+
+
+def _described(value: Any) -> str:
+    """A value for messages: its type with its elements, or with their range where these are many."""
+    if not isinstance(value, np.ndarray):
+        return f"a sequence of {len(value)}" if isinstance(value, list) else str(value)[:MAX_REASON]
+    kind = f"{_type(value) or value.dtype}"
+    if value.size <= MAX_SHOWN:
+        return f"{kind} = {value.tolist()}"[:MAX_REASON]
+    if value.dtype.kind not in "iuf":
+        return kind
+    numbers = value[value == value]
+    nan = " and NaN" if numbers.size < value.size else ""
+    return f"{kind} from {numbers.min()} to {numbers.max()}{nan}" if numbers.size else f"{kind} of NaN"
 
 
 def check_call(name: str, call: str, text: str) -> None:

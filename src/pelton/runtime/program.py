@@ -58,7 +58,8 @@ class ScriptEngine(Engine):
             for name, c in plain.arrays.items()
             for piece in [constants[c.offset : c.offset + c.size]]
         }
-        self.forms = None
+        forms = plain.meta.get("forms") or {}
+        self.forms = forms if any(forms.values()) else None
         self.calls: dict[int, Call] = {}
         self.plans: dict[int, list[PlannedAction]] = {}  # what each block does
         self.feeds: dict[int, list[tuple[str, Feed]]] = {}  # which input of its engine gets what

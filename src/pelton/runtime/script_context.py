@@ -46,7 +46,7 @@ from pelton.system.forks import survives_fork
 from .context import ENTERED, Context
 from .engine import Engine
 from .profile import StepRuns
-from .script_values import StackedRows, address_range, as_output, size_operand, write_output
+from .script_values import StackedRows, address_range, as_output, outside, size_operand, write_output
 
 log = Logger("pelton.runtime")
 REMEMBERED = 1024  # shapes that an engine in a loop keeps ready
@@ -226,9 +226,12 @@ class ScriptContext(Context):
             spans = [address_range(a) for a in (*(names[p.name] for p in script.inputs), *places)]
             check_no_overlap(script.inputs, script.outputs, spans, out)
         self._turns = 0
-        lent = self.owner.lent.union(map(id, names.values()))
+        lent = {*self.owner.lent, *map(id, names.values())}
         found = self._block(script.main, names)
-        results = {p.name: as_output(p, value, id(value) in lent) for p, value in zip(script.outputs, found)}
+        results: dict[str, Any] = {}
+        for port, value in zip(script.outputs, found):
+            results[port.name] = as_output(port, value, id(value) in lent)
+            lent.add(id(value))  # a value of two names is two arrays
         # after all are computed: their sources may share memory with `out`
         if out:
             results.update(
@@ -275,8 +278,9 @@ class ScriptContext(Context):
                 return (context.run(feeds) if found is None else found).values()
             results, steps = context.trace(feeds)
         except InputError as e:
+            refusal = outside(e, self.owner.feeds[id(action)])
             if action.otherwise is None:
-                raise
+                raise refusal from None
             level = logging.DEBUG if action.engine in self.owner.warned else logging.WARNING
             self.owner.warned.add(action.engine)
             log.log(
@@ -285,7 +289,7 @@ class ScriptContext(Context):
                 " by their reference",
                 action.engine,
                 self.owner.label,
-                e,
+                refusal,
                 len(action.otherwise.steps),
             )
             return self._block(action.otherwise, Names(names))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,16 @@ def size_operand(feed: Feed, value: Any) -> np.ndarray:
     if not 0 <= size < 1 << 46:
         raise InputError(f"{feed.name!r} holds {size}, which is no size")
     return np.empty((size, 0), np.uint8)
+
+
+def outside(refusal: InputError, feeds: Iterable[tuple[str, Feed]]) -> InputError:
+    """The error of an engine in terms of the script: sizes that it is fed are axes or elements of other values."""
+    text = str(refusal)
+    for name, feed in feeds:
+        if feed.source != "array":
+            what = "element" if feed.source == "value" else "axis"
+            text = text.replace(f"axis 0 of input {name!r}", f"{what} {feed.at} of {feed.name!r}")
+    return InputError(text)
 
 
 def address_range(array: Any) -> tuple[int, int]:

@@ -20,7 +20,7 @@ def non_max_suppression(
     """Returns i64[count, 3] of (batch, class, box), best first, for boxes [batch, n, 4] and scores [batch, class, n].
 
     maximum: the number of boxes per class; overlap: the largest intersection over union; minimum: the score to exceed.
-    Raises ValueError for boxes and scores of other shapes.
+    Raises ValueError for boxes and scores of other shapes, and for an overlap that is none.
     """
     if (
         boxes.ndim != 3
@@ -35,6 +35,8 @@ def non_max_suppression(
     n = boxes.shape[1]
     limit = 0 if maximum is None else max(0, min(int(maximum.reshape(-1)[0]), n))
     bound, floor = (0.0 if x is None else float(x.reshape(-1)[0]) for x in (overlap, minimum))
+    if not 0 <= bound <= 1:
+        raise ValueError(f"NonMaxSuppression needs an overlap between 0 and 1, got {bound}")
     if center:
         low, high = boxes[..., :2] - boxes[..., 2:] / 2, boxes[..., :2] + boxes[..., 2:] / 2
     else:

@@ -85,6 +85,10 @@ def read_signature(source: Source, options: Options) -> Signature:
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):
         outputs, plugins, limits = compiler.infer_outputs(source, options)
         inferred = {name: NodeArg(name, NAMES[o.dtype], o.shape) for name, o in outputs.items()}
+    untyped = [o.name for o in graph.output if not o.type.WhichOneof("value") and o.name not in inferred]
+    if untyped:  # the data decides their sizes
+        types = compiler.inferred_element_types(model)
+        inferred.update({name: NodeArg(name, NAMES[types[name]], [], False) for name in untyped if name in types})
     fixed = compiler.fixed_sizes(options)
     inputs = tuple(
         _fix_sizes(_declared(i, None), fixed.get(i.name, ()))
@@ -101,7 +105,9 @@ def read_signature(source: Source, options: Options) -> Signature:
             return _declared(by_name[name], inferred.get(name))
         return inferred.get(name) or NodeArg(name, _UNKNOWN, [], False)
 
-    return Signature(inputs, tuple(map(output, options.outputs or by_name)), overridable, metadata, plugins, limits)
+    # a tensor may be listed twice
+    names = options.outputs or [o.name for o in graph.output]
+    return Signature(inputs, tuple(map(output, names)), overridable, metadata, plugins, limits)
 
 
 def _fix_sizes(arg: NodeArg, fixed: Sequence[int | None]) -> NodeArg:

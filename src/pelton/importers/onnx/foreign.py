@@ -183,3 +183,23 @@ def _model(
     ]
     local = list(n.program.functions.values()) if names.subgraphs(node) else []
     return onnx.helper.make_model(graph, opset_imports=opsets, functions=local, producer_name="pelton")
+
+
+def element_types(model: onnx.ModelProto) -> dict[str, int]:
+    """The element types of the tensors of a model's main graph, as far as onnx can infer them, without its weights."""
+    graph = onnx.GraphProto(name="types", node=model.graph.node, output=model.graph.output)
+    graph.input.extend(i for i in model.graph.input if i.type.WhichOneof("value"))
+    known = {i.name for i in graph.input}
+    for t in model.graph.initializer:
+        if math.prod(t.dims) <= _MAX_BAKED:
+            graph.initializer.append(t)
+        if t.name not in known:
+            graph.input.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims))
+    whole = onnx.ModelProto(
+        graph=graph, opset_import=model.opset_import, functions=model.functions, ir_version=model.ir_version
+    )
+    try:
+        found = ops_foreign.inferred(whole).graph
+    except ValueError:
+        return {}
+    return {v.name: v.type.tensor_type.elem_type for v in (*found.value_info, *found.output)}

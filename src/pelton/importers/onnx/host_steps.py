@@ -10,6 +10,9 @@ import numpy as np
 import onnx
 
 from pelton.errors import ModelError
+from pelton.ir.bindings import Binding, ValueSequence
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Value
 from pelton.ir.dims import Dim, Size
 from pelton.ir.types import I32, I64, DType, TensorType
 from pelton.ir.unread import HostCall, Known
@@ -17,8 +20,11 @@ from pelton.ops import foreign
 
 from . import foreign as onnx_foreign, names as onnx_names
 from .file import Source
+from .load import opsets_of
 from .node import MICROSOFT, READERS, attribute
-from .scope import domain_of
+from .program import Program
+from .scope import Scope, domain_of
+from .translate import Translator
 
 _MAX_BAKED = 64  # elements of constants that shape inference may look at
 
@@ -63,9 +69,19 @@ HOST_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict
 HOST_OPERATORS = {(MICROSOFT, "Inverse")}
 
 
-# Ops whose reference in the onnx package is wrong for some opsets or attributes, or needs types in advance: these run
-# by our own importer and references.
+# Ops whose reference in the onnx package is wrong for some opsets or attributes, gives something for numbers that mean
+# nothing (a repeat count too few, a k beyond the axis), or needs types in advance: these run by our own importer and
+# references.
 BY_PELTON = {
+    "AffineGrid",
+    "DFT",
+    "OneHot",
+    "Reshape",
+    "SequenceInsert",
+    "Split",
+    "SplitToSequence",
+    "Tile",
+    "TopK",
     "Softmax",
     "LogSoftmax",
     "Hardmax",
@@ -109,6 +125,37 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
     return of("onnx")
 
 
+def result(model: onnx.ModelProto, given: Mapping[str, Any]) -> list[Any]:
+    """The outputs of a one-node model for these inputs, which are constants: arrays, lists of arrays, and None.
+
+    Raises ModelError if they have no meaning.
+    """
+    (node,) = model.graph.node
+    program = Program(Source(model, None))
+    builder = program.builder
+
+    def binding(value: Any) -> Binding:
+        if isinstance(value, list):
+            return ValueSequence(tuple(builder.constant(a) for a in value))
+        return None if value is None else builder.constant(np.asarray(value))
+
+    scope = Scope(
+        opsets_of(program),
+        bound={name: binding(value) for name, value in given.items()},
+        used_names=frozenset(filter(None, node.output)),
+    )
+    program.bind_initializers(model.graph, scope)
+    found = Translator(program).node(node, scope)
+    if program.problems:
+        raise ModelError(program.problems[0])
+    parts = dict.fromkeys(v for b in found for v in (b.values if isinstance(b, ValueSequence) else (b,)))
+    values = [v for v in parts if isinstance(v, Value)]
+    arrays = evaluate(builder.finish([], {f"{i}": v for i, v in enumerate(values)}), {})
+    of: dict[Any, Any] = {v: arrays[f"{i}"] for i, v in enumerate(values)}
+    bound = [b for b, name in zip(found, node.output) if name]
+    return [[of[v] for v in b.values] if isinstance(b, ValueSequence) else of.get(b) for b in bound]
+
+
 def _model(
     opsets: Mapping[str, int],
     node: onnx.NodeProto,
@@ -146,6 +193,10 @@ def types(
     given = [known.type(name) if name else None for name in node.input]
     if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS and given[0] is not None:
         return _host_function_types(node, given, fresh(0, 0))[: len(node.output)]
+    if node.op_type == "SequenceAt" and (
+        items := [known.type(name) for name in known.sequences.get(node.input[0], ())]
+    ):
+        return [_common_type([t for t in items if t is not None], len(items), fresh)]
     protos, arrays = {}, {}
     for name in onnx_names.read_by(node):
         t = known.type(name)
@@ -179,6 +230,14 @@ def types(
         return TensorType(foreign.DTYPES[tensor.elem_type], shape)
 
     return [read(i, name) for i, name in enumerate(node.output)]
+
+
+def _common_type(items: list[TensorType], count: int, fresh: Callable[..., Size]) -> TensorType | None:
+    """The type of any of the elements of a list, whose differing sizes are unknown; None if ranks differ."""
+    if len(items) < count or len({(t.dtype, t.rank) for t in items}) > 1:
+        return None
+    rank, columns = items[0].rank, [set(column) for column in zip(*(t.shape for t in items))]
+    return items[0].with_shape(c.pop() if len(c) == 1 else fresh(0, axis, rank) for axis, c in enumerate(columns))
 
 
 def _host_function_types(node: onnx.NodeProto, given: list[TensorType | None], count: Size) -> list[TensorType | None]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-import onnx.version_converter
 
 from pelton.errors import InputError, ModelError
 from pelton.ir.dims import UNBOUNDED, Size
@@ -20,20 +19,17 @@ from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
 from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeRequirement, SizeConstraint, constrain
 from pelton.ir.bindings import BROKEN, ValueSequence, MapSequence
-from pelton.ops.foreign import parts
 
 from . import microsoft, ops  # noqa: F401  (readers)
 from .file import Source, metadata_of, read
+from .old_opsets import OLDEST, modernized
 from .inputs import Inputs, check_names, default_optimum
-from .node import schema_of
 from .ports import Given, Sizes, split_inputs
 from .program import Program
 from .scope import Scope, domain_of
 from .translate import Translator
 
-OLDEST = 6  # older opsets are converted to this one
 MAX_SHOWN = 8  # problems listed in one message
-_UNKNOWN = "pelton.unknown"  # the domain of operators that the onnx package does not know, while it converts a model
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ def import_model(
 
     Raises ModelError if not even the interface of the model can be read.
     """
-    found = convert_opset(read(source))
+    found = modernized(read(source))
     arrays: dict[str, np.ndarray] = {}
     given = given_inputs(
         found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
@@ -289,7 +285,7 @@ def _read(
     """Imports the graph and returns its inputs and results; problems are recorded in `program`."""
     found, graph = program.source, program.source.model.graph
     if found.opset is not None:
-        program.warn(f"{found.name} has opset {found.opset}, which the onnx package converted to {OLDEST}")
+        program.warn(f"{found.name} has opset {found.opset}; it is read as one of opset {OLDEST}")
     scope = Scope(opsets_of(program))
     program.bind_initializers(graph, scope)
     names = [p.name for p in given.parts]
@@ -337,45 +333,6 @@ def _format_problems(problems: list[str], name: str) -> str:
     return "\n  - ".join([f"{len(problems)} problems in {name}:", *problems[:MAX_SHOWN], *more])
 
 
-def convert_opset(found: Source) -> Source:
-    """Converts models that are older than the readers support to their oldest opset."""
-    version = min((o.version for o in found.model.opset_import if not domain_of(o.domain)), default=OLDEST)
-    if version >= OLDEST:
-        return found
-    try:
-        model = _converted(found.model)
-    except (
-        RuntimeError,
-        ValueError,
-        TypeError,
-        onnx.version_converter.ConvertError,
-        onnx.shape_inference.InferenceError,
-    ) as e:
-        raise ModelError(
-            f"opsets {OLDEST} and up are supported, {found.name} has {version}, and the onnx package cannot convert it:"
-            f" {str(e).strip()}; export it again"
-        ) from None
-    return replace(found, model=model, opset=version)
-
-
-def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in the oldest opset of the readers. Operators that the onnx package no longer knows stay as they are:
-    it converts only those of ai.onnx."""
-    aside = onnx.ModelProto()
-    aside.CopyFrom(model)
-    for node in parts(aside, "NodeProto"):
-        if not domain_of(node.domain) and schema_of(node.op_type, OLDEST, "") is None:
-            node.domain = _UNKNOWN
-    aside.opset_import.add(domain=_UNKNOWN, version=1)
-    converted = onnx.version_converter.convert_version(aside, OLDEST)
-    for node in parts(converted, "NodeProto"):
-        node.domain = "" if node.domain == _UNKNOWN else node.domain
-    imported = [o for o in converted.opset_import if o.domain != _UNKNOWN]
-    del converted.opset_import[:]
-    converted.opset_import.extend(imported)
-    return converted
-
-
 def opsets_of(program: Program) -> dict[str, int]:
     opsets = {domain_of(o.domain): o.version for o in program.source.model.opset_import}
     for domain, (_, newest) in onnx.defs.C.schema_version_map().items():
@@ -388,12 +345,14 @@ def opsets_of(program: Program) -> dict[str, int]:
 
 
 def check_outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> list[str]:
+    """The names of the tensors to compute, those that are asked for or all outputs; one that a model lists twice is
+    one."""
     graph = program.source.model.graph
     if asked is not None:
         names = [asked] if isinstance(asked, str) else list(asked)
         check_names("outputs", names, [*scope.bound, *(o for n in graph.node for o in n.output if o)], "tensors")
     else:
-        names = [o.name for o in graph.output]
+        names = [*dict.fromkeys(o.name for o in graph.output)]
     if not names or len(set(names)) < len(names):
         raise ModelError(f"a model needs at least one output, and no output twice; got {names} ({program.source.name})")
     return names

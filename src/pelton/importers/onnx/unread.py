@@ -26,9 +26,11 @@ from pelton.ops.foreign import DTYPES
 
 from . import host_steps, names
 from .file import Source, metadata_of, read
+from .foreign import element_types
 from .inputs import Inputs
-from .load import check_outputs, convert_opset, given_inputs, opsets_of
+from .load import check_outputs, given_inputs, opsets_of
 from .node import attribute, schema_of
+from .old_opsets import modernized
 from .ports import Given
 from .program import Program
 from .scope import Scope, domain_of, node_label
@@ -232,6 +234,8 @@ class OnnxModel:
             program.warnings,
             inputs.assumptions(settled, found.name),
             info,
+            {p.name: tuple(t.name for t in p.tensors) for p in self._given.parts if p.sequence},
+            {"inputs": self._given.forms(), "outputs": {}},
         )
 
     def reader(self, wanted: Iterable[str]) -> OnnxReader:
@@ -251,7 +255,12 @@ class OnnxModel:
                     type = type.sequence_type.elem_type
             if v.name == name and type.tensor_type.elem_type in DTYPES:
                 return DTYPES[type.tensor_type.elem_type]
-        return None
+        return DTYPES.get(self._inferred.get(name, 0))
+
+    @cached_property
+    def _inferred(self) -> dict[str, int]:
+        """What the model does not declare."""
+        return element_types(self._source.model)
 
     def call(self, node: Any, reason: str) -> HostCall:
         """Prepares an `OnnxNode` to run on the host; raises ModelError with the reason if nothing can run it."""
@@ -270,7 +279,7 @@ def unread(
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> OnnxModel:
     """Opens a model whose nodes are imported on demand; arguments and errors are those of `load`."""
-    found = convert_opset(read(source))
+    found = modernized(read(source))
     if found.model.functions:
         found = _inline_functions(found)
     arrays: dict[str, np.ndarray] = {}

@@ -213,7 +213,9 @@ def split_to_sequence(n: Reading) -> Binding:
     if split is not None and split.ndim:
         ends = list(accumulate(n.integers(1, "sizes")))
     else:
-        size = max(1 if split is None else split.item(), 1)
+        size = 1 if split is None else split.item()
+        if size < 1:
+            raise n.refuse(f"SplitToSequence needs parts of at least 1, got {size}")
         if is_known(whole) and whole > MAX_PARTS * size:
             raise n.refuse(
                 f"SplitToSequence of {x.type} makes {-(-whole // size)} parts; at most {MAX_PARTS} are supported, set"

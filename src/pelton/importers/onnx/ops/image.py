@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pelton.ir.dims import Dim, Size, Undecided, is_known, maximum
+from pelton.ir.dims import Dim, Size, Undecided, equal, is_known, maximum
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, F64, I64
+from pelton.ir.types import F32, F64, I64, DType
 
 from pelton.importers.onnx.node import MAX_FILLED, Reading, Binding, reads
 
@@ -80,7 +80,10 @@ def _floats(n: Reading, i: int) -> list[float] | None:
     """The scales of a constant input; None if it is absent or empty."""
     if n.optional(i) is None:
         return None
-    return [float(v) for v in n.numbers(i, "scales").reshape(-1)] or None
+    found = [float(v) for v in n.numbers(i, "scales").reshape(-1)]
+    if not all(0 < scale < math.inf for scale in found):
+        raise n.refuse(f"{n.op} needs scales above 0, got {found}")
+    return found or None
 
 
 @reads("Resize")
@@ -189,9 +192,9 @@ def affine_grid(n: Reading) -> Binding:
         )
     theta, (batch, _, *space) = n.input(0), n.integers(1, "size")
     rank = len(space)
-    if theta.type.rank != 3 or theta.type.shape[1:] != (rank, rank + 1) or not is_known(*space):
+    if theta.type.rank != 3 or not all(map(equal, theta.type.shape, (batch, rank, rank + 1))):
         raise n.refuse(
-            f"AffineGrid of space {list(space)} needs theta of shape [batch, {rank}, {rank + 1}], got {theta.type}"
+            f"AffineGrid of space {list(space)} needs theta of shape [{batch}, {rank}, {rank + 1}], got {theta.type}"
         )
     if not all(0 < size <= MAX_FILLED for size in space):
         raise n.refuse(f"AffineGrid needs sizes from 1 to {MAX_FILLED} along each axis, got {list(space)}")
@@ -202,10 +205,21 @@ def affine_grid(n: Reading) -> Binding:
 
     total = column(rank)
     for axis, size in enumerate(space):
-        at = np.linspace(-1, 1, size) if n.flag("align_corners") else (2 * np.arange(size) + 1) / size - 1
-        along = n.constant(at.reshape(-1, *[1] * (rank - axis)), theta.type.dtype)
+        along = n.reshape(_grid_line(n, size, theta.type.dtype), (size, *[1] * (rank - axis)))
         total = n.emit("add", total, n.emit("mul", column(rank - 1 - axis), along))
     return total
+
+
+def _grid_line(n: Reading, size: Size, dtype: DType) -> Value:
+    """The points of an axis of a grid from −1 to 1: the first and the last are corners, or half a step inside. A single
+    corner is the last one, as in ONNX Runtime."""
+    steps, first = size, size - 1
+    if n.flag("align_corners"):
+        steps, first = maximum(size - 1, 1), size - 1 - maximum(2 - size, 0)
+    if is_known(size, steps):
+        return n.constant((2 * np.arange(size) - first) / steps, dtype)
+    twice = n.emit("mul", n.count(size, I64), n.constant(2, I64))
+    return n.emit("div", n.cast(n.emit("sub", twice, n.sizes(first)), dtype), n.cast(n.sizes(steps), dtype))
 
 
 @reads("CenterCropPad")

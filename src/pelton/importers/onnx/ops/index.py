@@ -132,12 +132,10 @@ def scatter_nd(n: Reading) -> Binding:
 def one_hot(n: Reading) -> Binding:
     """Indices may be floats; those outside of the depth give rows of the off value."""
     indices, values = n.cast(n.input(0), I64), n.input(2)
-    depth = n.numbers(1, "depth")
-    if depth.size != 1:
-        raise n.refuse(f"OneHot needs one number as its depth, got {depth.size}")
-    return n.emit(
-        "one_hot", indices, values, depth=n.integers(1, "depth")[0], axis=n.axis(n.attr("axis"), indices.type.rank + 1)
-    )
+    depths = n.integers(1, "depth")
+    if len(depths) != 1 or depths[0] < 1:
+        raise n.refuse(f"OneHot needs one number above 0 as its depth, got {list(depths)}")
+    return n.emit("one_hot", indices, values, depth=depths[0], axis=n.axis(n.attr("axis"), indices.type.rank + 1))
 
 
 @reads("Compress")
@@ -149,6 +147,8 @@ def compress(n: Reading) -> Binding:
     if axis is None:
         x, axis = n.reshape(x, (x.type.size,)), 0
     axis = n.axis(axis, x.type.rank)
+    if is_known(x.type.shape[axis]):
+        condition = condition[: x.type.shape[axis]]
     return n.emit(
         "gather", x, _count_from_front(n, n.constant(np.flatnonzero(condition), I64), x.type.shape[axis]), axis=axis
     )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pelton.ir.dims import Dim, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F64, I64, DType
 
@@ -96,10 +95,8 @@ def cumulative(n: Reading) -> Binding:
 
 @reads("TopK")
 def top_k(n: Reading) -> tuple[Binding, ...]:
-    """k is an attribute before opset 10, an input since; a dynamic k is clamped to the axis's size."""
+    """k is an attribute before opset 10, an input since."""
     x = n.input(0)
     axis = n.axis(n.attr("axis", -1), x.type.rank)
     (k,) = (n.attr("k"),) if n.opset < 10 else n.integers(1, "k")
-    if isinstance(k, Dim):
-        k = minimum(k, x.type.shape[axis])
     return n.emit_all("top_k", x, k=k, axis=axis, largest=n.flag("largest", 1), sorted=n.flag("sorted", 1))

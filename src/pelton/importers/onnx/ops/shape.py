@@ -74,6 +74,8 @@ def range_(n: Reading) -> Binding:
     first, last, step = (
         np.asarray(a, np.float64 if n.input(0).type.dtype.is_float else None).item() for a in (start, limit, delta)
     )
+    if not all(map(math.isfinite, (first, last, step))):
+        raise n.refuse(f"Range needs finite numbers, got {first} to {last} by {step}")
     count = max(0, math.ceil((last - first) / step)) if isinstance(first, float) else len(range(first, last, step))
     if count > MAX_CONSTANT:
         raise n.refuse(
