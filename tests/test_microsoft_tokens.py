@@ -253,7 +253,11 @@ def warped(costs: np.ndarray) -> np.ndarray:
     total[0, 0] = 0
     for i, j in np.ndindex(rows, columns):
         both, above, left = total[i, j], total[i, j + 1], total[i + 1, j]
-        came[i, j] = (1, 1) if both < min(above, left) else (1, 0) if above < min(both, left) else (0, 1)
+        came[i, j] = (0, 1)
+        if both < min(above, left):
+            came[i, j] = (1, 1)
+        elif above < min(both, left):
+            came[i, j] = (1, 0)
         total[i + 1, j + 1] = costs[i, j] + total[i + 1 - came[i, j][0], j + 1 - came[i, j][1]]
     path, at = [], (rows - 1, columns - 1)
     while min(at) >= 0:
