@@ -47,7 +47,6 @@ PENDING = {
     "MoE",
     "MoEGroupRouter",
     "QEmbedLayerNormalization",
-    "QLinearConv",
     "QMoE",
     "SparseAttention",
     "VarlenCausalConvWithState",
