@@ -24,7 +24,7 @@ from pelton.ops.foreign import parts
 from . import microsoft, ops  # noqa: F401  (readers)
 from .file import Source, metadata_of, read
 from .inputs import Inputs, check_names, default_optimum
-from .node import schema_of
+from .node import READERS, schema_of
 from .ports import Given, Sizes, split_inputs
 from .program import Program
 from .scope import Scope, domain_of
@@ -331,12 +331,13 @@ def convert_opset(found: Source) -> Source:
 
 
 def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in the oldest opset of the readers. Operators that the onnx package no longer knows stay as they are:
-    it converts only those of ai.onnx."""
+    """The model in the oldest opset of the readers. Operators that have one, but that the onnx package no longer knows,
+    stay as they are: it converts only those of ai.onnx."""
     aside = onnx.ModelProto()
     aside.CopyFrom(model)
     for node in parts(aside, "NodeProto"):
-        if not domain_of(node.domain) and schema_of(node.op_type, OLDEST, "") is None:
+        key = domain_of(node.domain), node.op_type
+        if not key[0] and key in READERS and schema_of(node.op_type, OLDEST, "") is None:
             node.domain = _UNKNOWN
     aside.opset_import.add(domain=_UNKNOWN, version=1)
     converted = onnx.version_converter.convert_version(aside, OLDEST)
