@@ -237,6 +237,7 @@ BY_HAND = [
     # operators that opset 10 removed
     ("Affine", SHAPE, {"opset": 7, "alpha": 2.0, "beta": 0.5}, lambda x: 2 * x + 0.5),
     ("Affine", SHAPE, {"opset": 9}, lambda x: x),
+    ("Affine", SHAPE, {"opset": 5, "alpha": 2.0}, lambda x: 2 * x),  # beside what the onnx package converts
     ("Scale", SHAPE, {"opset": 7, "scale": 3.0}, lambda x: 3 * x),
     ("ScaledTanh", SHAPE, {"opset": 7, "alpha": 2.0, "beta": 0.5}, lambda x: 2 * np.tanh(0.5 * x)),
     ("ParametricSoftplus", SHAPE, {"opset": 7, "alpha": 2.0, "beta": 5.0}, lambda x: 2 * np.log1p(np.exp(5 * x))),

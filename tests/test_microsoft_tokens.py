@@ -253,9 +253,11 @@ def warped(costs: np.ndarray) -> np.ndarray:
     total[0, 0] = 0
     for i, j in np.ndindex(rows, columns):
         both, above, left = total[i, j], total[i, j + 1], total[i + 1, j]
-        steps = {(1, 1): both, (1, 0): above, (0, 1): left}  # the least, if no other is as low; else the last
-        least = [step for step, cost in steps.items() if cost == min(steps.values())]
-        came[i, j] = least[0] if len(least) == 1 else (0, 1)
+        came[i, j] = (0, 1)
+        if both < min(above, left):
+            came[i, j] = (1, 1)
+        elif above < min(both, left):
+            came[i, j] = (1, 0)
         total[i + 1, j + 1] = costs[i, j] + total[i + 1 - came[i, j][0], j + 1 - came[i, j][1]]
     path, at = [], (rows - 1, columns - 1)
     while min(at) >= 0:

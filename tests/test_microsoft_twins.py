@@ -198,6 +198,26 @@ def largest_of_channels_last(rng):
     return node("NhwcMaxPool", [("fed", x)], [want], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_quantized_convolutions_of_either_layout(last):
+    judge(lambda rng: quantized_convolution(rng, last))
+
+
+@case
+def quantized_convolution(rng, last=1):
+    x, w = rng.integers(0, 255, (2, 3, 5, 6)).astype(np.uint8), rng.integers(-90, 90, (4, 3, 3, 2)).astype(np.int8)
+    scales, bias = rng.uniform(0.01, 0.02, 4).astype(np.float32), rng.integers(-900, 900, 4).astype(np.int32)
+    found = taps((x.astype(np.float64) - 120) * 0.02, (3, 2), (2, 1), (1, 0, 1, 1), 0)
+    y = np.einsum("bcijkl,ockl->boij", found, w * scales[:, None, None, None].astype(np.float64))
+    y += (bias * 0.02 * scales)[:, None, None]
+    want = np.clip(np.round(y / 0.1) + 110, 0, 255).astype(np.uint8)
+    if last:
+        x, want = x.transpose(0, 2, 3, 1), want.transpose(0, 2, 3, 1)
+    operands = [("fed", x), np.float32(0.02), np.uint8(120), w, scales, np.zeros(4, np.int8)]
+    operands += [np.float32(0.1), np.uint8(110), bias]
+    return node("QLinearConv", operands, [want], strides=[2, 1], pads=[1, 0, 1, 1], channels_last=last)
+
+
 @case
 def transposed_convolution_with_pads_as_input(rng):
     x, w, pads = floats(rng, 1, 2, 4, 5), floats(rng, 2, 3, 3, 2), (1, 0, 0, 1)

@@ -48,7 +48,6 @@ PENDING = {
     "MoE",
     "MoEGroupRouter",
     "QEmbedLayerNormalization",
-    "QLinearConv",
     "QMoE",
     "SparseAttention",
     "VarlenCausalConvWithState",

@@ -25,11 +25,11 @@ def warped(costs: np.ndarray) -> tuple[np.ndarray]:
         way = np.where((both < above) & (both < left), 0, np.where((above < both) & (above < left), 1, 2))
         total[i, j] = np.choose(way, (both, above, left)) + costs[i - 1, j - 1]
         came[i, j] = way
-    path, i, j = [], rows, columns
-    while i > 0 and j > 0:
-        path.append((i - 1, j - 1))
-        way = came[i, j]
-        i, j = i - (way != 2), j - (way != 1)
+    path, row, column = list[tuple[int, int]](), rows, columns
+    while row > 0 and column > 0:
+        path.append((row - 1, column - 1))
+        step = came[row, column]
+        row, column = row - int(step != 2), column - int(step != 1)
     return (np.ascontiguousarray(np.array(path[::-1], np.int32).reshape(-1, 2).T),)
 
 

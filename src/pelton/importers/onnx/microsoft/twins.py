@@ -13,6 +13,7 @@ from pelton.importers.onnx.ops.image import grid_sample
 from pelton.importers.onnx.ops.index import gather_nd
 from pelton.importers.onnx.ops.linear import scale_by, transpose_last_axes
 from pelton.importers.onnx.ops.math import identity
+from pelton.importers.onnx.ops.quant import qlinear_conv
 from pelton.importers.onnx.ops.shape import pad, range_, trilu
 from pelton.ir.dims import Size, bounds, is_known
 from pelton.ir.graph import Value
@@ -116,11 +117,30 @@ def cdist(n: Reading) -> Binding:
 
 @reads("NhwcMaxPool", domain=MICROSOFT, attributes=f"{_WINDOW} dilations ceil_mode", inputs=1)
 def nhwc_max_pool(n: Reading) -> Binding:
-    rank = n.input(0).type.rank
-    x = n.transpose(n.input(0), (0, rank - 1, *range(1, rank - 1)))
+    x = _channels_second(n, n.input(0))
     w = window(n, x)
     how = dict(kernel=w.kernel, strides=w.strides, pads=w.pads, dilations=w.dilations, ceil_mode=n.flag("ceil_mode"))
-    return n.transpose(n.emit("max_pool", x, **how), (0, *range(2, rank), 1))
+    return _channels_last(n, n.emit("max_pool", x, **how))
+
+
+def _channels_second(n: Reading, x: Value) -> Value:
+    rank = x.type.rank
+    return n.transpose(x, (0, rank - 1, *range(1, rank - 1)))
+
+
+def _channels_last(n: Reading, x: Value) -> Value:
+    return n.transpose(x, (0, *range(2, x.type.rank), 1))
+
+
+@reads("QLinearConv", domain=MICROSOFT, attributes=f"{_WINDOW} dilations group channels_last", inputs=9)
+def qlinear_conv_of_either_layout(n: Reading) -> Binding | tuple[Binding, ...]:
+    """ONNX's QLinearConv, of images that may have the channels last; weights are the same."""
+    if not n.flag("channels_last"):
+        return qlinear_conv(n)
+    x = _channels_second(n, n.input(0))
+    y = qlinear_conv(replace(n, bindings=(x, *n.bindings[1:])))
+    assert isinstance(y, Value)
+    return _channels_last(n, y)
 
 
 @reads(
