@@ -59,14 +59,22 @@ class SubgraphTranslator(Protocol):
 
 
 READERS: dict[tuple[str, str], NodeReader] = {}
+_KNOWN: dict[tuple[str, str], tuple[frozenset[str] | None, int | None]] = {}  # attributes, number of inputs
 
 
-def reads(*ops: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
-    """Declares a function as the reader of ONNX operators; it emits ops and returns a binding per output."""
+def reads(
+    *ops: str, domain: str = "", attributes: str | None = None, inputs: int | None = None
+) -> Callable[[NodeReader], NodeReader]:
+    """Declares a function as the reader of ONNX operators; it emits ops and returns a binding per output.
+
+    attributes, inputs: the names of attributes and the number of inputs that it knows, for operators that the onnx
+    package has no schema of; None: any.
+    """
 
     def declare(reader: NodeReader) -> NodeReader:
         for op in ops:
             READERS[domain, op] = reader
+            _KNOWN[domain, op] = None if attributes is None else frozenset(attributes.split()), inputs
         return reader
 
     return declare
@@ -334,6 +342,7 @@ class Reading:
         """Checks inputs and attributes against the schema; raises ModelError if they do not conform."""
         schema = self.schema
         if schema is None:
+            self._verify_known()
             return
         low, high = schema.min_input, schema.max_input
         if not low <= len(self.bindings) <= high:
@@ -353,6 +362,19 @@ class Reading:
                 )
         for name in sorted(self.attributes.keys() - schema.attributes.keys()):
             self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.where})")
+
+    def _verify_known(self) -> None:
+        """Raises ModelError for an attribute or an input that the reader of an operator without a schema does not
+        know."""
+        attributes, inputs = _KNOWN.get((self.domain, self.op), (None, None))
+        unknown = [] if attributes is None else sorted(self.attributes.keys() - attributes)
+        what = f"an attribute {unknown[0]!r}" if unknown else ""
+        more = [] if inputs is None else [i for i in range(inputs, len(self.bindings)) if self.bindings[i] is not None]
+        if what or more:
+            raise self.refuse(
+                f"{self.op} of {self.domain} has {what or f'an input {more[0]}'}, which Pelton does not know; export"
+                " the model without it"
+            )
 
 
 def _format_inputs(names: tuple[str, ...]) -> str:

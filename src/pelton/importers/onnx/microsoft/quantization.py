@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import onnx
 
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, U8, DType
+from pelton.ir.types import F32
 
 from pelton.importers.onnx.ops.conv import emit_activation, emit_average_pool
 from pelton.importers.onnx.ops.linear import scale_by, transpose_last_axes
@@ -20,9 +19,6 @@ from pelton.importers.onnx.ops.quant import dequantize_linear, dequantize, quant
 from pelton.importers.onnx.ops.reduce import emit_reduction
 from pelton.importers.onnx.ops.rnn import emit_recurrent
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads, schema_of
-
-# weights that are held in few bits: folding takes 8 bytes for each of them, several times
-FOLDED = 1 << 26
 
 reads("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
 reads("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
@@ -171,68 +167,6 @@ def dynamic_quantize_matmul(n: Reading) -> Binding:
 def _round_to_bytes(n: Reading, x: Value) -> Value:
     """x as it is after DynamicQuantizeLinear and back."""
     return dequantize(n, *quantize_by_range(n, x))
-
-
-@reads("MatMulNBits", domain=MICROSOFT)
-def matmul_n_bits(n: Reading) -> Binding:
-    """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a
-    scale and a zero point per block."""
-    a, bits, size = n.input(0), n.attr("bits", 4), n.attr("block_size")
-    inner, columns = n.attr("K"), n.attr("N")
-    held = {name: n.known(n.optional(i)) for i, name in ((1, "B"), (2, "scales"), (3, "zero points"), (4, "g_idx"))}
-    varies = [name for i, name in enumerate(held, 1) if n.optional(i) is not None and held[name] is None]
-    if bits not in (2, 4, 8) or not all(isinstance(d, int) and d > 0 for d in (inner, columns, size)) or varies:
-        raise n.refuse(
-            "MatMulNBits needs 2, 4 or 8 bits, sizes K, N and block_size, and constants as B, scales and zero points;"
-            f" got {bits} bits, K={inner}, N={columns}, block_size={size}"
-            + (f", and {' and '.join(varies)} from other nodes" if varies else "")
-        )
-    blocks = -(-inner // size)
-    packed, scales, zeros, groups = held.values()
-    if (
-        packed is None
-        or scales is None
-        or packed.dtype != np.uint8
-        or packed.size != columns * blocks * size * bits // 8
-        or scales.size != columns * blocks
-    ):
-        raise n.refuse(
-            f"MatMulNBits needs {columns} × {blocks} blocks of {size * bits // 8} bytes, and a scale for each, got"
-            f" {n.input(1).type} and {n.input(2).type}"
-        )
-    stored = _unpack(packed.reshape(columns, -1), bits)[:, : blocks * size]
-    plain = groups is None and inner == blocks * size and (zeros is None or zeros.dtype == np.uint8)
-    if plain and stored.size <= FOLDED:
-        few = {2: DType.U2, 4: DType.U4, 8: U8}[bits]
-        points = np.full((columns, blocks), 1 << (bits - 1))
-        if zeros is not None:
-            points = _unpack(zeros.reshape(columns, -1), bits)[:, :blocks]
-        scale = n.constant(scales.reshape(columns, blocks), F32)
-        rows = dequantize(n, n.constant(stored, few), scale, n.constant(points, few), 1, size)
-        return _add_bias(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
-    whole = stored.astype(np.float32)
-    middle = np.full((columns, blocks), 1 << (bits - 1), np.float32)
-    if zeros is not None:
-        middle = (
-            _unpack(zeros.reshape(columns, -1), bits)[:, :blocks]
-            if zeros.dtype == np.uint8
-            else zeros.reshape(columns, blocks)
-        ).astype(np.float32)
-    group = np.arange(inner) // size if groups is None else groups.reshape(-1)[:inner]
-    if group.size != inner or group.min() < 0 or group.max() >= blocks:
-        raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
-    w = (whole[:, :inner] - middle[:, group]) * scales.reshape(columns, blocks).astype(np.float32)[:, group]
-    return _add_bias(n, n.emit("matmul", a, n.constant(np.ascontiguousarray(w.T), a.type.dtype)))
-
-
-def _add_bias(n: Reading, y: Value) -> Value:
-    return y if n.optional(5) is None else n.emit("add", y, n.input(5))
-
-
-def _unpack(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Numbers of so many bits, the first one of each byte in its lowest, as bytes along the last axis."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return ((packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*packed.shape[:-1], -1)
 
 
 @reads("FusedGemm", domain=MICROSOFT)
