@@ -59,7 +59,8 @@ class SubgraphTranslator(Protocol):
 
 
 READERS: dict[tuple[str, str], NodeReader] = {}
-_KNOWN: dict[tuple[str, str], tuple[frozenset[str] | None, int | None]] = {}  # attributes, number of inputs
+# names of attributes, with the value that they have to have or None, and the number of inputs
+_KNOWN: dict[tuple[str, str], tuple[dict[str, str | None] | None, int | None]] = {}
 
 
 def reads(
@@ -68,16 +69,21 @@ def reads(
     """Declares a function as the reader of ONNX operators; it emits ops and returns a binding per output.
 
     attributes, inputs: the names of attributes and the number of inputs that it knows, for operators that the onnx
-    package has no schema of; None: any.
+    package has no schema of; None: any. `name=0` is an attribute that it knows with that value only.
     """
 
     def declare(reader: NodeReader) -> NodeReader:
         for op in ops:
             READERS[domain, op] = reader
-            _KNOWN[domain, op] = None if attributes is None else frozenset(attributes.split()), inputs
+            _KNOWN[domain, op] = _known_attributes(attributes), inputs
         return reader
 
     return declare
+
+
+def _known_attributes(text: str | None) -> dict[str, str | None] | None:
+    parts = [] if text is None else [word.partition("=") for word in text.split()]
+    return None if text is None else {name: value or None for name, _, value in parts}
 
 
 @functools.cache
@@ -367,13 +373,17 @@ class Reading:
         """Raises ModelError for an attribute or an input that the reader of an operator without a schema does not
         know."""
         attributes, inputs = _KNOWN.get((self.domain, self.op), (None, None))
-        unknown = [] if attributes is None else sorted(self.attributes.keys() - attributes)
-        what = f"an attribute {unknown[0]!r}" if unknown else ""
-        more = [] if inputs is None else [i for i in range(inputs, len(self.bindings)) if self.bindings[i] is not None]
-        if what or more:
+        what = ""
+        for name in () if attributes is None else sorted(self.attributes):
+            if name not in attributes:
+                what = f"an attribute {name!r}"
+            elif attributes[name] not in (None, str(self.attr(name))):
+                what = f"an attribute {name!r} of {self.attr(name)!r}"
+        for i in () if inputs is None else range(inputs, len(self.bindings)):
+            what = what if self.bindings[i] is None else f"an input {i}"
+        if what:
             raise self.refuse(
-                f"{self.op} of {self.domain} has {what or f'an input {more[0]}'}, which Pelton does not know; export"
-                " the model without it"
+                f"{self.op} of {self.domain} has {what}, which is not supported; export the model without it"
             )
 
 

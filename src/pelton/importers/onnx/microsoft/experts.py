@@ -15,7 +15,7 @@ from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 from .few_bits import FOLDED, unpack_bits
 
 _ATTRIBUTES = """k activation_type activation_alpha activation_beta normalize_routing_weights use_sparse_mixer
-    swiglu_fusion swiglu_limit"""
+    swiglu_fusion swiglu_limit swiglu_limit_after_activation=0"""
 
 
 @reads("MoE", domain=MICROSOFT, attributes=_ATTRIBUTES, inputs=8)
@@ -34,7 +34,7 @@ def mixture(n: Reading) -> Binding:
 @reads(
     "QMoE",
     domain=MICROSOFT,
-    attributes=f"""{_ATTRIBUTES} expert_weight_bits block_size quant_type accuracy_level weights_prepacked
+    attributes=f"""{_ATTRIBUTES} expert_weight_bits block_size quant_type=int accuracy_level weights_prepacked
         fc1_expert_weight_bits fc2_expert_weight_bits fc3_expert_weight_bits""",
     inputs=15,
 )
@@ -43,11 +43,10 @@ def quantized_mixture(n: Reading) -> Binding:
     largest k count, by the softmax of these alone; or by router_weights, divided by their sum with
     normalize_routing_weights. accuracy_level allows ONNX Runtime to round what it multiplies; here it stays as it is.
     """
-    kind = n.attr("quant_type", "int")
-    if kind != "int" or n.attr("weights_prepacked", -1) not in (-1, 0):
+    if n.attr("weights_prepacked", -1) not in (-1, 0):
         raise n.refuse(
-            f"QMoE of quant_type {kind!r}, or with weights in the order of another device, is not supported; export the"
-            " model with quant_type 'int' and weights_prepacked 0"
+            "QMoE with weights_prepacked has weights in the order of another device; export the model with"
+            " weights_prepacked 0"
         )
     logits, others = _router(n, 1), n.optional(14)
     selected = _select(n, logits)
@@ -171,8 +170,8 @@ def _weights(n: Reading, i: int) -> Value | None:
     bits = n.attr(f"fc{i + 1}_expert_weight_bits", n.attr("expert_weight_bits", 4))
     if bits not in (2, 4, 8) or packed.type.dtype is not U8 or packed.type.rank != 3 or scales is None:
         raise n.refuse(
-            f"QMoE needs weights of 2, 4 or 8 bits in bytes [experts, outputs, inputs], and their scales, got {bits} bits"
-            f" and {packed.type}"
+            f"QMoE needs weights of 2, 4 or 8 bits in bytes [experts, outputs, inputs], and their scales, got"
+            f" {bits} bits and {packed.type}"
         )
     experts, outputs, width = packed.type.shape
     inputs = width * (8 // bits)

@@ -40,7 +40,7 @@ def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 # --- MatMulNBits
 
 
-@reads("MatMulNBits", domain=MICROSOFT, attributes="K N bits block_size accuracy_level weight_prepacked", inputs=6)
+@reads("MatMulNBits", domain=MICROSOFT, attributes="K N bits block_size accuracy_level weight_prepacked=0", inputs=6)
 def matmul_n_bits(n: Reading) -> Binding:
     """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a
     scale and a zero point per block. Where B has no elements, the product is 0.
@@ -55,10 +55,6 @@ def matmul_n_bits(n: Reading) -> Binding:
         raise n.refuse(
             f"MatMulNBits needs 2, 4 or 8 bits, and sizes K, N and block_size, got {bits} bits, K={inner}, N={columns},"
             f" block_size={size}"
-        )
-    if n.attr("weight_prepacked", 0):
-        raise n.refuse(
-            "MatMulNBits with weight_prepacked has weights in the order of another device; export the model without"
         )
     if b.type.size == 0:
         y = n.filled(0, (*a.type.shape[:-1], columns), a.type.dtype)
