@@ -53,7 +53,9 @@ def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
 
     def reaches(node: Node, goal: list[Node]) -> bool:
         """Whether the node depends on any of the goal, not counting paths inside of it."""
-        inside, seen, stack = set(goal), {node}, [node]
+        # a whole group runs at once: depending on a member is depending on all of it
+        inside, stack = set(goal), [*group.get(node, [node])]
+        seen = set(stack)
         while stack:
             n = stack.pop()
             if n in inside:
@@ -62,7 +64,6 @@ def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
                 p = graph.producer.get(v)
                 if p is not None and p not in seen:
                     seen.add(p)
-                    # a whole group runs at once: depending on a member is depending on all of it
                     stack.extend(m for m in group.get(p, [p]) if m is p or m not in seen)
                     seen.update(group.get(p, ()))
         return False

@@ -33,24 +33,29 @@ class Scores:
 
 def attend(n: Reading, q: Value, k: Value, v: Value, mask: Value | None, how: Scores) -> Value:
     """softmax(how(Q·Kᵀ) + mask)·V over [batch, heads, rows, depth]."""
-    mask = n.like(q, 0) if mask is None else mask
     if not how.softcap and how.sink is None:
-        return n.emit("attention", q, k, v, mask, scale=how.scale)
+        return n.emit("attention", q, k, v, n.like(q, 0) if mask is None else mask, scale=how.scale)
+    return n.emit("matmul", weights_of(n, scores_of(n, q, k, mask, how), how), v)
+
+
+def scores_of(n: Reading, q: Value, k: Value, mask: Value | None, how: Scores) -> Value:
+    """how(Q·Kᵀ) + mask, before softmax."""
     scores = n.emit("matmul", n.emit("mul", q, n.like(q, how.scale)), n.transpose(k, (0, 1, 3, 2)))
     if how.softcap:
         capped = n.emit("tanh", n.emit("div", scores, n.like(scores, how.softcap)))
         scores = n.emit("mul", capped, n.like(scores, how.softcap))
-    scores = n.emit("add", scores, mask)
-    if how.sink is not None:
-        batch, heads, rows, keys = scores.type.shape
-        beside = n.expand(n.reshape(how.sink, (1, heads, 1, 1)), (batch, heads, rows, 1))
-        weights = n.slice(n.emit("softmax", n.emit("concat", scores, beside, axis=3), axis=3), 3, 0, keys)
-    else:
-        weights = n.emit("softmax", scores, axis=3)
-    return n.emit("matmul", weights, v)
+    return scores if mask is None else n.emit("add", scores, mask)
 
 
-def _scale(n: Reading, *heads: Value) -> float:
+def weights_of(n: Reading, scores: Value, how: Scores) -> Value:
+    if how.sink is None:
+        return n.emit("softmax", scores, axis=3)
+    batch, heads, rows, keys = scores.type.shape
+    beside = n.expand(n.reshape(how.sink, (1, heads, 1, 1)), (batch, heads, rows, 1))
+    return n.slice(n.emit("softmax", n.emit("concat", scores, beside, axis=3), axis=3), 3, 0, keys)
+
+
+def scale_of(n: Reading, *heads: Value) -> float:
     """What is given, or of the size of heads, which is that of queries and of keys: one of them may be known where the
     other is not."""
     given, known = n.attr("scale", 0.0), [d for v in heads if isinstance(d := v.type.shape[3], int)]
@@ -59,7 +64,7 @@ def _scale(n: Reading, *heads: Value) -> float:
     return given or 1 / math.sqrt(known[0])
 
 
-def _split(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
+def split_parts(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
     """The last axis cut into parts of these widths."""
     if not equal(x.type.shape[-1], sum(widths)):
         raise n.refuse(f"{n.op} needs a last axis of {' + '.join(map(str, widths))}, got {x.type}")
@@ -67,7 +72,7 @@ def _split(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
     return [n.slice(x, x.type.rank - 1, end - width, end) for width, end in zip(widths, ends)]
 
 
-def _add_present(n: Reading, parts: list[Value | None]) -> Value | None:
+def add_present(n: Reading, parts: list[Value | None]) -> Value | None:
     """Adds those of the values that are present; None if none is."""
     total = None
     for part in parts:
@@ -76,7 +81,7 @@ def _add_present(n: Reading, parts: list[Value | None]) -> Value | None:
     return total
 
 
-def _mask_scores(n: Reading, shown: Value, like: Value, filter: float) -> Value:
+def mask_scores(n: Reading, shown: Value, like: Value, filter: float) -> Value:
     """What is added to scores: nothing where they are shown, the filter value where they are not."""
     return n.emit("where", shown, n.like(like, 0), n.like(like, filter))
 
@@ -131,7 +136,7 @@ def emit_attention_of_projections(
     product = n.emit("matmul", x, weights)
     q, k, v = (
         split_heads(n, part, heads)
-        for part in _split(n, product if bias is None else n.emit("add", product, bias), widths)
+        for part in split_parts(n, product if bias is None else n.emit("add", product, bias), widths)
     )
     before = n.optional(past)
     if before is not None:  # [2, batch, heads, past, depth]
@@ -144,11 +149,11 @@ def emit_attention_of_projections(
     filter = n.attr("mask_filter_value", -10000.0)
     shown = n.optional(mask)
     masks = [
-        None if shown is None else _mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
-        _mask_scores(n, causal_mask(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None,
+        None if shown is None else mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
+        mask_scores(n, causal_mask(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None,
         None if added is None else n.optional(added),
     ]
-    y = merge_heads(n, attend(n, q, k, v, _add_present(n, masks), Scores(_scale(n, q, k))))
+    y = merge_heads(n, attend(n, q, k, v, add_present(n, masks), Scores(scale_of(n, q, k))))
     present = None
     if n.is_output_used(1):
         present = n.emit("concat", *(n.reshape(t, (1, *t.type.shape)) for t in (k, v)), axis=0)
@@ -169,7 +174,7 @@ def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
     q, k, v = _split_inputs(n, heads)
     if bias is not None:
         widths = tuple(int(t.type.shape[1] * t.type.shape[3]) for t in (q, k, v))
-        parts = _split(n, bias, widths)  # one part for each, as deep as its heads together
+        parts = split_parts(n, bias, widths)  # one part for each, as deep as its heads together
         q, k, v = (
             n.emit("add", t, n.reshape(p, (t.type.shape[1], 1, t.type.shape[3]))) for t, p in zip((q, k, v), parts)
         )
@@ -181,11 +186,11 @@ def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
     keys = k.type.shape[2]
     filter, shown = n.attr("mask_filter_value", -10000.0), n.optional(4)
     added = [
-        None if shown is None else _mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
+        None if shown is None else mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
         n.optional(5),
-        _mask_scores(n, causal_mask(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None,
+        mask_scores(n, causal_mask(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None,
     ]
-    return merge_heads(n, attend(n, q, k, v, _add_present(n, added), Scores(_scale(n, q, k)))), k, v
+    return merge_heads(n, attend(n, q, k, v, add_present(n, added), Scores(scale_of(n, q, k)))), k, v
 
 
 def _split_inputs(n: Reading, heads: int) -> list[Value]:
@@ -210,84 +215,6 @@ def _unstack(n: Reading, x: Value, count: int) -> list[Value]:
     return [
         n.transpose(n.reshape(n.slice(x, 3, i, i + 1), (batch, rows, heads, depth)), (0, 2, 1, 3)) for i in range(count)
     ]
-
-
-# --- GroupQueryAttention: causal, with a cache, several heads of queries to one of keys
-
-
-@reads("GroupQueryAttention", domain=MICROSOFT)
-def group_query_attention(n: Reading) -> tuple[Binding, ...]:
-    """seqlens_k gives the position of each row. The cache may be longer than its valid part; new keys follow the valid
-    part."""
-    heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
-    if n.is_output_used(3) or n.attr("k_quant_type", "NONE") != "NONE" or n.attr("v_quant_type", "NONE") != "NONE":
-        raise n.refuse(
-            "GroupQueryAttention with a quantized cache or with scores as output is not supported; export the model"
-            " without"
-        )
-    q, k, v = n.input(0), n.optional(1), n.optional(2)
-    if k is None:  # packed
-        depth = q.type.shape[2] // (heads + 2 * kv_heads)
-        q, k, v = _split(n, q, (heads * depth, kv_heads * depth, kv_heads * depth))
-    if v is None:
-        raise n.refuse("GroupQueryAttention needs values beside keys")
-    batch, rows, _ = q.type.shape
-    # of the last row in each batch, as an index
-    ends = n.reshape(n.cast(n.input(5), I64), (batch, 1))
-    # keys that count of the cache
-    before = n.emit("maximum", n.emit("sub", ends, n.sizes(rows - 1)), n.constant(0, I64))
-    row_positions = n.emit("add", before, n.count(rows))  # [batch, rows]
-    q, k, v = (
-        n.reshape(t, (batch, rows, h, t.type.shape[2] // h)) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads))
-    )
-    if n.flag("do_rotary"):
-        at = n.optional(9)
-        at = row_positions if at is None else n.cast(at, I64)
-        cos, sin = (n.emit("gather", n.input(i), at, axis=0) for i in (7, 8))
-        beside = (batch, rows, 1, cos.type.shape[2])
-        q, k = (
-            n.emit(
-                "rotary", t, n.reshape(cos, beside), n.reshape(sin, beside), interleaved=n.flag("rotary_interleaved")
-            )
-            for t in (q, k)
-        )
-    k, v = (_extend_cache(n, n.optional(i), t, before) for i, t in ((3, k), (4, v)))
-    q = n.transpose(q, (0, 2, 1, 3))
-    keys, depth = k.type.shape[2], q.type.shape[3]
-    position, key = n.reshape(row_positions, (batch, 1, rows, 1)), n.count(keys)
-    shown = n.emit("less_equal", key, position)
-    window = n.attr("local_window_size", -1)
-    if window > 0:
-        shown = n.emit("logical_and", shown, n.emit("greater", key, n.emit("sub", position, n.constant(window, I64))))
-    sink = n.optional(11)
-    if sink is None and n.attr("smooth_softmax", 0) > 0:
-        sink = n.filled(0, (heads,), q.type.dtype)
-    mask = _add_present(n, [_mask_scores(n, shown, q, -np.inf), n.optional(10)])
-    how = Scores(_scale(n, q, k), n.attr("softcap", 0.0), sink)
-    y = attend(n, q, repeat_heads(n, k, heads // kv_heads), repeat_heads(n, v, heads // kv_heads), mask, how)
-    return merge_heads(n, y), k, v
-
-
-def _extend_cache(n: Reading, past: Value | None, new: Value, before: Value) -> Value:
-    """[batch, heads, past + rows, depth]: the first `before` of the cache, then the new ones [batch, rows, heads,
-    depth]."""
-    batch, rows, heads, depth = new.type.shape
-    if past is None or past.type.shape[2] == 0:
-        return n.transpose(new, (0, 2, 1, 3))
-    held = past.type.shape[2]
-    total = n.builder.elements(n.input(6))
-    if total is None or not equal(total.reshape(-1)[0], held + rows):
-        raise n.refuse(
-            f"GroupQueryAttention needs a total_sequence_length that is the length of its cache, {held}, and its rows,"
-            f" {rows}, together; export the model without a shared buffer for past and present, with the total length"
-            " taken from the shape of the mask"
-        )
-    both = n.emit("concat", n.transpose(past, (0, 2, 1, 3)), new, axis=1)
-    at = n.count(held + rows)
-    behind = n.emit("minimum", n.emit("add", n.emit("sub", at, before), n.sizes(held)), n.sizes(held + rows - 1))
-    order = n.emit("where", n.emit("less", at, before), n.expand(at, (batch, held + rows)), behind)
-    both = n.emit("gather_nd", both, n.reshape(order, (batch, held + rows, 1)), batch_dims=1)
-    return n.transpose(both, (0, 2, 1, 3))
 
 
 # --- what stands before the first layer
