@@ -12,7 +12,7 @@ from pelton.ir.dims import Size, equal
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64
 
-from pelton.importers.onnx.ops.attention import causal_mask, split_heads, merge_heads, repeat_heads
+from pelton.importers.onnx.ops.attention import causal_mask, merge_heads, split_heads
 from pelton.importers.onnx.ops.index import take
 from pelton.importers.onnx.ops.norm import FUSED_EPSILON, layer_norm
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
@@ -100,7 +100,9 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
     if len(shape) == 1 and shape[0] == 2 * batch:  # where the keys end, then where they begin
         ends, starts = n.slice(mask, 0, 0, batch), n.slice(mask, 0, batch, 2 * batch)
         return n.emit("logical_and", _length_mask(n, ends, keys), n.emit("logical_not", _length_mask(n, starts, keys)))
-    shown = n.emit("logical_not", n.emit("equal", mask, n.like(mask, 0))) if mask.type.dtype is not BOOL else mask
+    if len(shape) == 1 and shape[0] == 3 * batch + 2:  # how many keys, then where packed rows and keys begin
+        return _length_mask(n, n.slice(mask, 0, 0, batch), keys)
+    shown = n.emit("greater", mask, n.like(mask, 0)) if mask.type.dtype is not BOOL else mask
     if len(shape) == 2 and shape[1] == keys:
         return n.reshape(shown, (shape[0], 1, 1, keys))
     if len(shape) == 3 and shape[1:] == (rows, keys):
@@ -114,7 +116,10 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
 # --- Attention and QAttention: one product gives queries, keys and values
 
 
-@reads("Attention", domain=MICROSOFT)
+PROJECTED = "num_heads scale mask_filter_value unidirectional do_rotary=0 past_present_share_buffer"
+
+
+@reads("Attention", domain=MICROSOFT, attributes=f"{PROJECTED} qkv_hidden_sizes rotary_embedding_dim", inputs=6)
 def attention(n: Reading) -> tuple[Binding, ...]:
     return emit_attention_of_projections(n, n.input(0), n.input(1), n.optional(2), mask=3, past=4, added=5)
 
@@ -124,8 +129,8 @@ def emit_attention_of_projections(
 ) -> tuple[Binding, ...]:
     """The output, and keys and values stacked as they will be `past` in the next run; `mask`, `past` and `added` (to
     the scores) are numbers of inputs."""
-    if n.flag("do_rotary") or n.flag("past_present_share_buffer"):
-        raise n.refuse(f"{n.op} with do_rotary or past_present_share_buffer is not supported; export the model without")
+    if n.optional(past) is not None and n.flag("past_present_share_buffer"):
+        raise n.refuse(f"{n.op} with past_present_share_buffer is not supported; export the model without")
     heads = n.attr("num_heads")
     width = weights.type.shape[1]
     if not isinstance(width, int) or not heads:
@@ -163,34 +168,135 @@ def emit_attention_of_projections(
 # --- MultiHeadAttention: queries, keys and values apart or packed, from here or from elsewhere
 
 
-@reads("MultiHeadAttention", domain=MICROSOFT)
+@reads(
+    "MultiHeadAttention",
+    domain=MICROSOFT,
+    attributes="num_heads mask_filter_value scale unidirectional",
+    inputs=9,
+)
 def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
-    if n.is_output_used(3) or any(n.optional(i) is not None for i in (8, 9)):
-        raise n.refuse(
-            "MultiHeadAttention with a shared cache, a cache indirection or scores as output is not supported; export"
-            " the model without"
-        )
-    heads, bias = n.attr("num_heads"), n.optional(3)
-    q, k, v = _split_inputs(n, heads)
-    if bias is not None:
-        widths = tuple(int(t.type.shape[1] * t.type.shape[3]) for t in (q, k, v))
-        parts = split_parts(n, bias, widths)  # one part for each, as deep as its heads together
-        q, k, v = (
-            n.emit("add", t, n.reshape(p, (t.type.shape[1], 1, t.type.shape[3]))) for t, p in zip((q, k, v), parts)
-        )
-    new = k.type.shape[2]
-    for i, past in enumerate((n.optional(6), n.optional(7))):
-        if past is not None:
-            k, v = (n.emit("concat", past, t, axis=2) if i == j else t for j, t in enumerate((k, v)))
+    """With `unidirectional`, ONNX Runtime's kernel lets the last row see all keys, whatever their number, and so it is
+    here. Keys and values that come as [batch, heads, keys, depth] get no bias, as in that kernel."""
+    heads = n.attr("num_heads")
+    q, k, v = _add_biases(n, _split_inputs(n, heads), 3)
+    rows, new = q.type.shape[2], k.type.shape[2]
+    k, v, before, keys = _with_past(n, k, v, 6, 8)
+    hidden = None
+    if n.flag("unidirectional"):
+        last = n.emit("equal", n.reshape(n.count(rows), (rows, 1)), n.sizes(rows - 1))
+        at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), before)
+        hidden = n.emit("logical_not", n.emit("logical_or", last, n.emit("less_equal", n.count(keys), at)))
+    ends = None if n.optional(8) is None else n.emit("add", before, n.sizes(new))
+    y, scores = _attend_masked(n, q, k, v, (4, 5), hidden, ends)
+    return y, k, v, scores
+
+
+def _attend_masked(
+    n: Reading, q: Value, k: Value, v: Value, inputs: tuple[int, int], hidden: Value | None, ends: Value | None
+) -> tuple[Value, Value | None]:
+    """What attention gives, and its scores if they are read. inputs: the mask, and what is added to scores; hidden:
+    keys that rows do not see; ends: how many keys there are, if those behind them are none."""
     batch, _, rows, _ = q.type.shape
+    shown, added = n.optional(inputs[0]), n.optional(inputs[1])
+    if ends is not None:  # masks may be as long as what counts
+        long = [v.type.shape[-1] for v in (shown, added) if v is not None and v.type.rank > 1]
+        keys = long[0] if long else k.type.shape[2]
+        k, v = (n.slice(t, 2, 0, keys) for t in (k, v))
+        hidden = hidden if hidden is None else n.slice(hidden, 1, 0, keys)
     keys = k.type.shape[2]
-    filter, shown = n.attr("mask_filter_value", -10000.0), n.optional(4)
-    added = [
-        None if shown is None else mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
-        n.optional(5),
-        mask_scores(n, causal_mask(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None,
+    if ends is not None:
+        behind = n.emit("less_equal", ends, n.count(keys))
+        hidden = behind if hidden is None else n.emit("logical_or", hidden, behind)
+    masks = [added]
+    if shown is not None:
+        masks.append(mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, n.attr("mask_filter_value", -10000.0)))
+    how = Scores(scale_of(n, q, k))
+    if not n.is_output_used(3):
+        if hidden is not None:
+            masks.append(mask_scores(n, n.emit("logical_not", hidden), q, FAR))
+        return merge_heads(n, attend(n, q, k, v, add_present(n, masks), how)), None
+    if ends is not None and shown is None and added is None:
+        raise n.refuse(
+            f"{n.op} with scores as output of a part of a cache needs a mask, whose length is that of the part"
+        )
+    scores = scores_of(n, q, k, add_present(n, masks), how)
+    if hidden is not None:
+        scores = n.emit("where", hidden, n.like(scores, float(np.finfo(np.float32).min)), scores)
+    return merge_heads(n, n.emit("matmul", weights_of(n, scores, how), v)), scores
+
+
+def _add_biases(n: Reading, parts: list[Value], i: int) -> list[Value]:
+    """Adds a part of the bias, input i, to queries, keys and values; not to keys and values with heads apart."""
+    bias = n.optional(i)
+    if bias is None:
+        return parts
+    widths = tuple(int(t.type.shape[1] * t.type.shape[3]) for t in parts)
+    apart = n.optional(1) is not None and n.input(1).type.rank == 4
+    return [
+        t if apart and t is not parts[0] else n.emit("add", t, n.reshape(p, (t.type.shape[1], 1, t.type.shape[3])))
+        for t, p in zip(parts, split_parts(n, bias, widths))
     ]
-    return merge_heads(n, attend(n, q, k, v, add_present(n, added), Scores(scale_of(n, q, k)))), k, v
+
+
+def _with_past(n: Reading, k: Value, v: Value, past: int, length: int) -> tuple[Value, Value, Value, Size]:
+    """Keys and values behind those of inputs `past` and `past + 1`, how many are before them, and the number of keys.
+    With an input `length`, this says how many of a longer cache count, and new ones take the places behind them."""
+    pasts, given = (n.optional(past), n.optional(past + 1)), n.optional(length)
+    if pasts[0] is None or pasts[1] is None:
+        return k, v, n.constant(0, I64), k.type.shape[2]
+    if given is None:
+        k, v = (n.emit("concat", p, t, axis=2) for p, t in zip(pasts, (k, v)))
+        return k, v, n.sizes(pasts[0].type.shape[2]), k.type.shape[2]
+    before, rows, keys = n.reshape(n.cast(given, I64), ()), k.type.shape[2], pasts[0].type.shape[2]
+    own = n.emit("sub", n.count(keys), before)  # the row that lies at each place
+    new = n.emit("logical_and", n.emit("less_equal", n.constant(0, I64), own), n.emit("less", own, n.sizes(rows)))
+    at = n.emit("minimum", n.emit("maximum", own, n.constant(0, I64)), n.sizes(rows - 1))
+    k, v = (
+        n.emit("where", n.reshape(new, (keys, 1)), n.emit("gather", t, at, axis=2), p) for p, t in zip(pasts, (k, v))
+    )
+    return k, v, before, keys
+
+
+@reads(
+    "DecoderMaskedMultiHeadAttention",
+    domain=MICROSOFT,
+    attributes="num_heads mask_filter_value scale past_present_share_buffer output_qk",
+    inputs=11,
+)
+def decoder_attention(n: Reading) -> tuple[Binding, ...]:
+    """MultiHeadAttention of one row with a cache of which past_sequence_length counts, or without one, with keys and
+    values as [batch, heads, keys, depth]. cache_indirection says from which beam of its batch each key comes."""
+    heads = n.attr("num_heads")
+    if n.optional(1) is None:
+        x = n.input(0)
+        width = x.type.shape[2] // 3
+        parts = [split_heads(n, t, heads) for t in split_parts(n, x, (width, width, width))]
+    else:
+        parts = _split_inputs(n, heads)
+    q, k, v = _add_biases(n, parts, 10)
+    k, v, before, keys = _with_past(n, k, v, 5, 7)
+    given, ends = (
+        (k, v),
+        None if n.optional(7) is None or n.optional(5) is None else n.emit("add", before, n.constant(1, I64)),
+    )
+    if n.optional(9) is not None:
+        k, v = (_of_beams(n, t, n.cast(n.input(9), I64), before) for t in (k, v))
+    y, scores = _attend_masked(n, q, k, v, (3, 4), None, ends)
+    return y, *given, scores
+
+
+def _of_beams(n: Reading, x: Value, indirection: Value, before: Value) -> Value:
+    """[batch · beams, heads, keys, depth], each key before the new one from the beam that [batch, beams, keys] says."""
+    total, heads, keys, depth = x.type.shape
+    groups, beams, _ = indirection.type.shape
+    indirection = n.slice(indirection, 2, 0, keys)
+    own = n.reshape(n.count(beams), (1, beams, 1))
+    taken = n.emit("where", n.emit("less", n.count(keys), before), indirection, own)
+    first = n.emit("mul", n.reshape(n.count(groups), (groups, 1, 1)), n.sizes(beams))
+    rows = n.reshape(n.emit("add", taken, first), (total, keys, 1))
+    places = n.expand(n.reshape(n.count(keys), (1, keys, 1)), (total, keys, 1))
+    at = n.emit("concat", rows, places, axis=2)
+    return n.transpose(n.emit("gather_nd", n.transpose(x, (0, 2, 1, 3)), at), (0, 2, 1, 3))
 
 
 def _split_inputs(n: Reading, heads: int) -> list[Value]:
@@ -220,7 +326,7 @@ def _unstack(n: Reading, x: Value, count: int) -> list[Value]:
 # --- what stands before the first layer
 
 
-@reads("EmbedLayerNormalization", domain=MICROSOFT)
+@reads("EmbedLayerNormalization", domain=MICROSOFT, attributes="epsilon mask_index_type", inputs=9)
 def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     """norm(words + positions + segments); the second output counts what the mask shows, the third is the sum itself."""
     ids, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)

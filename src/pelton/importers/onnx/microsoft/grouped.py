@@ -221,3 +221,55 @@ def _shown(n: Reading, places: Places, total: Size) -> Value:
     if window > 0:
         shown = n.emit("logical_and", shown, n.emit("greater", key, n.emit("sub", position, n.constant(window, I64))))
     return shown
+
+
+# --- SparseAttention
+
+
+@reads(
+    "SparseAttention",
+    domain=MICROSOFT,
+    attributes="num_heads kv_num_heads scale do_rotary rotary_interleaved sparse_block_size",
+    inputs=11,
+)
+def sparse_attention(n: Reading) -> tuple[Binding, ...]:
+    """GroupQueryAttention that sees keys before a row in blocks that a layout of its head has: for each block of rows,
+    block_row_indices say where in block_col_indices its blocks of keys are. Heads take the layouts in turn."""
+    heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
+    q, k, v = _heads(n, heads, kv_heads)
+    batch, rows, _, _ = q.type.shape
+    places = _places(n, n.input(8), rows, None)
+    if n.flag("do_rotary"):
+        q, k = _rotate(n, [q, k], places.rows, (9, 10))
+    q, k, v = (n.transpose(t, (0, 2, 1, 3)) for t in (q, k, v))
+    pasts = n.input(3), n.input(4)
+    length = pasts[0].type.shape[2]
+    presents = [_extend(n, past, t, places, length) for past, t in zip(pasts, (k, v))]
+    k, v = (repeat_heads(n, t, heads // kv_heads) for t in presents)
+    shown = n.emit("logical_and", _shown(n, places, length), _in_layout(n, places, heads, length))
+    how = Scores(scale_of(n, q, k))
+    return merge_heads(n, attend(n, q, k, v, mask_scores(n, shown, q, -np.inf), how)), *presents
+
+
+def _in_layout(n: Reading, places: Places, heads: int, length: Size) -> Value:
+    """[batch, heads, rows, keys]: whether the block of a row has that of a key in the layout of the head."""
+    starts, blocks, size = n.cast(n.input(5), I64), n.cast(n.input(6), I64), n.attr("sparse_block_size")
+    batch, rows = places.rows.type.shape
+    (layouts, count), longest = starts.type.shape, blocks.type.shape[1]
+    if not is_known(layouts, count, longest) or heads % layouts:
+        raise n.refuse(f"SparseAttention needs layouts of known sizes that divide {heads} heads, got {starts.type}")
+    # [layouts, rows of blocks, stored blocks]: which belong to a row of blocks
+    at = n.reshape(n.count(longest), (1, 1, longest))
+    first, behind = (n.reshape(n.slice(starts, 1, i, i + count - 1), (layouts, count - 1, 1)) for i in (0, 1))
+    own = n.emit("logical_and", n.emit("less_equal", first, at), n.emit("less", at, behind))
+    hit = n.emit(
+        "equal", n.reshape(blocks, (layouts, 1, 1, longest)), n.reshape(n.count(count - 1), (1, 1, count - 1, 1))
+    )
+    both = n.emit("logical_and", n.reshape(own, (layouts, count - 1, 1, longest)), hit)
+    table = n.emit("reduce_max", both, axes=(3,), keepdims=False)  # [layouts, row blocks, key blocks]
+    key_blocks = n.emit("gather", table, n.emit("div", n.count(length), n.constant(size, I64)), axis=2)
+    row_blocks = n.emit("minimum", n.emit("div", places.rows, n.constant(size, I64)), n.constant(count - 2, I64))
+    chosen = n.emit("gather", key_blocks, row_blocks, axis=1)  # [layouts, batch, rows, keys]
+    chosen = n.reshape(n.transpose(chosen, (1, 0, 2, 3)), (batch, 1, layouts, rows, length))
+    wide = n.expand(chosen, (batch, heads // layouts, layouts, rows, length))
+    return n.reshape(wide, (batch, heads, rows, length))

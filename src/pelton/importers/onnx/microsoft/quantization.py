@@ -13,15 +13,15 @@ from pelton.ir.types import F32
 
 from pelton.importers.onnx.ops.conv import emit_activation, emit_average_pool
 from pelton.importers.onnx.ops.linear import scale_by, transpose_last_axes
-from .attention import emit_attention_of_projections
+from .attention import PROJECTED, emit_attention_of_projections
 from pelton.importers.onnx.ops.norm import softmax_along
 from pelton.importers.onnx.ops.quant import dequantize_linear, dequantize, quantize_by_range, quantize_linear, quantize
 from pelton.importers.onnx.ops.reduce import emit_reduction
 from pelton.importers.onnx.ops.rnn import emit_recurrent
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads, schema_of
 
-reads("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
-reads("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
+reads("DequantizeLinear", domain=MICROSOFT, attributes="axis", inputs=3)(dequantize_linear)
+reads("QuantizeLinear", domain=MICROSOFT, attributes="axis", inputs=3)(quantize_linear)
 
 
 def _operand(n: Reading, i: int, axis: int = 0) -> Value:
@@ -39,28 +39,28 @@ def _result(n: Reading, y: Value, i: int) -> Value:
 # --- one or two operands, element by element
 
 
-@reads("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+@reads("QLinearAdd", "QLinearMul", domain=MICROSOFT, attributes="", inputs=8)
 def qlinear_pair(n: Reading) -> Binding:
     return _result(n, n.emit("add" if n.op == "QLinearAdd" else "mul", _operand(n, 0), _operand(n, 3)), 6)
 
 
-@reads("QLinearSigmoid", domain=MICROSOFT)
+@reads("QLinearSigmoid", domain=MICROSOFT, attributes="", inputs=5)
 def qlinear_sigmoid(n: Reading) -> Binding:
     return _result(n, n.emit("sigmoid", _operand(n, 0)), 3)
 
 
-@reads("QLinearLeakyRelu", domain=MICROSOFT)
+@reads("QLinearLeakyRelu", domain=MICROSOFT, attributes="alpha", inputs=5)
 def qlinear_leaky_relu(n: Reading) -> Binding:
     return _result(n, n.emit("leaky_relu", _operand(n, 0), alpha=n.attr("alpha", 0.01)), 3)
 
 
-@reads("QLinearSoftmax", domain=MICROSOFT)
+@reads("QLinearSoftmax", domain=MICROSOFT, attributes="axis opset", inputs=5)
 def qlinear_softmax(n: Reading) -> Binding:
     """The attribute `opset` is that of Softmax: before 13 it goes over all axes from `axis` on together."""
     return _result(n, softmax_along(n, _operand(n, 0), n.attr("axis", -1), n.attr("opset", 13)), 3)
 
 
-@reads("QLinearWhere", domain=MICROSOFT)
+@reads("QLinearWhere", domain=MICROSOFT, attributes="", inputs=9)
 def qlinear_where(n: Reading) -> Binding:
     zero = n.input(8)
     return quantize(
@@ -68,7 +68,7 @@ def qlinear_where(n: Reading) -> Binding:
     )
 
 
-@reads("QLinearConcat", domain=MICROSOFT)
+@reads("QLinearConcat", domain=MICROSOFT, attributes="axis")
 def qlinear_concat(n: Reading) -> Binding:
     """Scale and zero point of the result first, then three inputs for each part."""
     count = len(n.bindings)
@@ -90,14 +90,19 @@ def _channels_first(n: Reading, x: Value, work: Callable[[Value], Value]) -> Val
     return n.transpose(work(n.transpose(x, (0, rank - 1, *range(1, rank - 1)))), (0, *range(2, rank), 1))
 
 
-@reads("QLinearAveragePool", domain=MICROSOFT)
+@reads(
+    "QLinearAveragePool",
+    domain=MICROSOFT,
+    attributes="auto_pad ceil_mode channels_last count_include_pad kernel_shape pads strides",
+    inputs=5,
+)
 def qlinear_average_pool(n: Reading) -> Binding:
     return _result(
         n, _channels_first(n, _operand(n, 0), lambda x: emit_average_pool(n, x, n.flag("count_include_pad"))), 3
     )
 
 
-@reads("QLinearGlobalAveragePool", domain=MICROSOFT)
+@reads("QLinearGlobalAveragePool", domain=MICROSOFT, attributes="channels_last", inputs=5)
 def qlinear_global_average_pool(n: Reading) -> Binding:
     def mean(x: Value) -> Value:
         return n.emit("reduce_mean", x, axes=tuple(range(2, x.type.rank)), keepdims=True)
@@ -105,7 +110,7 @@ def qlinear_global_average_pool(n: Reading) -> Binding:
     return _result(n, _channels_first(n, _operand(n, 0), mean), 3)
 
 
-@reads("QLinearReduceMean", domain=MICROSOFT)
+@reads("QLinearReduceMean", domain=MICROSOFT, attributes="axes keepdims", inputs=5)
 def qlinear_reduce_mean(n: Reading) -> Binding:
     x = _operand(n, 0)
     return _result(
@@ -120,7 +125,7 @@ def qlinear_reduce_mean(n: Reading) -> Binding:
 # --- products
 
 
-@reads("QGemm", domain=MICROSOFT)
+@reads("QGemm", domain=MICROSOFT, attributes="alpha transA transB", inputs=9)
 def qgemm(n: Reading) -> Binding:
     """alpha · A · B + C, with C in 32-bit integers of scale alpha · a · b; in numbers where no scale of the result is
     given."""
@@ -149,7 +154,7 @@ def _dequantize_columns(n: Reading, b: Value, scale: Value, zero: Value | None) 
     return dequantize(n, b, n.cast(n.value(flat[0]), F32), flat[1], b.type.rank - 1)
 
 
-@reads("MatMulIntegerToFloat", domain=MICROSOFT)
+@reads("MatMulIntegerToFloat", domain=MICROSOFT, attributes="", inputs=7)
 def matmul_integer_to_float(n: Reading) -> Binding:
     a = dequantize(
         n, n.input(0), n.cast(_as_scalar(n, n.input(2)), F32), n.optional(4), max(n.input(0).type.rank - 2, 0)
@@ -158,7 +163,7 @@ def matmul_integer_to_float(n: Reading) -> Binding:
     return y if n.optional(6) is None else n.emit("add", y, n.input(6))
 
 
-@reads("DynamicQuantizeMatMul", domain=MICROSOFT)
+@reads("DynamicQuantizeMatMul", domain=MICROSOFT, attributes="", inputs=5)
 def dynamic_quantize_matmul(n: Reading) -> Binding:
     y = n.emit("matmul", _round_to_bytes(n, n.input(0)), _dequantize_columns(n, n.input(1), n.input(2), n.optional(3)))
     return y if n.optional(4) is None else n.emit("add", y, n.input(4))
@@ -169,7 +174,12 @@ def _round_to_bytes(n: Reading, x: Value) -> Value:
     return dequantize(n, *quantize_by_range(n, x))
 
 
-@reads("FusedGemm", domain=MICROSOFT)
+@reads(
+    "FusedGemm",
+    domain=MICROSOFT,
+    attributes="activation activation_alpha activation_beta activation_gamma alpha beta transA transB",
+    inputs=3,
+)
 def fused_gemm(n: Reading) -> Binding:
     a, b, c = n.input(0), n.input(1), n.optional(2)
     a, b = transpose_last_axes(n, a) if n.flag("transA") else a, transpose_last_axes(n, b) if n.flag("transB") else b
@@ -179,7 +189,7 @@ def fused_gemm(n: Reading) -> Binding:
     return emit_activation(n, y, n.attr("activation", ""), tuple(n.attr(name) for name in names))
 
 
-@reads("QAttention", domain=MICROSOFT)
+@reads("QAttention", domain=MICROSOFT, attributes=PROJECTED, inputs=9)
 def qattention(n: Reading) -> tuple[Binding, ...]:
     x = dequantize(n, n.input(0), n.cast(n.input(3), F32), n.optional(6))
     return emit_attention_of_projections(
@@ -190,7 +200,12 @@ def qattention(n: Reading) -> tuple[Binding, ...]:
 # --- recurrent networks
 
 
-@reads("DynamicQuantizeLSTM", domain=MICROSOFT)
+@reads(
+    "DynamicQuantizeLSTM",
+    domain=MICROSOFT,
+    attributes="direction activation_alpha activation_beta activations clip hidden_size input_forget",
+    inputs=12,
+)
 def dynamic_quantize_lstm(n: Reading) -> tuple[Binding, ...]:
     """An LSTM with weights in integers, which lie turned around. X is rounded to bytes over all of it, the state of
     each step over each row of the batch by itself. ONNX Runtime rounds states over the rows that a thread has: the same

@@ -139,23 +139,23 @@ def _broadcasts_to(shape: tuple[Size, ...], target: tuple[Size, ...]) -> bool:
 # --- com.microsoft
 
 
-@reads("Gelu", domain=MICROSOFT)
+@reads("Gelu", domain=MICROSOFT, attributes="", inputs=1)
 def gelu(n: Reading) -> Binding:
     return n.emit("gelu", n.input(0))
 
 
-@reads("BiasGelu", domain=MICROSOFT)
+@reads("BiasGelu", domain=MICROSOFT, attributes="", inputs=2)
 def bias_gelu(n: Reading) -> Binding:
     return n.emit("gelu", n.emit("add", *n.inputs))
 
 
-@reads("FastGelu", domain=MICROSOFT)
+@reads("FastGelu", domain=MICROSOFT, attributes="", inputs=2)
 def fast_gelu(n: Reading) -> Binding:
     x, bias = n.input(0), n.optional(1)
     return n.emit("gelu_tanh", x if bias is None else n.emit("add", x, bias))
 
 
-@reads("QuickGelu", domain=MICROSOFT)
+@reads("QuickGelu", domain=MICROSOFT, attributes="alpha", inputs=1)
 def quick_gelu(n: Reading) -> Binding:
     return n.emit("swish", n.input(0), alpha=n.attr("alpha", 1.702))
 

@@ -93,7 +93,7 @@ def group_normalization(n: Reading) -> Binding:
 
 
 @reads("LayerNormalization")
-@reads("LayerNormalization", domain=MICROSOFT)
+@reads("LayerNormalization", domain=MICROSOFT, attributes="axis epsilon stash_type", inputs=3)
 def layer_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
     if n.is_output_used(1) or n.is_output_used(2):
         if n.schema is None:
@@ -113,7 +113,7 @@ def layer_norm(
 
 
 @reads("RMSNormalization", "SimplifiedLayerNormalization")
-@reads("SimplifiedLayerNormalization", domain=MICROSOFT)
+@reads("SimplifiedLayerNormalization", domain=MICROSOFT, attributes="axis epsilon stash_type", inputs=2)
 def rms_normalization(n: Reading) -> Binding:
     if n.is_output_used(1):
         raise n.refuse(f"{n.op} with its deviation as output is not supported")
@@ -126,7 +126,7 @@ def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1, default: float 
     )
 
 
-@reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+@reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT, attributes="epsilon", inputs=5)
 def skip_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     """norm(x + skip + bias); the fourth output is the sum."""
     if n.is_output_used(1) or n.is_output_used(2):
