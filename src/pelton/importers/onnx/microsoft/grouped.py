@@ -112,8 +112,9 @@ def quantize_by(n: Reading, x: Value, scale: Value, to: DType) -> Value:
     return n.cast(n.emit("clip", x, n.like(x, to.lowest), n.like(x, to.highest)), to)
 
 
-def _extend(n: Reading, past: Value | None, new: Value, places: Places, length: Size) -> Value:
-    """[batch, heads, length, …]: what was before, then the new ones [batch, heads, rows, …], then 0."""
+def _extend(n: Reading, past: Value | None, new: Value, places: Places, length: Size, in_place: bool = False) -> Value:
+    """[batch, heads, length, …]: what was before, then the new ones [batch, heads, rows, …], then 0; in place, then
+    what was there."""
     held = 0 if past is None else past.type.shape[2]
     batch, _, rows, _ = new.type.shape
     if equal_known(held, 0) and equal_known(length, rows):
@@ -121,12 +122,16 @@ def _extend(n: Reading, past: Value | None, new: Value, places: Places, length: 
     both = new if past is None else n.emit("concat", past, new, axis=2)
     at = n.count(length)
     behind = n.emit("add", n.emit("sub", at, places.before), n.sizes(held))
-    order = n.emit("where", n.emit("less", at, places.before), n.expand(at, (batch, length)), behind)
+    kept, counted = n.emit("less", at, places.before), n.emit("less", at, places.totals)
+    if in_place:
+        kept = n.emit("logical_or", kept, n.emit("logical_not", counted))
+    order = n.emit("where", kept, n.expand(at, (batch, length)), behind)
     order = n.emit("minimum", order, n.sizes(held + rows - 1))
     both = n.transpose(both, (0, 2, 1, 3))
     rows = n.emit("gather_nd", both, n.reshape(order, (batch, length, 1)), batch_dims=1)
-    held_rows = n.reshape(n.emit("less", at, places.totals), (batch, length, 1, 1))
-    return n.transpose(n.emit("where", held_rows, rows, n.like(rows, 0)), (0, 2, 1, 3))
+    if not in_place:
+        rows = n.emit("where", n.reshape(counted, (batch, length, 1, 1)), rows, n.like(rows, 0))
+    return n.transpose(rows, (0, 2, 1, 3))
 
 
 def equal_known(a: Size, b: Size) -> bool:
@@ -244,7 +249,7 @@ def sparse_attention(n: Reading) -> tuple[Binding, ...]:
     q, k, v = (n.transpose(t, (0, 2, 1, 3)) for t in (q, k, v))
     pasts = n.input(3), n.input(4)
     length = pasts[0].type.shape[2]
-    presents = [_extend(n, past, t, places, length) for past, t in zip(pasts, (k, v))]
+    presents = [_extend(n, past, t, places, length, in_place=True) for past, t in zip(pasts, (k, v))]
     k, v = (repeat_heads(n, t, heads // kv_heads) for t in presents)
     shown = n.emit("logical_and", _shown(n, places, length), _in_layout(n, places, heads, length))
     how = Scores(scale_of(n, q, k))
