@@ -8,11 +8,12 @@ import numpy as np
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, I64, U8
+from pelton.ir.types import F32, U8
 
 from pelton.importers.onnx.ops.quant import dequantize
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 from .few_bits import FOLDED, unpack_bits
+from .streams import one_of
 
 _ATTRIBUTES = """k activation_type activation_alpha activation_beta normalize_routing_weights use_sparse_mixer
     swiglu_fusion swiglu_limit swiglu_limit_after_activation=0"""
@@ -76,14 +77,7 @@ def _select(n: Reading, scores: Value) -> Value:
     k, experts = n.attr("k", 1), scores.type.shape[1]
     if not is_known(experts) or not 1 <= k <= experts:
         raise n.refuse(f"{n.op} needs k from 1 to the number of its experts, got {k} of {experts}")
-    return n.emit(
-        "reduce_max", _one_hot(n, n.emit_all("top_k", scores, k=k, axis=1)[1], experts), axes=(1,), keepdims=False
-    )
-
-
-def _one_hot(n: Reading, places: Value, count: int) -> Value:
-    """[…, count]: which of these a place is."""
-    return n.emit("equal", n.reshape(places, (*places.type.shape, 1)), n.constant(np.arange(count), I64))
+    return one_of(n, n.emit_all("top_k", scores, k=k, axis=1)[1], experts)
 
 
 def _selected(n: Reading, selected: Value, v: Value) -> Value:
