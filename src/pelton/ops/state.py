@@ -28,9 +28,9 @@ class delta_rule:
     """For each token of a sequence in turn, S = decay · S, d = beta · (V − KᵀS), S = S + K dᵀ and Y = Q S.
 
     Q is [tokens, heads, queries, keys], K [tokens, heads, keys], V [tokens, heads, values]; decay is one factor for
-    each key or one for all, beta is [tokens, heads, 1]; states are [sequences, heads, keys, values]. `sequences` says which
-    one each token is of, in order. Without `retrieve`, d = beta · V. The results are Y, the states behind the last
-    tokens, and d of all tokens.
+    each key or one for all, beta is [tokens, heads, 1]; states are [sequences, heads, keys, values]. `sequences` says
+    which one each token is of, in order. Without `retrieve`, d = beta · V. The results are Y, the states behind the
+    last tokens, and d of all tokens.
     """
 
     def infer(

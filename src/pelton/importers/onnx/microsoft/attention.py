@@ -10,11 +10,12 @@ import numpy as np
 
 from pelton.ir.dims import Size, equal
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, I32, I64
+from pelton.ir.types import BOOL, F32, I32, I64
 
 from pelton.importers.onnx.ops.attention import causal_mask, merge_heads, split_heads
 from pelton.importers.onnx.ops.index import take
 from pelton.importers.onnx.ops.norm import FUSED_EPSILON, layer_norm
+from pelton.importers.onnx.ops.quant import dequantize
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 # hides a score, whatever else is added to it, and stays finite
@@ -329,13 +330,38 @@ def _unstack(n: Reading, x: Value, count: int) -> list[Value]:
 @reads("EmbedLayerNormalization", domain=MICROSOFT, attributes="epsilon mask_index_type", inputs=9)
 def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     """norm(words + positions + segments); the second output counts what the mask shows, the third is the sum itself."""
-    ids, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)
+    segments = None if n.optional(1) is None else (n.input(1), n.input(4))
+    return _embed(n, n.input(2), n.input(3), segments, (n.input(5), n.input(6)), (n.optional(7), n.optional(8)))
+
+
+@reads("QEmbedLayerNormalization", domain=MICROSOFT, attributes="epsilon", inputs=18)
+def embed_quantized_layer_normalization(n: Reading) -> tuple[Binding, ...]:
+    """EmbedLayerNormalization of tables in bytes, and of scale and bias, each with one scale and one zero point."""
+
+    def whole(i: int) -> Value:
+        table = n.input({0: 2, 1: 3, 2: 4, 3: 5, 4: 6}[i])
+        return dequantize(n, table, n.cast(n.input(8 + i), F32), n.input(13 + i))
+
+    segments = None if n.optional(1) is None else (n.input(1), whole(2))
+    return _embed(n, whole(0), whole(1), segments, (whole(3), whole(4)), (n.optional(7), None))[:2]
+
+
+def _embed(
+    n: Reading,
+    words: Value,
+    places: Value,
+    segments: tuple[Value, Value] | None,
+    norm: tuple[Value, Value],
+    of_rows: tuple[Value | None, Value | None],
+) -> tuple[Binding, ...]:
+    """segments: which row has which, and their table; norm: scale and bias; of_rows: the mask, and positions."""
+    ids, (mask, positions) = n.input(0), of_rows
     batch, rows = ids.type.shape
     row_positions = n.reshape(n.count(rows), (1, rows)) if positions is None else positions
-    total = n.emit("add", n.emit("gather", n.input(2), ids, axis=0), take(n, n.input(3), row_positions))
+    total = n.emit("add", n.emit("gather", words, ids, axis=0), take(n, places, row_positions))
     if segments is not None:
-        total = n.emit("add", total, n.emit("gather", n.input(4), segments, axis=0))
+        total = n.emit("add", total, n.emit("gather", segments[1], segments[0], axis=0))
     shown = None
     if n.is_output_used(1):
         shown = n.filled(0, (batch,), I32) if mask is None else n.emit("reduce_sum", mask, axes=(1,), keepdims=False)
-    return layer_norm(n, total, n.input(5), n.input(6), default=FUSED_EPSILON), shown, total
+    return layer_norm(n, total, *norm, default=FUSED_EPSILON), shown, total

@@ -8,12 +8,11 @@ import numpy as np
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, U8
+from pelton.ir.types import F32, I64, U8
 
 from pelton.importers.onnx.ops.quant import dequantize
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 from .few_bits import FOLDED, unpack_bits
-from .streams import one_of
 
 _ATTRIBUTES = """k activation_type activation_alpha activation_beta normalize_routing_weights use_sparse_mixer
     swiglu_fusion swiglu_limit swiglu_limit_after_activation=0"""
@@ -86,6 +85,41 @@ def _selected(n: Reading, selected: Value, v: Value) -> Value:
 
 def _normalized(n: Reading, shares: Value) -> Value:
     return n.emit("div", shares, n.emit("reduce_sum", shares, axes=(1,), keepdims=True))
+
+
+@reads("MoEGroupRouter", domain=MICROSOFT, attributes="top_k n_group topk_group group_topk router_sentinel", inputs=3)
+def group_router(n: Reading) -> tuple[Binding, ...]:
+    """Scores are sigmoids; with expert_bias they select. Experts are those of the groups whose best ones, summed, are
+    largest, and of these the largest; where they are not selected, the result is router_sentinel, else the logarithm of
+    the score. Or scores with and without the bias, of logits or of activations times weights."""
+    x, weights = n.input(0), n.optional(2)
+    kind = x.type.dtype
+    x = n.cast(n.reshape(x, (math.prod(x.type.shape[:-1]), x.type.shape[-1])), F32)
+    if weights is not None:
+        x = n.emit("matmul", x, n.transpose(n.cast(weights, F32), (1, 0)))
+    tokens, experts = x.type.shape
+    scores = n.emit("sigmoid", x)
+    biased = n.emit("add", scores, n.reshape(n.cast(n.input(1), F32), (experts,)))
+    if not n.is_output_used(0):
+        return None, biased, scores
+    groups, k = n.attr("n_group", 1), n.attr("top_k")
+    each = experts // groups
+    apart = n.reshape(biased, (tokens, groups, each))
+    best, _ = n.emit_all("top_k", apart, k=min(n.attr("group_topk", 2), each), axis=2)
+    sums = n.emit("reduce_sum", best, axes=(2,), keepdims=False)
+    chosen = one_of(n, n.emit_all("top_k", sums, k=min(n.attr("topk_group", 1), groups), axis=1)[1], groups)
+    allowed = n.emit("where", n.reshape(chosen, (tokens, groups, 1)), apart, n.like(apart, -np.inf))
+    allowed = n.reshape(allowed, (tokens, experts))
+    selected = one_of(n, n.emit_all("top_k", allowed, k=k, axis=1)[1], experts)
+    found = n.emit("log", n.emit("maximum", scores, n.like(scores, 1e-20)))
+    sentinel = n.like(found, n.attr("router_sentinel", -10000.0))
+    return n.cast(n.emit("where", selected, found, sentinel), kind), biased, scores
+
+
+def one_of(n: Reading, places: Value, count: int) -> Value:
+    """[rows, count]: whether a number is among the places of its row."""
+    hit = n.emit("equal", n.reshape(places, (*places.type.shape, 1)), n.constant(np.arange(count), I64))
+    return n.emit("reduce_max", hit, axes=(1,), keepdims=False)
 
 
 # --- layers

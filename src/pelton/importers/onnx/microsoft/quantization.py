@@ -15,7 +15,14 @@ from pelton.importers.onnx.ops.conv import emit_activation, emit_average_pool
 from pelton.importers.onnx.ops.linear import scale_by, transpose_last_axes
 from .attention import PROJECTED, emit_attention_of_projections
 from pelton.importers.onnx.ops.norm import softmax_along
-from pelton.importers.onnx.ops.quant import dequantize_linear, dequantize, quantize_by_range, quantize_linear, quantize
+from pelton.importers.onnx.ops.quant import (
+    dequantize_linear,
+    dequantize,
+    quantize_by_range,
+    quantize_linear,
+    quantize,
+    qlinear_conv,
+)
 from pelton.importers.onnx.ops.reduce import emit_reduction
 from pelton.importers.onnx.ops.rnn import emit_recurrent
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads, schema_of
@@ -77,6 +84,16 @@ def qlinear_concat(n: Reading) -> Binding:
     parts = [_operand(n, i) for i in range(2, count, 3)]
     y = n.emit("concat", *parts, axis=n.axis(n.attr("axis"), parts[0].type.rank)) if len(parts) > 1 else parts[0]
     return quantize(n, y, n.cast(n.input(0), F32), n.input(1), n.input(1).type.dtype)
+
+
+@reads(
+    "QLinearConv",
+    domain=MICROSOFT,
+    attributes="auto_pad kernel_shape dilations strides pads group channels_last",
+    inputs=9,
+)
+def qlinear_conv_of_either_order(n: Reading) -> Binding:
+    return _channels_first(n, n.input(0), lambda x: qlinear_conv(replace(n, bindings=(x, *n.bindings[1:]))))
 
 
 # --- over windows and axes

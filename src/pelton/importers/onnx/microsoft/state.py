@@ -135,6 +135,16 @@ def _beta(n: Reading, given: Value | None, used: bool, tokens: Size, heads: int)
     return n.expand(each, (tokens, heads, 1))
 
 
+@reads("LinearAttentionGate", domain=MICROSOFT, attributes="", inputs=4)
+def linear_attention_gate(n: Reading) -> tuple[Binding, ...]:
+    """decay_scale · softplus(a + dt_bias), and the sigmoid of b."""
+    a, b = n.input(0), n.optional(3)
+    bias, scale = (n.reshape(n.cast(n.input(i), F32), a.type.shape[-1:]) for i in (1, 2))
+    decay = n.emit("mul", n.emit("softplus", n.emit("add", n.cast(a, F32), bias)), scale)
+    beta = None if b is None else n.cast(n.emit("sigmoid", n.cast(b, F32)), a.type.dtype)
+    return n.cast(decay, a.type.dtype), beta
+
+
 # --- causal convolutions
 
 
