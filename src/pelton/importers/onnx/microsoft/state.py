@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pelton.ir.dims import Size, equal
+from pelton.ir.dims import Size, equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I64
 
@@ -108,7 +108,7 @@ def linear_attention(n: Reading) -> tuple[Binding, ...]:
         *grouped, apart(v, depth), _decay(n, decay, gated, tokens, heads), _beta(n, beta, retrieve, tokens, heads)
     )
     state = n.filled(0, (batch, heads, keys, depth), F32) if past is None else n.cast(past, F32)
-    if equal(rows, 1):
+    if is_known(rows) and rows == 1:
         y, state = _at_once(n, r, state, retrieve)
     else:
         of = n.reshape(n.expand(n.reshape(n.count(batch), (batch, 1)), (batch, rows)), (tokens,))
