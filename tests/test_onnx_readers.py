@@ -7,9 +7,12 @@ import onnx
 import pytest
 import test_exports
 import test_microsoft_attention
+import test_microsoft_experts
+import test_microsoft_few_bits
 import test_microsoft_grouped
 import test_microsoft_norms
 import test_microsoft_quant
+import test_microsoft_state
 from draw import examples
 from onnx_cases import BY_HAND, CASES
 from onnx_checks import check, op_names
@@ -102,7 +105,8 @@ def test_every_reader_is_tested():
     tested = {(attrs.get("domain", ""), op) for op, *_, attrs in CASES} | {
         (attrs.get("domain", ""), op) for op, *_, attrs, _ in BY_HAND
     }
-    for file in (test_microsoft_attention, test_microsoft_grouped, test_microsoft_norms, test_microsoft_quant):
+    files = test_microsoft_attention, test_microsoft_grouped, test_microsoft_norms, test_microsoft_quant
+    for file in (*files, test_microsoft_experts, test_microsoft_few_bits, test_microsoft_state):
         for make in file.CASES.values():
             called = make(np.random.default_rng(0))[0].graph.node[0]
             tested.add((called.domain, called.op_type))
