@@ -374,7 +374,9 @@ class Reading:
         know."""
         attributes, inputs = _KNOWN.get((self.domain, self.op), (None, None))
         what = ""
-        for name in () if attributes is None else sorted(self.attributes):
+        for name in sorted(self.attributes):
+            if attributes is None:
+                break
             if name not in attributes:
                 what = f"an attribute {name!r}"
             elif attributes[name] not in (None, str(self.attr(name))):

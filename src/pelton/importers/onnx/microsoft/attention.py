@@ -242,9 +242,10 @@ def _add_biases(n: Reading, parts: list[Value], i: int) -> list[Value]:
 def _with_past(n: Reading, k: Value, v: Value, past: int, length: int) -> tuple[Value, Value, Value, Size]:
     """Keys and values behind those of inputs `past` and `past + 1`, how many are before them, and the number of keys.
     With an input `length`, this says how many of a longer cache count, and new ones take the places behind them."""
-    pasts, given = (n.optional(past), n.optional(past + 1)), n.optional(length)
-    if pasts[0] is None or pasts[1] is None:
+    given = n.optional(length)
+    if n.optional(past) is None or n.optional(past + 1) is None:
         return k, v, n.constant(0, I64), k.type.shape[2]
+    pasts = n.input(past), n.input(past + 1)
     if given is None:
         k, v = (n.emit("concat", p, t, axis=2) for p, t in zip(pasts, (k, v)))
         return k, v, n.sizes(pasts[0].type.shape[2]), k.type.shape[2]

@@ -217,7 +217,7 @@ def _weights(n: Reading, i: int) -> Value | None:
     stored = unpack_bits(n, packed, bits)
     known = [n.known(v) for v in (stored, scale, points)]
     if all(v is not None for v in known) and stored.type.size > FOLDED:  # without eight bytes for each number
-        q, s, z = known
+        q, s, z = (v for v in known if v is not None)
         apart = q.reshape(experts, outputs, blocks, size).astype(np.float32)
         return n.constant(((apart - z[..., None]) * s[..., None]).reshape(experts, outputs, inputs))
     return dequantize(n, stored, scale, points, 2, size)

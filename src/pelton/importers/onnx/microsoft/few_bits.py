@@ -101,7 +101,7 @@ def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value, bit
         places = n.cast(n.reshape(group, (inner,)), I64)
     at = n.known(places)
     if at is not None and all(v is not None for v in known):  # at once, without eight bytes for each
-        q, s, z = (v.astype(np.float32) for v in known)
+        q, s, z = (v.astype(np.float32) for v in known if v is not None)
         return n.constant((q[:, :inner] - z[:, at]) * s[:, at])
     each = [n.emit("gather", v, places, axis=1) for v in (n.cast(points, F32), scale)]
     wide = n.cast(n.slice(stored, 1, 0, inner), F32)
@@ -168,10 +168,10 @@ def matmul_bnb4(n: Reading) -> Binding:
         pairs = n.reshape(unpack_bits(n, n.reshape(b, (b.type.size,)), 4), (b.type.size, 2))
         order = n.emit("gather", pairs, n.constant([1, 0], I64), axis=1)
         flat = n.slice(n.reshape(order, (2 * b.type.size,)), 0, 0, count)
-        numbers = n.emit("gather", n.constant(_CODES[kind]), n.cast(flat, I64), axis=0)
+        found = n.emit("gather", n.constant(_CODES[kind]), n.cast(flat, I64), axis=0)
         places = n.constant(np.arange(count) // size, I64)
-        each = n.emit("gather", n.cast(n.reshape(scales, (blocks,)), F32), places, axis=0)
-        w = n.cast(n.reshape(n.emit("mul", numbers, each), (columns, inner)), a.type.dtype)
+        factors = n.emit("gather", n.cast(n.reshape(scales, (blocks,)), F32), places, axis=0)
+        w = n.cast(n.reshape(n.emit("mul", found, factors), (columns, inner)), a.type.dtype)
     return n.emit("matmul", a, transpose_last_axes(n, w) if n.flag("transB", 1) else w)
 
 

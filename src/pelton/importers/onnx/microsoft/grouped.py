@@ -60,7 +60,7 @@ def _rotate(n: Reading, parts: list[Value], at: Value, caches: tuple[int, int]) 
 
 
 @dataclass(frozen=True)
-class Cache:
+class CacheNumbers:
     """How a cache holds numbers: as they are, or as integers of so many bits, times scales that fit [batch, heads,
     rows, depth]."""
 
@@ -68,11 +68,11 @@ class Cache:
     scale: Value | None = None
 
 
-def _cache(n: Reading, name: str, i: int, heads: int) -> Cache:
+def _cache(n: Reading, name: str, i: int, heads: int) -> CacheNumbers:
     """The cache of keys or of values, whose scales are input i."""
     kind = n.attr(f"{name}_quant_type", "NONE")
     if kind == "NONE":
-        return Cache()
+        return CacheNumbers()
     bits = n.attr("kv_cache_bit_width", 8)
     if kind not in ("PER_TENSOR", "PER_CHANNEL") or bits not in (4, 8):
         raise n.refuse(
@@ -80,11 +80,11 @@ def _cache(n: Reading, name: str, i: int, heads: int) -> Cache:
         )
     scale = n.cast(n.input(i), F32)
     if kind == "PER_TENSOR":
-        return Cache(bits, n.reshape(scale, ()))
-    return Cache(bits, n.reshape(scale, (1, heads, 1, scale.type.size // heads)))
+        return CacheNumbers(bits, n.reshape(scale, ()))
+    return CacheNumbers(bits, n.reshape(scale, (1, heads, 1, scale.type.size // heads)))
 
 
-def _from_cache(n: Reading, v: Value, cache: Cache) -> Value:
+def _from_cache(n: Reading, v: Value, cache: CacheNumbers) -> Value:
     if cache.scale is None:
         return v
     if cache.bits == 4:
@@ -92,7 +92,7 @@ def _from_cache(n: Reading, v: Value, cache: Cache) -> Value:
     return n.emit("mul", n.cast(v, F32), cache.scale)
 
 
-def _to_cache(n: Reading, v: Value, cache: Cache) -> Value:
+def _to_cache(n: Reading, v: Value, cache: CacheNumbers) -> Value:
     """Rounded to integers, where the cache has them."""
     if cache.scale is None:
         return v
@@ -128,10 +128,10 @@ def _extend(n: Reading, past: Value | None, new: Value, places: Places, length: 
     order = n.emit("where", kept, n.expand(at, (batch, length)), behind)
     order = n.emit("minimum", order, n.sizes(held + rows - 1))
     both = n.transpose(both, (0, 2, 1, 3))
-    rows = n.emit("gather_nd", both, n.reshape(order, (batch, length, 1)), batch_dims=1)
+    picked = n.emit("gather_nd", both, n.reshape(order, (batch, length, 1)), batch_dims=1)
     if not in_place:
-        rows = n.emit("where", n.reshape(counted, (batch, length, 1, 1)), rows, n.like(rows, 0))
-    return n.transpose(rows, (0, 2, 1, 3))
+        picked = n.emit("where", n.reshape(counted, (batch, length, 1, 1)), picked, n.like(picked, 0))
+    return n.transpose(picked, (0, 2, 1, 3))
 
 
 def equal_known(a: Size, b: Size) -> bool:

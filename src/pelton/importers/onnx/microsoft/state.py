@@ -57,7 +57,8 @@ def _repeated(n: Reading, x: Value, times: int) -> Value:
 
 
 def _by_turns(n: Reading, r: Recurrence, state: Value, of: Value, retrieve: bool) -> tuple[Value, Value, Value]:
-    return n.emit_all("delta_rule", r.q, r.k, r.v, r.decay, r.beta, state, of, retrieve=retrieve)
+    y, ends, changes = n.emit_all("delta_rule", r.q, r.k, r.v, r.decay, r.beta, state, of, retrieve=retrieve)
+    return y, ends, changes
 
 
 def _at_once(n: Reading, r: Recurrence, state: Value, retrieve: bool) -> tuple[Value, Value]:
@@ -202,7 +203,7 @@ def _activated(n: Reading, y: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedTokens:
     """Which tokens are of which sequence: the first token of each and one behind the last (ends[i] = starts[i + 1]);
     the sequence of each token, and its number in it."""
 
@@ -212,7 +213,7 @@ class Packed:
     places: Value
 
 
-def _unpack_lengths(n: Reading, offsets: Value, tokens: Size) -> Packed:
+def _unpack_lengths(n: Reading, offsets: Value, tokens: Size) -> PackedTokens:
     """offsets [sequences + 1]: where sequences begin, and how many tokens there are."""
     offsets = n.cast(offsets, I64)
     if offsets.type.rank != 1:
@@ -222,10 +223,10 @@ def _unpack_lengths(n: Reading, offsets: Value, tokens: Size) -> Packed:
     behind = n.emit("less_equal", n.reshape(ends, (1, count)), n.reshape(n.count(tokens), (tokens, 1)))
     of = n.emit("reduce_sum", n.cast(behind, I64), axes=(1,), keepdims=False)
     places = n.emit("sub", n.count(tokens), n.emit("gather", starts, of, axis=0))
-    return Packed(starts, ends, of, places)
+    return PackedTokens(starts, ends, of, places)
 
 
-def _first_tokens(n: Reading, x: Value, packed: Packed, counts: Value, capacity: int) -> Value:
+def _first_tokens(n: Reading, x: Value, packed: PackedTokens, counts: Value, capacity: int) -> Value:
     """[sequences, capacity, …]: the first tokens of each sequence, as many as it counts; 0 behind them."""
     batch, tokens = packed.starts.type.size, x.type.shape[0]
     i = n.reshape(n.count(capacity), (1, capacity))
