@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Case, Maker, apart, attention, causal, check_refusal, floats, judge, node
+from microsoft import Case, Maker, apart, attention, causal, check_refusal, floats, judge, node, softmax, together
 from onnx import helper
 from onnx_models import MICROSOFT, model
 
@@ -172,6 +172,183 @@ def multi_head_past(rng):
 
 
 # --- tests
+
+
+# --- MultiHeadAttention and its form for decoders, as ONNX Runtime's kernels have them
+
+
+def _many(rng, rows=4, keys=6, held=0, counted=None, bias=False, mask=None, added=None, causal=False, apart_keys=False):
+    """Operands of MultiHeadAttention and what comes out: y, keys, values, scores. counted: how much of what is held
+    counts; the operator then gets that as a number."""
+    b, h, d = 2, 3, 4
+    q, c = floats(rng, b, rows, h * d), floats(rng, 3 * h * d)
+    k, v = (floats(rng, *((b, h, keys, d) if apart_keys else (b, keys, h * d))) for _ in range(2))
+    old = [floats(rng, b, h, held, d) for _ in range(2)]
+    parts = np.split(c.astype(float) if bias else np.zeros(3 * h * d), 3)
+    fq = apart(q + parts[0], h)
+    fk, fv = (t.astype(float) if apart_keys else apart(t + p, h) for t, p in ((k, parts[1]), (v, parts[2])))
+    before = held if counted is None else counted
+    whole = [np.concatenate([o[:, :, :before], t], 2) for o, t in zip(old, (fk, fv))]
+    total = before + keys
+    more = np.zeros((b, 1, rows, total))
+    m = None
+    if mask == "keys":
+        m = rng.integers(-1, 2, (b, total)).astype(np.int32)
+        m[:, 0] = 1
+        more = more + np.where(m > 0, 0.0, -10000.0)[:, None, None]
+    elif mask == "lengths and places":
+        m = np.array([3, 5, 0, 4, 8, 0, 6, 12], np.int32)
+        more = more + np.where(np.arange(total) < m[:2, None], 0.0, -10000.0)[:, None, None]
+    a = floats(rng, 1, h, rows, total) if added else None
+    more = more + (0 if a is None else a)
+    if causal:  # the last row sees all keys
+        i = np.arange(rows)[:, None]
+        more = more + np.where((np.arange(total) <= i + before) | (i == rows - 1), 0.0, -np.inf)
+    scores = np.einsum("bhid,bhjd->bhij", fq, whole[0]) / np.sqrt(d) + more
+    operands = [("fed", q), ("fed", k), ("fed", v), c if bias else None, None if m is None else ("fed", m)]
+    operands += [None if a is None else ("fed", a), *((("fed", o) for o in old) if held else (None, None))]
+    operands += [] if counted is None else [("fed", np.array([counted], np.int32))]
+    while operands[-1] is None:
+        operands.pop()
+    if counted is not None:  # in the places of what was there
+        kept = [o.astype(float) for o in old]
+        for t, new in zip(kept, whole):
+            t[:, :, :total] = new
+        return operands, [together(softmax(scores) @ whole[1]), *kept]
+    return operands, [
+        together(softmax(scores) @ whole[1]),
+        *whole,
+        np.where(np.isinf(scores), np.finfo("f4").min, scores),
+    ]
+
+
+@case
+def many_heads_with_fewer_rows_than_keys(rng):
+    return node("MultiHeadAttention", *_many(rng, causal=True), num_heads=3, unidirectional=1)
+
+
+@case
+def many_heads_with_more_rows_than_keys(rng):
+    return node(
+        "MultiHeadAttention", *_many(rng, rows=5, keys=3, causal=True, bias=True), num_heads=3, unidirectional=1
+    )
+
+
+@case
+def many_heads_that_give_scores(rng):
+    return node("MultiHeadAttention", *_many(rng, held=3, added=True, mask="keys"), num_heads=3)
+
+
+@case
+def many_heads_with_lengths_and_places(rng):
+    return node("MultiHeadAttention", *_many(rng, mask="lengths and places"), num_heads=3)
+
+
+@case
+def many_heads_with_keys_apart_get_no_bias(rng):
+    operands, want = _many(rng, bias=True, apart_keys=True)
+    return node("MultiHeadAttention", operands, want[:1], num_heads=3)
+
+
+@case
+def many_heads_in_a_shared_cache(rng):
+    return node(
+        "MultiHeadAttention", *_many(rng, rows=2, keys=2, held=9, counted=4, causal=True), num_heads=3, unidirectional=1
+    )
+
+
+def _decoder(operands):
+    """The same inputs in the order of DecoderMaskedMultiHeadAttention."""
+    operands = [*operands, *[None] * (9 - len(operands))]
+    q, k, v, bias, mask, added, old_k, old_v, counted = operands
+    found = [q, k, v, mask, added, old_k, old_v, counted, None, None, bias]
+    while found[-1] is None:
+        found.pop()
+    return found
+
+
+@case
+def decoder_in_a_shared_cache(rng):
+    operands, want = _many(rng, rows=1, keys=1, held=9, counted=4, mask="keys", added=True, bias=True)
+    attrs = dict(num_heads=3, past_present_share_buffer=1)
+    return node("DecoderMaskedMultiHeadAttention", _decoder(operands), want, **attrs)
+
+
+@case
+def decoder_that_sees_an_encoder(rng):
+    operands, want = _many(rng, rows=1, keys=6, apart_keys=True, mask="keys")
+    want = [want[0], None, None, want[3]]
+    return node("DecoderMaskedMultiHeadAttention", _decoder(operands), want, num_heads=3, output_qk=1)
+
+
+@case
+def decoder_of_beams(rng):
+    """The keys of a beam, but for its newest one, come from the beams that cache_indirection names."""
+    beams, h, d, held, counted = 2, 3, 4, 7, 4
+    q, k, v = (floats(rng, 4, 1, h * d) for _ in range(3))
+    old = [floats(rng, 4, h, held, d) for _ in range(2)]
+    of = rng.integers(0, beams, (2, beams, held)).astype(np.int32)
+    row = (np.arange(2)[:, None, None] * beams + of).reshape(4, held)[:, :counted]
+    picked = [o[row, :, np.arange(counted)].transpose(0, 2, 1, 3).astype(float) for o in old]
+    whole = [np.concatenate([p, apart(t, h)], 2) for p, t in zip(picked, (k, v))]
+    kept = [o.astype(float) for o in old]
+    for t, new in zip(kept, (k, v)):
+        t[:, :, counted] = apart(new, h)[:, :, 0]
+    y = attention(apart(q, h), *whole)
+    operands = [("fed", q), ("fed", k), ("fed", v), None, None, *(("fed", o) for o in old)]
+    operands += [("fed", np.array([counted], np.int32)), np.array([beams], np.int32), ("fed", of)]
+    attrs = dict(num_heads=h, past_present_share_buffer=1)
+    return node("DecoderMaskedMultiHeadAttention", operands, [y, *kept], **attrs)
+
+
+# --- embeddings
+
+
+def _rotary_of_three(rng, layout, sections, interleaved=0) -> Case:
+    b, rows, h, d = 2, 5, 3, 2 * sum(sections)
+    x, at = floats(rng, b, rows, h * d), rng.integers(0, 20, (3, b, rows))
+    angle = rng.uniform(0, 6, (20, d // 2)).astype(np.float32)
+    cos, sin = np.cos(angle), np.sin(angle)
+    of = np.repeat([0, 1, 2], sections)
+    if layout:
+        of = np.zeros(d // 2, int)
+        for i in (1, 2):
+            of[i : 3 * sections[i] : 3] = i
+    own = at[of].transpose(1, 2, 0)  # the position of each pair
+    c, s = (np.take_along_axis(t.astype(float)[None, None], own[..., None, :], 2)[:, :, 0] for t in (cos, sin))
+    y = x.astype(float).reshape(b, rows, h, d)
+    one, two = (y[..., ::2], y[..., 1::2]) if interleaved else (y[..., : d // 2], y[..., d // 2 :])
+    c, s = c[:, :, None], s[:, :, None]
+    first, second = one * c - two * s, two * c + one * s
+    y = np.stack([first, second], -1).reshape(y.shape) if interleaved else np.concatenate([first, second], -1)
+    attrs = dict(mrope_section=list(sections), mrope_layout=layout, interleaved=interleaved, num_heads=h)
+    return node("MRotaryEmbedding", [("fed", x), ("fed", at), cos, sin], [y.reshape(x.shape)], **attrs)
+
+
+@case
+def rotary_of_three_sections(rng):
+    return _rotary_of_three(rng, 0, (3, 3, 2))
+
+
+@case
+def rotary_of_three_in_turns(rng):
+    return _rotary_of_three(rng, 1, (4, 2, 2), interleaved=1)
+
+
+@case
+def embedding_of_bytes(rng):
+    tables = [rng.integers(0, 256, s).astype(np.uint8) for s in ((9, 8), (7, 8), (2, 8), (8,), (8,))]
+    scales = [np.float32(s) for s in rng.uniform(0.01, 0.05, 5)]
+    zeros = [np.uint8(z) for z in rng.integers(100, 150, 5)]
+    words, places, kinds, scale, bias = (
+        (t.astype(float) - int(z)) * float(s) for t, s, z in zip(tables, scales, zeros)
+    )
+    ids, segments = (rng.integers(0, n, (2, 5)).astype(np.int32) for n in (9, 2))
+    mask = np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32)
+    x = words[ids] + places[:5] + kinds[segments]
+    y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * scale + bias
+    operands = [("fed", ids), ("fed", segments), *tables, ("fed", mask), *scales, *zeros]
+    return node("QEmbedLayerNormalization", operands, [y, mask.sum(1)], epsilon=1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Case, Maker, apart, attention, causal, check_refusal, floats, judge, node
-from onnx import helper
+from microsoft import Case, Maker, apart, attention, causal, check_refusal, floats, judge, node, together
+from onnx import helper, numpy_helper
 from onnx_models import MICROSOFT, model
 
+from pelton import InferenceSession
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import with_sizes
@@ -153,6 +154,193 @@ def grouped_sink(rng):
     return _grouped(rng, sink=floats(rng, 6))
 
 
+# --- what else the operator takes: a batch of one sequence, computed by hand
+
+
+def _one(
+    rng, rows=3, before=4, buffer=None, depth=16, changed=lambda q, k: (q, k), hidden=None, operands=None, **attrs
+):
+    """Parts of a case of one sequence: queries, keys and values [heads, tokens, depth] in float64, what hides, and the
+    operands of the node up to the total length; `changed` is what happens to queries and keys before the cache."""
+    h, g = 4, 2
+    total = before + rows
+    q, k, v = (floats(rng, 1, rows, n * depth) for n in (h, g, g))
+    old = [floats(rng, 1, g, buffer or before, depth) for _ in range(2)]
+    new_q, new_k = changed(apart(q, h)[0], apart(k, g)[0])
+    keys = np.concatenate([old[0][0, :, :before], new_k], 1)
+    values = np.concatenate([old[1][0, :, :before], apart(v, g)[0]], 1)
+    given = [("fed", t) for t in (q, k, v)]
+    given += [("fed", o) for o in old] if before or buffer else [None, None]
+    given += [("fed", np.array([total - 1], np.int32)), np.array(total, np.int32)]
+    return new_q, keys, values, given
+
+
+def _weights(q, keys, hides, heads=4):
+    scores = np.einsum("hid,hjd->hij", q, keys.repeat(heads // len(keys), 0)) / np.sqrt(q.shape[-1]) + hides
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    return scores, e / e.sum(-1, keepdims=True)
+
+
+def _given(weights, values):
+    return together(np.einsum("hij,hjd->hid", weights, values.repeat(2, 0))[None])
+
+
+@case
+def grouped_in_both_directions(rng):
+    q, keys, values, operands = _one(rng)
+    _, w = _weights(q, keys, 0.0)
+    return node("GroupQueryAttention", operands, [_given(w, values)], num_heads=4, kv_num_heads=2, causal=0)
+
+
+@case
+def grouped_with_normalized_queries_and_keys(rng):
+    scales = rng.uniform(0.5, 2, (2, 16)).astype(np.float32)
+
+    def normal(q, k):
+        parts = zip((q, k), scales, (1e-2, 1e-3))
+        return [t / np.sqrt((t**2).mean(-1, keepdims=True) + e) * s for t, s, e in parts]
+
+    q, keys, values, operands = _one(rng, changed=normal)
+    _, w = _weights(q, keys, causal(3, 7))
+    operands += [None] * 7 + [scales[0], scales[1]]
+    attrs = dict(num_heads=4, kv_num_heads=2, qk_norm_epsilon=1e-2, k_norm_epsilon=1e-3)
+    return node("GroupQueryAttention", operands, [_given(w, values), keys[None], values[None]], **attrs)
+
+
+@case
+def grouped_that_gives_scores(rng):
+    q, keys, values, operands = _one(rng)
+    scores, w = _weights(q, keys, causal(3, 7))
+    want = [_given(w, values), None, None, np.where(np.isinf(scores), 0, scores)[None]]
+    return node("GroupQueryAttention", operands, want, num_heads=4, kv_num_heads=2, qk_output=1)
+
+
+@case
+def grouped_that_gives_weights(rng):
+    q, keys, values, operands = _one(rng)
+    _, w = _weights(q, keys, causal(3, 7))
+    return node(
+        "GroupQueryAttention",
+        operands,
+        [_given(w, values), None, None, w[None]],
+        num_heads=4,
+        kv_num_heads=2,
+        qk_output=2,
+    )
+
+
+@case
+def grouped_with_a_cache_that_is_longer(rng):
+    q, keys, values, operands = _one(rng, rows=1, buffer=11)
+    _, w = _weights(q, keys, 0.0)
+    whole = [np.pad(t, ((0, 0), (0, 6), (0, 0)))[None] for t in (keys, values)]
+    return node("GroupQueryAttention", operands, [_given(w, values), *whole], num_heads=4, kv_num_heads=2)
+
+
+@case
+def grouped_with_rows_that_are_padding(rng):
+    """One of three rows is none: it enters no cache, and what it gives is nobody's business."""
+    rows, before = 2, 4
+    model, fed, _ = _grouped(rng, rows=3, before=before)
+    h, g = 6, 2
+    fed["x5"] = np.full(2, before + rows - 1, np.int32)
+    model.graph.node[0].input.extend([""] * 9 + ["valid"])
+    model.graph.input.append(helper.make_tensor_value_info("valid", 6, [2]))
+    fed["valid"] = np.array([rows, rows], np.int32)
+    keys, values = (
+        np.concatenate([fed[old], apart(fed[new], g)[:, :, :rows]], 2) for new, old in (("x1", "x3"), ("x2", "x4"))
+    )
+    q = apart(fed["x0"], h)[:, :, :rows]
+    y = attention(q, keys.repeat(h // g, 1), values.repeat(h // g, 1), causal(rows, before + rows))
+    model.graph.node.append(helper.make_node("Slice", ["y0", "zero", "two", "one"], ["first"]))
+    for name, value in (("zero", 0), ("two", rows), ("one", 1)):
+        model.graph.initializer.append(numpy_helper.from_array(np.array([value]), name))
+    model.graph.node[0].output[0], model.graph.node[1].input[0] = "all", "all"
+    model.graph.node[1].output[0] = "y0"
+    return model, fed, [y, None, None]
+
+
+def _integers(rng, bits, per_channel):
+    h, g, depth, before = 4, 2, 16, 3
+    limit = 1 << (bits - 1)
+    s = [
+        rng.uniform(0.02, 0.05, (1, g, 1, depth) if per_channel else (1,)).astype(np.float32) * (16 / limit) * 8
+        for _ in "kv"
+    ]
+    old = [rng.integers(-limit, limit, (1, g, before, depth)) for _ in "kv"]
+    q, k, v = (floats(rng, 1, 1, n * depth) for n in (h, g, g))
+    new = [np.clip(np.round(apart(t, g) / c.astype(float)), -limit, limit - 1).astype(int) for t, c in zip((k, v), s)]
+    whole = [np.concatenate(pair, 2) for pair in zip(old, new)]
+    keys, values = ((t * c.astype(float))[0] for t, c in zip(whole, s))
+    _, w = _weights(apart(q, h)[0], keys, 0.0)
+
+    def stored(t):
+        return t.astype(np.int8) if bits == 8 else ((t[..., ::2] + 8) | (t[..., 1::2] + 8) << 4).astype(np.uint8)
+
+    operands = [("fed", t) for t in (q, k, v)] + [("fed", stored(t)) for t in old]
+    operands += [("fed", np.array([before], np.int32)), np.array(before + 1, np.int32), *[None] * 5, *s]
+    kind = "PER_CHANNEL" if per_channel else "PER_TENSOR"
+    attrs = dict(k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=bits, num_heads=h, kv_num_heads=g)
+    return node("GroupQueryAttention", operands, [_given(w, values), *(stored(t) for t in whole)], **attrs)
+
+
+@case
+def grouped_with_a_cache_of_bytes(rng):
+    return _integers(rng, 8, True)
+
+
+@case
+def grouped_with_a_cache_of_four_bits(rng):
+    return _integers(rng, 4, False)
+
+
+# --- SparseAttention
+
+
+def _sparse(rng, rows, before, layouts=2, rotary=False) -> Case:
+    b, h, g, depth, size, count = 2, 4, 2, 16, 16, 3
+    length, total = size * count, before + rows
+    layout = np.tril((rng.random((layouts, count, count)) < 0.4) | np.eye(count, dtype=bool))
+    starts = np.concatenate([np.zeros((layouts, 1), int), layout.sum(-1).cumsum(-1)], 1).astype(np.int32)
+    blocks = np.full((layouts, starts[:, -1].max()), -1, np.int32)
+    for i in range(layouts):
+        blocks[i, : starts[i, -1]] = np.nonzero(layout[i])[1]
+    q, k, v = (floats(rng, b, rows, n * depth) for n in (h, g, g))
+    old = [floats(rng, b, g, length, depth) for _ in range(2)]
+    angle = rng.uniform(0, 6, (length, depth // 2)).astype(np.float32)
+    cos, sin, at = np.cos(angle), np.sin(angle), np.broadcast_to(before + np.arange(rows), (b, rows))
+    fq, fk = (
+        rotated(t.reshape(b, rows, n, depth), cos, sin, at).transpose(0, 2, 1, 3) if rotary else apart(t, n)
+        for t, n in ((q, h), (k, g))
+    )
+    whole = [o.astype(np.float64) for o in old]
+    for t, new in zip(whole, (fk, apart(v, g))):
+        t[:, :, before:total] = new
+    place = before + np.arange(rows)
+    seen = layout.repeat(size, 1).repeat(size, 2)[:, place] & (np.arange(length) <= place[:, None])
+    hides = np.where(seen, 0, -np.inf)[np.arange(h) % layouts]
+    y = attention(fq, *(t.repeat(h // g, 1) for t in whole), hides)
+    operands = [("fed", t) for t in (q, k, v, *old)] + [starts, blocks, np.array(total, np.int32)]
+    operands += [("fed", np.full(b, total, np.int32)), *((cos, sin) if rotary else ())]
+    attrs = dict(num_heads=h, kv_num_heads=g, sparse_block_size=size, do_rotary=int(rotary))
+    return node("SparseAttention", operands, [y, *whole], **attrs)
+
+
+@case
+def sparse_prompt(rng):
+    return _sparse(rng, 37, 0)
+
+
+@case
+def sparse_one_more(rng):
+    return _sparse(rng, 1, 20, rotary=True)
+
+
+@case
+def sparse_with_one_layout(rng):
+    return _sparse(rng, 20, 0, layouts=1)
+
+
 # --- tests
 
 
@@ -163,7 +351,7 @@ def test_as_documented(name):
 
 def test_sizes_of_a_decoder():
     """As exporters write it: the lengths come out of the attention mask, whose own length is that of the cache and of
-    the new rows together."""
+    the new rows together, or less where the cache is a buffer that is longer than what it holds."""
     heads, kv, depth, rng = 4, 2, 8, np.random.default_rng(0)
     nodes = [
         helper.make_node("ReduceSum", ["mask", "one"], ["count"], keepdims=0),
@@ -191,7 +379,7 @@ def test_sizes_of_a_decoder():
             domains={MICROSOFT: 1},
         )
     ).graph
-    assert [str(v.type) for v in graph.outputs] == ["f32[b, s, 32]", "f32[b, 2, past + s, 8]", "f32[b, 2, past + s, 8]"]
+    assert [str(v.type) for v in graph.outputs] == ["f32[b, s, 32]", *2 * ["f32[b, 2, max(past, total), 8]"]]
     for b, s, past in ((2, 1, 5), (1, 3, 4)):
         fed = {
             "q": floats(rng, b, s, heads * depth),
@@ -200,18 +388,28 @@ def test_sizes_of_a_decoder():
             "mask": np.ones((b, past + s), np.int64),
         }
         k, v = (np.concatenate([fed["p" + name].astype(np.float64), apart(fed[name], kv)], 2) for name in "kv")
-        found = evaluate(with_sizes(graph, {"b": b, "s": s, "past": past}, {})[0], fed)
+        found = evaluate(with_sizes(graph, {"b": b, "s": s, "past": past, "total": past + s}, {})[0], fed)
         keys, values = k.repeat(heads // kv, 1), v.repeat(heads // kv, 1)
         want = attention(apart(fed["q"], heads), keys, values, causal(s, past + s))
         assert np.allclose(found["y"], want, atol=2e-5) and np.allclose(found["nk"], k) and np.allclose(found["nv"], v)
 
 
-def test_the_length_of_the_cache_is_checked():
-    def longer(rng):
-        rows = [("fed", floats(rng, 1, 1, 32)) for _ in range(3)]
-        cache = [("fed", floats(rng, 1, 2, 9, 16)) for _ in range(2)]
-        operands = [*rows, *cache, ("fed", np.array([3], np.int32)), np.array(4, np.int32)]
-        return node("GroupQueryAttention", operands, [None], num_heads=2, kv_num_heads=2)
+def test_a_total_length_that_is_fed():
+    """It is a size, which the data gives: the model becomes a script, whose engine has the length as a size."""
+    q, keys, values, operands = _one(np.random.default_rng(0), rows=1, buffer=9)
+    operands[6] = ("fed", operands[6])
+    made, fed, _ = node("GroupQueryAttention", operands, [None], num_heads=4, kv_num_heads=2)
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y0", 1, [1, 1, 64]))
+    (y,) = InferenceSession(made.SerializeToString()).run(None, fed)
+    assert np.allclose(y, _given(_weights(q, keys, 0.0)[1], values), atol=1e-5)
 
-    says = "total_sequence_length that is the length of its cache, 9, and its rows, 1"
-    check_refusal(longer, says)
+
+REFUSED = {
+    "a cache that forgets": (lambda rng: _grouped(rng, sliding_window_cache=1), "'sliding_window_cache' of 1"),
+    "a window in both directions": (lambda rng: _grouped(rng, window=2, causal=0), "has to be causal"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what):
+    check_refusal(*REFUSED[what])

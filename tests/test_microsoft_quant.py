@@ -218,6 +218,16 @@ def qlinear_reduce_mean(rng):
 
 
 @case
+def qlinear_conv_of_channels_last(rng):
+    x, w, c = whole(rng, 1, 5, 4, 3), whole(rng, 6, 3, 2, 2, dtype=np.int8), rng.integers(-500, 500, 6).astype(np.int32)
+    s = rng.uniform(0.01, 0.02, 6).astype(np.float32)
+    fx, fw = back(x, 0.05, 128), w * s.astype(float)[:, None, None, None]
+    y = sum(fx[:, i : i + 4, j : j + 3] @ fw[:, :, i, j].T for i in (0, 1) for j in (0, 1)) + c * (0.05 * s)
+    operands = [("fed", x), *q(0.05, 128), w, s, np.zeros(6, np.int8), *q(0.1, 100), c]
+    return node("QLinearConv", operands, [forth(y, 0.1, 100)], channels_last=1)
+
+
+@case
 def qgemm(rng):
     a, b, c = whole(rng, 4, 6), whole(rng, 3, 6, dtype=np.int8), rng.integers(-500, 500, 3).astype(np.int32)
     s, z = rng.uniform(0.01, 0.02, 3).astype(np.float32), np.zeros(3, np.int8)
@@ -286,17 +296,6 @@ def test_as_documented(name):
 
 
 REFUSED = {
-    "weights that are fed": (
-        lambda rng: node(
-            "MatMulNBits",
-            [("fed", floats(rng, 2, 16)), ("fed", whole(rng, 3, 1, 8)), floats(rng, 3)],
-            [None],
-            K=16,
-            N=3,
-            block_size=16,
-        ),
-        "B from other nodes",
-    ),
     "weights that are too few": (
         lambda rng: node(
             "MatMulNBits",

@@ -8,9 +8,12 @@ import pytest
 import test_exports
 import test_microsoft_attention
 import test_microsoft_blocks
+import test_microsoft_experts
+import test_microsoft_few_bits
 import test_microsoft_grouped
 import test_microsoft_norms
 import test_microsoft_quant
+import test_microsoft_state
 import test_microsoft_streams
 import test_microsoft_tokens
 import test_microsoft_twins
@@ -109,7 +112,8 @@ def test_every_reader_is_tested():
     }
     rng = np.random.default_rng(0)
     files = test_microsoft_attention, test_microsoft_grouped, test_microsoft_norms, test_microsoft_quant
-    for file in (*files, test_microsoft_streams, test_microsoft_tokens, test_microsoft_twins):
+    more = test_microsoft_experts, test_microsoft_few_bits, test_microsoft_state, test_microsoft_streams
+    for file in (*files, *more, test_microsoft_tokens, test_microsoft_twins):
         for make in file.CASES.values():
             called = make(rng)[0].graph.node[0]
             tested.add((called.domain, called.op_type))

@@ -233,6 +233,21 @@ def test_a_region_never_reads_of_another_that_waits_for_it():
         done.update(r.body.outputs)
 
 
+def test_regions_that_need_each_other_are_never_made():
+    """The last sum reads what a region computes that by then depends on its own other operand."""
+    b = Builder()
+    x = b.input(TensorType(F32, (8,)), "x")
+    (moved,) = b.emit(get("add"), (x, b.constant(np.float32(1), "one")))
+    (one,) = b.emit(get("mul"), (moved, b.constant(np.float32(2), "two")))
+    (is_less,) = b.emit(get("less"), (x, b.constant(np.float32(3), "three")))
+    (first,) = b.emit(get("where"), (is_less, x, one))
+    (other,) = b.emit(get("mul"), (moved, b.constant(np.float32(5), "five")))
+    (second,) = b.emit(get("where"), (is_less, x, other))
+    graph = b.graph([first, second])
+    fused = fuse.fuse(graph, candidates.rejection)
+    assert {i.title() for i in fused.items} == {"add+mul+mul", "less+where+where"}
+
+
 @pytest.mark.parametrize("also_read_by", ["nothing", "a convolution", "another sum", "the caller"])
 def test_bytes_that_a_residual_widens_are_stored_as_bytes(also_read_by):
     """What widens them goes to the one region that reads the result, behind its convolution."""

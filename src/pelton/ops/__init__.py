@@ -22,7 +22,7 @@ from . import (  # noqa: F401  (declares)
     index,
     sizes,
 )
-from . import attention, boxes, foreign, labels, rnn, trees  # noqa: F401  (declares)
+from . import attention, boxes, foreign, labels, rnn, state, trees  # noqa: F401  (declares)
 from . import control, size_arithmetic  # noqa: F401  (declares; these are about all others)
 
 __all__ = ["REGISTRY", "Op", "Term", "composite", "get", "pointwise", "structured"]

@@ -10,11 +10,12 @@ import numpy as np
 
 from pelton.ir.dims import Size, equal
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, I32, I64
+from pelton.ir.types import BOOL, F32, I32, I64
 
-from pelton.importers.onnx.ops.attention import causal_mask, split_heads, merge_heads, repeat_heads
+from pelton.importers.onnx.ops.attention import causal_mask, merge_heads, split_heads
 from pelton.importers.onnx.ops.index import take
 from pelton.importers.onnx.ops.norm import FUSED_EPSILON, layer_norm
+from pelton.importers.onnx.ops.quant import dequantize
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 # hides a score, whatever else is added to it, and stays finite
@@ -33,24 +34,29 @@ class Scores:
 
 def attend(n: Reading, q: Value, k: Value, v: Value, mask: Value | None, how: Scores) -> Value:
     """softmax(how(Q·Kᵀ) + mask)·V over [batch, heads, rows, depth]."""
-    mask = n.like(q, 0) if mask is None else mask
     if not how.softcap and how.sink is None:
-        return n.emit("attention", q, k, v, mask, scale=how.scale)
+        return n.emit("attention", q, k, v, n.like(q, 0) if mask is None else mask, scale=how.scale)
+    return n.emit("matmul", weights_of(n, scores_of(n, q, k, mask, how), how), v)
+
+
+def scores_of(n: Reading, q: Value, k: Value, mask: Value | None, how: Scores) -> Value:
+    """how(Q·Kᵀ) + mask, before softmax."""
     scores = n.emit("matmul", n.emit("mul", q, n.like(q, how.scale)), n.transpose(k, (0, 1, 3, 2)))
     if how.softcap:
         capped = n.emit("tanh", n.emit("div", scores, n.like(scores, how.softcap)))
         scores = n.emit("mul", capped, n.like(scores, how.softcap))
-    scores = n.emit("add", scores, mask)
-    if how.sink is not None:
-        batch, heads, rows, keys = scores.type.shape
-        beside = n.expand(n.reshape(how.sink, (1, heads, 1, 1)), (batch, heads, rows, 1))
-        weights = n.slice(n.emit("softmax", n.emit("concat", scores, beside, axis=3), axis=3), 3, 0, keys)
-    else:
-        weights = n.emit("softmax", scores, axis=3)
-    return n.emit("matmul", weights, v)
+    return scores if mask is None else n.emit("add", scores, mask)
 
 
-def _scale(n: Reading, *heads: Value) -> float:
+def weights_of(n: Reading, scores: Value, how: Scores) -> Value:
+    if how.sink is None:
+        return n.emit("softmax", scores, axis=3)
+    batch, heads, rows, keys = scores.type.shape
+    beside = n.expand(n.reshape(how.sink, (1, heads, 1, 1)), (batch, heads, rows, 1))
+    return n.slice(n.emit("softmax", n.emit("concat", scores, beside, axis=3), axis=3), 3, 0, keys)
+
+
+def scale_of(n: Reading, *heads: Value) -> float:
     """What is given, or of the size of heads, which is that of queries and of keys: one of them may be known where the
     other is not."""
     given, known = n.attr("scale", 0.0), [d for v in heads if isinstance(d := v.type.shape[3], int)]
@@ -59,7 +65,7 @@ def _scale(n: Reading, *heads: Value) -> float:
     return given or 1 / math.sqrt(known[0])
 
 
-def _split(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
+def split_parts(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
     """The last axis cut into parts of these widths."""
     if not equal(x.type.shape[-1], sum(widths)):
         raise n.refuse(f"{n.op} needs a last axis of {' + '.join(map(str, widths))}, got {x.type}")
@@ -67,7 +73,7 @@ def _split(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
     return [n.slice(x, x.type.rank - 1, end - width, end) for width, end in zip(widths, ends)]
 
 
-def _add_present(n: Reading, parts: list[Value | None]) -> Value | None:
+def add_present(n: Reading, parts: list[Value | None]) -> Value | None:
     """Adds those of the values that are present; None if none is."""
     total = None
     for part in parts:
@@ -76,7 +82,7 @@ def _add_present(n: Reading, parts: list[Value | None]) -> Value | None:
     return total
 
 
-def _mask_scores(n: Reading, shown: Value, like: Value, filter: float) -> Value:
+def mask_scores(n: Reading, shown: Value, like: Value, filter: float) -> Value:
     """What is added to scores: nothing where they are shown, the filter value where they are not."""
     return n.emit("where", shown, n.like(like, 0), n.like(like, filter))
 
@@ -95,7 +101,9 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
     if len(shape) == 1 and shape[0] == 2 * batch:  # where the keys end, then where they begin
         ends, starts = n.slice(mask, 0, 0, batch), n.slice(mask, 0, batch, 2 * batch)
         return n.emit("logical_and", _length_mask(n, ends, keys), n.emit("logical_not", _length_mask(n, starts, keys)))
-    shown = n.emit("logical_not", n.emit("equal", mask, n.like(mask, 0))) if mask.type.dtype is not BOOL else mask
+    if len(shape) == 1 and shape[0] == 3 * batch + 2:  # how many keys, then where packed rows and keys begin
+        return _length_mask(n, n.slice(mask, 0, 0, batch), keys)
+    shown = n.emit("greater", mask, n.like(mask, 0)) if mask.type.dtype is not BOOL else mask
     if len(shape) == 2 and shape[1] == keys:
         return n.reshape(shown, (shape[0], 1, 1, keys))
     if len(shape) == 3 and shape[1:] == (rows, keys):
@@ -109,7 +117,10 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
 # --- Attention and QAttention: one product gives queries, keys and values
 
 
-@reads("Attention", domain=MICROSOFT)
+PROJECTED = "num_heads scale mask_filter_value unidirectional do_rotary=0 past_present_share_buffer"
+
+
+@reads("Attention", domain=MICROSOFT, attributes=f"{PROJECTED} qkv_hidden_sizes rotary_embedding_dim", inputs=6)
 def attention(n: Reading) -> tuple[Binding, ...]:
     return emit_attention_of_projections(n, n.input(0), n.input(1), n.optional(2), mask=3, past=4, added=5)
 
@@ -119,8 +130,8 @@ def emit_attention_of_projections(
 ) -> tuple[Binding, ...]:
     """The output, and keys and values stacked as they will be `past` in the next run; `mask`, `past` and `added` (to
     the scores) are numbers of inputs."""
-    if n.flag("do_rotary") or n.flag("past_present_share_buffer"):
-        raise n.refuse(f"{n.op} with do_rotary or past_present_share_buffer is not supported; export the model without")
+    if n.optional(past) is not None and n.flag("past_present_share_buffer"):
+        raise n.refuse(f"{n.op} with past_present_share_buffer is not supported; export the model without")
     heads = n.attr("num_heads")
     width = weights.type.shape[1]
     if not isinstance(width, int) or not heads:
@@ -131,7 +142,7 @@ def emit_attention_of_projections(
     product = n.emit("matmul", x, weights)
     q, k, v = (
         split_heads(n, part, heads)
-        for part in _split(n, product if bias is None else n.emit("add", product, bias), widths)
+        for part in split_parts(n, product if bias is None else n.emit("add", product, bias), widths)
     )
     before = n.optional(past)
     if before is not None:  # [2, batch, heads, past, depth]
@@ -144,11 +155,11 @@ def emit_attention_of_projections(
     filter = n.attr("mask_filter_value", -10000.0)
     shown = n.optional(mask)
     masks = [
-        None if shown is None else _mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
-        _mask_scores(n, causal_mask(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None,
+        None if shown is None else mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
+        mask_scores(n, causal_mask(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None,
         None if added is None else n.optional(added),
     ]
-    y = merge_heads(n, attend(n, q, k, v, _add_present(n, masks), Scores(_scale(n, q, k))))
+    y = merge_heads(n, attend(n, q, k, v, add_present(n, masks), Scores(scale_of(n, q, k))))
     present = None
     if n.is_output_used(1):
         present = n.emit("concat", *(n.reshape(t, (1, *t.type.shape)) for t in (k, v)), axis=0)
@@ -158,34 +169,136 @@ def emit_attention_of_projections(
 # --- MultiHeadAttention: queries, keys and values apart or packed, from here or from elsewhere
 
 
-@reads("MultiHeadAttention", domain=MICROSOFT)
+@reads(
+    "MultiHeadAttention",
+    domain=MICROSOFT,
+    attributes="num_heads mask_filter_value scale unidirectional",
+    inputs=9,
+)
 def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
-    if n.is_output_used(3) or any(n.optional(i) is not None for i in (8, 9)):
-        raise n.refuse(
-            "MultiHeadAttention with a shared cache, a cache indirection or scores as output is not supported; export"
-            " the model without"
-        )
-    heads, bias = n.attr("num_heads"), n.optional(3)
-    q, k, v = _split_inputs(n, heads)
-    if bias is not None:
-        widths = tuple(int(t.type.shape[1] * t.type.shape[3]) for t in (q, k, v))
-        parts = _split(n, bias, widths)  # one part for each, as deep as its heads together
-        q, k, v = (
-            n.emit("add", t, n.reshape(p, (t.type.shape[1], 1, t.type.shape[3]))) for t, p in zip((q, k, v), parts)
-        )
-    new = k.type.shape[2]
-    for i, past in enumerate((n.optional(6), n.optional(7))):
-        if past is not None:
-            k, v = (n.emit("concat", past, t, axis=2) if i == j else t for j, t in enumerate((k, v)))
+    """With `unidirectional`, ONNX Runtime's kernel lets the last row see all keys, whatever their number, and so it is
+    here. Keys and values that come as [batch, heads, keys, depth] get no bias, as in that kernel."""
+    heads = n.attr("num_heads")
+    q, k, v = _add_biases(n, _split_inputs(n, heads), 3)
+    rows, new = q.type.shape[2], k.type.shape[2]
+    k, v, before, keys = _with_past(n, k, v, 6, 8)
+    hidden = None
+    if n.flag("unidirectional"):
+        last = n.emit("equal", n.reshape(n.count(rows), (rows, 1)), n.sizes(rows - 1))
+        at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), before)
+        hidden = n.emit("logical_not", n.emit("logical_or", last, n.emit("less_equal", n.count(keys), at)))
+    ends = None if n.optional(8) is None else n.emit("add", before, n.sizes(new))
+    y, scores = _attend_masked(n, q, k, v, (4, 5), hidden, ends)
+    return y, k, v, scores
+
+
+def _attend_masked(
+    n: Reading, q: Value, k: Value, v: Value, inputs: tuple[int, int], hidden: Value | None, ends: Value | None
+) -> tuple[Value, Value | None]:
+    """What attention gives, and its scores if they are read. inputs: the mask, and what is added to scores; hidden:
+    keys that rows do not see; ends: how many keys there are, if those behind them are none."""
     batch, _, rows, _ = q.type.shape
+    shown, added = n.optional(inputs[0]), n.optional(inputs[1])
+    if ends is not None:  # masks may be as long as what counts
+        long = [v.type.shape[-1] for v in (shown, added) if v is not None and v.type.rank > 1]
+        keys = long[0] if long else k.type.shape[2]
+        k, v = (n.slice(t, 2, 0, keys) for t in (k, v))
+        hidden = hidden if hidden is None else n.slice(hidden, 1, 0, keys)
     keys = k.type.shape[2]
-    filter, shown = n.attr("mask_filter_value", -10000.0), n.optional(4)
-    added = [
-        None if shown is None else _mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, filter),
-        n.optional(5),
-        _mask_scores(n, causal_mask(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None,
+    if ends is not None:
+        behind = n.emit("less_equal", ends, n.count(keys))
+        hidden = behind if hidden is None else n.emit("logical_or", hidden, behind)
+    masks = [added]
+    if shown is not None:
+        masks.append(mask_scores(n, _key_mask(n, shown, batch, rows, keys), q, n.attr("mask_filter_value", -10000.0)))
+    how = Scores(scale_of(n, q, k))
+    if not n.is_output_used(3):
+        if hidden is not None:
+            masks.append(mask_scores(n, n.emit("logical_not", hidden), q, FAR))
+        return merge_heads(n, attend(n, q, k, v, add_present(n, masks), how)), None
+    if ends is not None and shown is None and added is None:
+        raise n.refuse(
+            f"{n.op} with scores as output of a part of a cache needs a mask, whose length is that of the part"
+        )
+    scores = scores_of(n, q, k, add_present(n, masks), how)
+    if hidden is not None:
+        scores = n.emit("where", hidden, n.like(scores, float(np.finfo(np.float32).min)), scores)
+    return merge_heads(n, n.emit("matmul", weights_of(n, scores, how), v)), scores
+
+
+def _add_biases(n: Reading, parts: list[Value], i: int) -> list[Value]:
+    """Adds a part of the bias, input i, to queries, keys and values; not to keys and values with heads apart."""
+    bias = n.optional(i)
+    if bias is None:
+        return parts
+    widths = tuple(int(t.type.shape[1] * t.type.shape[3]) for t in parts)
+    apart = n.optional(1) is not None and n.input(1).type.rank == 4
+    return [
+        t if apart and t is not parts[0] else n.emit("add", t, n.reshape(p, (t.type.shape[1], 1, t.type.shape[3])))
+        for t, p in zip(parts, split_parts(n, bias, widths))
     ]
-    return merge_heads(n, attend(n, q, k, v, _add_present(n, added), Scores(_scale(n, q, k)))), k, v
+
+
+def _with_past(n: Reading, k: Value, v: Value, past: int, length: int) -> tuple[Value, Value, Value, Size]:
+    """Keys and values behind those of inputs `past` and `past + 1`, how many are before them, and the number of keys.
+    With an input `length`, this says how many of a longer cache count, and new ones take the places behind them."""
+    given = n.optional(length)
+    if n.optional(past) is None or n.optional(past + 1) is None:
+        return k, v, n.constant(0, I64), k.type.shape[2]
+    pasts = n.input(past), n.input(past + 1)
+    if given is None:
+        k, v = (n.emit("concat", p, t, axis=2) for p, t in zip(pasts, (k, v)))
+        return k, v, n.sizes(pasts[0].type.shape[2]), k.type.shape[2]
+    before, rows, keys = n.reshape(n.cast(given, I64), ()), k.type.shape[2], pasts[0].type.shape[2]
+    own = n.emit("sub", n.count(keys), before)  # the row that lies at each place
+    new = n.emit("logical_and", n.emit("less_equal", n.constant(0, I64), own), n.emit("less", own, n.sizes(rows)))
+    at = n.emit("minimum", n.emit("maximum", own, n.constant(0, I64)), n.sizes(rows - 1))
+    k, v = (
+        n.emit("where", n.reshape(new, (keys, 1)), n.emit("gather", t, at, axis=2), p) for p, t in zip(pasts, (k, v))
+    )
+    return k, v, before, keys
+
+
+@reads(
+    "DecoderMaskedMultiHeadAttention",
+    domain=MICROSOFT,
+    attributes="num_heads mask_filter_value scale past_present_share_buffer output_qk",
+    inputs=11,
+)
+def decoder_attention(n: Reading) -> tuple[Binding, ...]:
+    """MultiHeadAttention of one row with a cache of which past_sequence_length counts, or without one, with keys and
+    values as [batch, heads, keys, depth]. cache_indirection says from which beam of its batch each key comes."""
+    heads = n.attr("num_heads")
+    if n.optional(1) is None:
+        x = n.input(0)
+        width = x.type.shape[2] // 3
+        parts = [split_heads(n, t, heads) for t in split_parts(n, x, (width, width, width))]
+    else:
+        parts = _split_inputs(n, heads)
+    q, k, v = _add_biases(n, parts, 10)
+    k, v, before, keys = _with_past(n, k, v, 5, 7)
+    given, ends = (
+        (k, v),
+        None if n.optional(7) is None or n.optional(5) is None else n.emit("add", before, n.constant(1, I64)),
+    )
+    if n.optional(9) is not None:
+        k, v = (_of_beams(n, t, n.cast(n.input(9), I64), before) for t in (k, v))
+    y, scores = _attend_masked(n, q, k, v, (3, 4), None, ends)
+    return y, *given, scores
+
+
+def _of_beams(n: Reading, x: Value, indirection: Value, before: Value) -> Value:
+    """[batch · beams, heads, keys, depth], each key before the new one from the beam that [batch, beams, keys] says."""
+    total, heads, keys, depth = x.type.shape
+    groups, beams, _ = indirection.type.shape
+    indirection = n.slice(indirection, 2, 0, keys)
+    own = n.reshape(n.count(beams), (1, beams, 1))
+    taken = n.emit("where", n.emit("less", n.count(keys), before), indirection, own)
+    first = n.emit("mul", n.reshape(n.count(groups), (groups, 1, 1)), n.sizes(beams))
+    rows = n.reshape(n.emit("add", taken, first), (total, keys, 1))
+    places = n.expand(n.reshape(n.count(keys), (1, keys, 1)), (total, keys, 1))
+    at = n.emit("concat", rows, places, axis=2)
+    return n.transpose(n.emit("gather_nd", n.transpose(x, (0, 2, 1, 3)), at), (0, 2, 1, 3))
 
 
 def _split_inputs(n: Reading, heads: int) -> list[Value]:
@@ -212,107 +325,47 @@ def _unstack(n: Reading, x: Value, count: int) -> list[Value]:
     ]
 
 
-# --- GroupQueryAttention: causal, with a cache, several heads of queries to one of keys
-
-
-@reads(
-    "GroupQueryAttention",
-    domain=MICROSOFT,
-    # the last ones are of caches, norms and scores that other inputs and outputs ask for
-    attributes="num_heads kv_num_heads scale softcap smooth_softmax do_rotary rotary_interleaved local_window_size"
-    " k_quant_type v_quant_type kv_cache_bit_width qk_norm_epsilon q_norm_epsilon k_norm_epsilon qk_output",
-    inputs=12,
-)
-def group_query_attention(n: Reading) -> tuple[Binding, ...]:
-    """seqlens_k gives the position of each row. The cache may be longer than its valid part; new keys follow the valid
-    part."""
-    heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
-    if n.is_output_used(3) or n.attr("k_quant_type", "NONE") != "NONE" or n.attr("v_quant_type", "NONE") != "NONE":
-        raise n.refuse(
-            "GroupQueryAttention with a quantized cache or with scores as output is not supported; export the model"
-            " without"
-        )
-    q, k, v = n.input(0), n.optional(1), n.optional(2)
-    if k is None:  # packed
-        depth = q.type.shape[2] // (heads + 2 * kv_heads)
-        q, k, v = _split(n, q, (heads * depth, kv_heads * depth, kv_heads * depth))
-    if v is None:
-        raise n.refuse("GroupQueryAttention needs values beside keys")
-    batch, rows, _ = q.type.shape
-    # of the last row in each batch, as an index
-    ends = n.reshape(n.cast(n.input(5), I64), (batch, 1))
-    # keys that count of the cache
-    before = n.emit("maximum", n.emit("sub", ends, n.sizes(rows - 1)), n.constant(0, I64))
-    row_positions = n.emit("add", before, n.count(rows))  # [batch, rows]
-    q, k, v = (
-        n.reshape(t, (batch, rows, h, t.type.shape[2] // h)) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads))
-    )
-    if n.flag("do_rotary"):
-        at = n.optional(9)
-        at = row_positions if at is None else n.cast(at, I64)
-        cos, sin = (n.emit("gather", n.input(i), at, axis=0) for i in (7, 8))
-        beside = (batch, rows, 1, cos.type.shape[2])
-        q, k = (
-            n.emit(
-                "rotary", t, n.reshape(cos, beside), n.reshape(sin, beside), interleaved=n.flag("rotary_interleaved")
-            )
-            for t in (q, k)
-        )
-    k, v = (_extend_cache(n, n.optional(i), t, before) for i, t in ((3, k), (4, v)))
-    q = n.transpose(q, (0, 2, 1, 3))
-    keys, depth = k.type.shape[2], q.type.shape[3]
-    position, key = n.reshape(row_positions, (batch, 1, rows, 1)), n.count(keys)
-    shown = n.emit("less_equal", key, position)
-    window = n.attr("local_window_size", -1)
-    if window > 0:
-        shown = n.emit("logical_and", shown, n.emit("greater", key, n.emit("sub", position, n.constant(window, I64))))
-    sink = n.optional(11)
-    if sink is None and n.attr("smooth_softmax", 0) > 0:
-        sink = n.filled(0, (heads,), q.type.dtype)
-    mask = _add_present(n, [_mask_scores(n, shown, q, -np.inf), n.optional(10)])
-    how = Scores(_scale(n, q, k), n.attr("softcap", 0.0), sink)
-    y = attend(n, q, repeat_heads(n, k, heads // kv_heads), repeat_heads(n, v, heads // kv_heads), mask, how)
-    return merge_heads(n, y), k, v
-
-
-def _extend_cache(n: Reading, past: Value | None, new: Value, before: Value) -> Value:
-    """[batch, heads, past + rows, depth]: the first `before` of the cache, then the new ones [batch, rows, heads,
-    depth]."""
-    batch, rows, heads, depth = new.type.shape
-    if past is None or past.type.shape[2] == 0:
-        return n.transpose(new, (0, 2, 1, 3))
-    held = past.type.shape[2]
-    total = n.builder.elements(n.input(6))
-    if total is None or not equal(total.reshape(-1)[0], held + rows):
-        raise n.refuse(
-            f"GroupQueryAttention needs a total_sequence_length that is the length of its cache, {held}, and its rows,"
-            f" {rows}, together; export the model without a shared buffer for past and present, with the total length"
-            " taken from the shape of the mask"
-        )
-    both = n.emit("concat", n.transpose(past, (0, 2, 1, 3)), new, axis=1)
-    at = n.count(held + rows)
-    behind = n.emit("minimum", n.emit("add", n.emit("sub", at, before), n.sizes(held)), n.sizes(held + rows - 1))
-    order = n.emit("where", n.emit("less", at, before), n.expand(at, (batch, held + rows)), behind)
-    both = n.emit("gather_nd", both, n.reshape(order, (batch, held + rows, 1)), batch_dims=1)
-    return n.transpose(both, (0, 2, 1, 3))
-
-
 # --- what stands before the first layer
 
 
-@reads("EmbedLayerNormalization", domain=MICROSOFT)
+@reads("EmbedLayerNormalization", domain=MICROSOFT, attributes="epsilon mask_index_type", inputs=9)
 def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     """norm(words + positions + segments); the second output counts what the mask shows, the third is the sum itself."""
-    ids, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)
+    segments = None if n.optional(1) is None else (n.input(1), n.input(4))
+    return _embed(n, n.input(2), n.input(3), segments, (n.input(5), n.input(6)), (n.optional(7), n.optional(8)))
+
+
+@reads("QEmbedLayerNormalization", domain=MICROSOFT, attributes="epsilon", inputs=18)
+def embed_quantized_layer_normalization(n: Reading) -> tuple[Binding, ...]:
+    """EmbedLayerNormalization of tables in bytes, and of scale and bias, each with one scale and one zero point."""
+
+    def whole(i: int) -> Value:
+        table = n.input({0: 2, 1: 3, 2: 4, 3: 5, 4: 6}[i])
+        return dequantize(n, table, n.cast(n.input(8 + i), F32), n.input(13 + i))
+
+    segments = None if n.optional(1) is None else (n.input(1), whole(2))
+    return _embed(n, whole(0), whole(1), segments, (whole(3), whole(4)), (n.optional(7), None))[:2]
+
+
+def _embed(
+    n: Reading,
+    words: Value,
+    places: Value,
+    segments: tuple[Value, Value] | None,
+    norm: tuple[Value, Value],
+    of_rows: tuple[Value | None, Value | None],
+) -> tuple[Binding, ...]:
+    """segments: which row has which, and their table; norm: scale and bias; of_rows: the mask, and positions."""
+    ids, (mask, positions) = n.input(0), of_rows
     batch, rows = ids.type.shape
     row_positions = n.reshape(n.count(rows), (1, rows)) if positions is None else positions
-    total = n.emit("add", n.emit("gather", n.input(2), ids, axis=0), take(n, n.input(3), row_positions))
+    total = n.emit("add", n.emit("gather", words, ids, axis=0), take(n, places, row_positions))
     if segments is not None:
-        total = n.emit("add", total, n.emit("gather", n.input(4), segments, axis=0))
+        total = n.emit("add", total, n.emit("gather", segments[1], segments[0], axis=0))
     shown = None
     if n.is_output_used(1):
         counted = mask if n.attr("mask_index_type", 1) else None
         shown = (
             n.filled(0, (batch,), I32) if counted is None else n.emit("reduce_sum", counted, axes=(1,), keepdims=False)
         )
-    return layer_norm(n, total, n.input(5), n.input(6), default=FUSED_EPSILON), shown, total
+    return layer_norm(n, total, *norm, default=FUSED_EPSILON), shown, total

@@ -6,26 +6,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import onnx
 
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, U8, DType
+from pelton.ir.types import F32
 
 from pelton.importers.onnx.ops.conv import emit_activation, emit_average_pool
 from pelton.importers.onnx.ops.linear import scale_by, transpose_last_axes
-from .attention import emit_attention_of_projections
+from .attention import PROJECTED, emit_attention_of_projections
 from pelton.importers.onnx.ops.norm import softmax_along
-from pelton.importers.onnx.ops.quant import dequantize_linear, dequantize, quantize_by_range, quantize_linear, quantize
+from pelton.importers.onnx.ops.quant import (
+    dequantize_linear,
+    dequantize,
+    quantize_by_range,
+    quantize_linear,
+    quantize,
+    emit_qlinear_conv,
+)
 from pelton.importers.onnx.ops.reduce import emit_reduction
 from pelton.importers.onnx.ops.rnn import emit_recurrent
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads, schema_of
 
-# weights that are held in few bits: folding takes 8 bytes for each of them, several times
-FOLDED = 1 << 26
-
-reads("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
-reads("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
+reads("DequantizeLinear", domain=MICROSOFT, attributes="axis", inputs=3)(dequantize_linear)
+reads("QuantizeLinear", domain=MICROSOFT, attributes="axis", inputs=3)(quantize_linear)
 
 
 def _operand(n: Reading, i: int, axis: int = 0) -> Value:
@@ -43,28 +46,28 @@ def _result(n: Reading, y: Value, i: int) -> Value:
 # --- one or two operands, element by element
 
 
-@reads("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+@reads("QLinearAdd", "QLinearMul", domain=MICROSOFT, attributes="", inputs=8)
 def qlinear_pair(n: Reading) -> Binding:
     return _result(n, n.emit("add" if n.op == "QLinearAdd" else "mul", _operand(n, 0), _operand(n, 3)), 6)
 
 
-@reads("QLinearSigmoid", domain=MICROSOFT)
+@reads("QLinearSigmoid", domain=MICROSOFT, attributes="", inputs=5)
 def qlinear_sigmoid(n: Reading) -> Binding:
     return _result(n, n.emit("sigmoid", _operand(n, 0)), 3)
 
 
-@reads("QLinearLeakyRelu", domain=MICROSOFT)
+@reads("QLinearLeakyRelu", domain=MICROSOFT, attributes="alpha", inputs=5)
 def qlinear_leaky_relu(n: Reading) -> Binding:
     return _result(n, n.emit("leaky_relu", _operand(n, 0), alpha=n.attr("alpha", 0.01)), 3)
 
 
-@reads("QLinearSoftmax", domain=MICROSOFT)
+@reads("QLinearSoftmax", domain=MICROSOFT, attributes="axis opset", inputs=5)
 def qlinear_softmax(n: Reading) -> Binding:
     """The attribute `opset` is that of Softmax: before 13 it goes over all axes from `axis` on together."""
     return _result(n, softmax_along(n, _operand(n, 0), n.attr("axis", -1), n.attr("opset", 13)), 3)
 
 
-@reads("QLinearWhere", domain=MICROSOFT)
+@reads("QLinearWhere", domain=MICROSOFT, attributes="", inputs=9)
 def qlinear_where(n: Reading) -> Binding:
     zero = n.input(8)
     return quantize(
@@ -72,7 +75,7 @@ def qlinear_where(n: Reading) -> Binding:
     )
 
 
-@reads("QLinearConcat", domain=MICROSOFT)
+@reads("QLinearConcat", domain=MICROSOFT, attributes="axis")
 def qlinear_concat(n: Reading) -> Binding:
     """Scale and zero point of the result first, then three inputs for each part."""
     count = len(n.bindings)
@@ -81,6 +84,16 @@ def qlinear_concat(n: Reading) -> Binding:
     parts = [_operand(n, i) for i in range(2, count, 3)]
     y = n.emit("concat", *parts, axis=n.axis(n.attr("axis"), parts[0].type.rank)) if len(parts) > 1 else parts[0]
     return quantize(n, y, n.cast(n.input(0), F32), n.input(1), n.input(1).type.dtype)
+
+
+@reads(
+    "QLinearConv",
+    domain=MICROSOFT,
+    attributes="auto_pad kernel_shape dilations strides pads group channels_last",
+    inputs=9,
+)
+def qlinear_conv_of_either_order(n: Reading) -> Binding:
+    return _channels_first(n, n.input(0), lambda x: emit_qlinear_conv(n, x))
 
 
 # --- over windows and axes
@@ -94,14 +107,19 @@ def _channels_first(n: Reading, x: Value, work: Callable[[Value], Value]) -> Val
     return n.transpose(work(n.transpose(x, (0, rank - 1, *range(1, rank - 1)))), (0, *range(2, rank), 1))
 
 
-@reads("QLinearAveragePool", domain=MICROSOFT)
+@reads(
+    "QLinearAveragePool",
+    domain=MICROSOFT,
+    attributes="auto_pad ceil_mode channels_last count_include_pad kernel_shape pads strides",
+    inputs=5,
+)
 def qlinear_average_pool(n: Reading) -> Binding:
     return _result(
         n, _channels_first(n, _operand(n, 0), lambda x: emit_average_pool(n, x, n.flag("count_include_pad"))), 3
     )
 
 
-@reads("QLinearGlobalAveragePool", domain=MICROSOFT)
+@reads("QLinearGlobalAveragePool", domain=MICROSOFT, attributes="channels_last", inputs=5)
 def qlinear_global_average_pool(n: Reading) -> Binding:
     def mean(x: Value) -> Value:
         return n.emit("reduce_mean", x, axes=tuple(range(2, x.type.rank)), keepdims=True)
@@ -109,7 +127,7 @@ def qlinear_global_average_pool(n: Reading) -> Binding:
     return _result(n, _channels_first(n, _operand(n, 0), mean), 3)
 
 
-@reads("QLinearReduceMean", domain=MICROSOFT)
+@reads("QLinearReduceMean", domain=MICROSOFT, attributes="axes keepdims", inputs=5)
 def qlinear_reduce_mean(n: Reading) -> Binding:
     x = _operand(n, 0)
     return _result(
@@ -124,7 +142,7 @@ def qlinear_reduce_mean(n: Reading) -> Binding:
 # --- products
 
 
-@reads("QGemm", domain=MICROSOFT)
+@reads("QGemm", domain=MICROSOFT, attributes="alpha transA transB", inputs=9)
 def qgemm(n: Reading) -> Binding:
     """alpha · A · B + C, with C in 32-bit integers of scale alpha · a · b; in numbers where no scale of the result is
     given."""
@@ -153,7 +171,7 @@ def _dequantize_columns(n: Reading, b: Value, scale: Value, zero: Value | None) 
     return dequantize(n, b, n.cast(n.value(flat[0]), F32), flat[1], b.type.rank - 1)
 
 
-@reads("MatMulIntegerToFloat", domain=MICROSOFT)
+@reads("MatMulIntegerToFloat", domain=MICROSOFT, attributes="", inputs=7)
 def matmul_integer_to_float(n: Reading) -> Binding:
     a = dequantize(
         n, n.input(0), n.cast(_as_scalar(n, n.input(2)), F32), n.optional(4), max(n.input(0).type.rank - 2, 0)
@@ -162,7 +180,7 @@ def matmul_integer_to_float(n: Reading) -> Binding:
     return y if n.optional(6) is None else n.emit("add", y, n.input(6))
 
 
-@reads("DynamicQuantizeMatMul", domain=MICROSOFT)
+@reads("DynamicQuantizeMatMul", domain=MICROSOFT, attributes="", inputs=5)
 def dynamic_quantize_matmul(n: Reading) -> Binding:
     y = n.emit("matmul", _round_to_bytes(n, n.input(0)), _dequantize_columns(n, n.input(1), n.input(2), n.optional(3)))
     return y if n.optional(4) is None else n.emit("add", y, n.input(4))
@@ -173,69 +191,12 @@ def _round_to_bytes(n: Reading, x: Value) -> Value:
     return dequantize(n, *quantize_by_range(n, x))
 
 
-@reads("MatMulNBits", domain=MICROSOFT, attributes="K N bits block_size accuracy_level")
-def matmul_n_bits(n: Reading) -> Binding:
-    """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a
-    scale and a zero point per block."""
-    a, bits, size = n.input(0), n.attr("bits", 4), n.attr("block_size")
-    inner, columns = n.attr("K"), n.attr("N")
-    held = {name: n.known(n.optional(i)) for i, name in ((1, "B"), (2, "scales"), (3, "zero points"), (4, "g_idx"))}
-    varies = [name for i, name in enumerate(held, 1) if n.optional(i) is not None and held[name] is None]
-    if bits not in (2, 4, 8) or not all(isinstance(d, int) and d > 0 for d in (inner, columns, size)) or varies:
-        raise n.refuse(
-            "MatMulNBits needs 2, 4 or 8 bits, sizes K, N and block_size, and constants as B, scales and zero points;"
-            f" got {bits} bits, K={inner}, N={columns}, block_size={size}"
-            + (f", and {' and '.join(varies)} from other nodes" if varies else "")
-        )
-    blocks = -(-inner // size)
-    packed, scales, zeros, groups = held.values()
-    if (
-        packed is None
-        or scales is None
-        or packed.dtype != np.uint8
-        or packed.size != columns * blocks * size * bits // 8
-        or scales.size != columns * blocks
-    ):
-        raise n.refuse(
-            f"MatMulNBits needs {columns} × {blocks} blocks of {size * bits // 8} bytes, and a scale for each, got"
-            f" {n.input(1).type} and {n.input(2).type}"
-        )
-    stored = _unpack(packed.reshape(columns, -1), bits)[:, : blocks * size]
-    plain = groups is None and inner == blocks * size and (zeros is None or zeros.dtype == np.uint8)
-    if plain and stored.size <= FOLDED:
-        few = {2: DType.U2, 4: DType.U4, 8: U8}[bits]
-        points = np.full((columns, blocks), 1 << (bits - 1))
-        if zeros is not None:
-            points = _unpack(zeros.reshape(columns, -1), bits)[:, :blocks]
-        scale = n.constant(scales.reshape(columns, blocks), F32)
-        rows = dequantize(n, n.constant(stored, few), scale, n.constant(points, few), 1, size)
-        return _add_bias(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
-    whole = stored.astype(np.float32)
-    middle = np.full((columns, blocks), 1 << (bits - 1), np.float32)
-    if zeros is not None:
-        middle = (
-            _unpack(zeros.reshape(columns, -1), bits)[:, :blocks]
-            if zeros.dtype == np.uint8
-            else zeros.reshape(columns, blocks)
-        ).astype(np.float32)
-    group = np.arange(inner) // size if groups is None else groups.reshape(-1)[:inner]
-    if group.size != inner or group.min() < 0 or group.max() >= blocks:
-        raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
-    w = (whole[:, :inner] - middle[:, group]) * scales.reshape(columns, blocks).astype(np.float32)[:, group]
-    return _add_bias(n, n.emit("matmul", a, n.constant(np.ascontiguousarray(w.T), a.type.dtype)))
-
-
-def _add_bias(n: Reading, y: Value) -> Value:
-    return y if n.optional(5) is None else n.emit("add", y, n.input(5))
-
-
-def _unpack(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Numbers of so many bits, the first one of each byte in its lowest, as bytes along the last axis."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return ((packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*packed.shape[:-1], -1)
-
-
-@reads("FusedGemm", domain=MICROSOFT)
+@reads(
+    "FusedGemm",
+    domain=MICROSOFT,
+    attributes="activation activation_alpha activation_beta activation_gamma alpha beta transA transB",
+    inputs=3,
+)
 def fused_gemm(n: Reading) -> Binding:
     a, b, c = n.input(0), n.input(1), n.optional(2)
     a, b = transpose_last_axes(n, a) if n.flag("transA") else a, transpose_last_axes(n, b) if n.flag("transB") else b
@@ -245,7 +206,7 @@ def fused_gemm(n: Reading) -> Binding:
     return emit_activation(n, y, n.attr("activation", ""), {k: v for k, v in params.items() if v is not None})
 
 
-@reads("QAttention", domain=MICROSOFT)
+@reads("QAttention", domain=MICROSOFT, attributes=PROJECTED, inputs=9)
 def qattention(n: Reading) -> tuple[Binding, ...]:
     x = dequantize(n, n.input(0), n.cast(n.input(3), F32), n.optional(6))
     return emit_attention_of_projections(
@@ -256,7 +217,12 @@ def qattention(n: Reading) -> tuple[Binding, ...]:
 # --- recurrent networks
 
 
-@reads("DynamicQuantizeLSTM", domain=MICROSOFT)
+@reads(
+    "DynamicQuantizeLSTM",
+    domain=MICROSOFT,
+    attributes="direction activation_alpha activation_beta activations clip hidden_size input_forget",
+    inputs=12,
+)
 def dynamic_quantize_lstm(n: Reading) -> tuple[Binding, ...]:
     """An LSTM with weights in integers, which lie turned around. X is rounded to bytes over all of it, the state of
     each step over each row of the batch by itself. ONNX Runtime rounds states over the rows that a thread has: the same

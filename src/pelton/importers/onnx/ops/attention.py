@@ -139,39 +139,38 @@ def _broadcasts_to(shape: tuple[Size, ...], target: tuple[Size, ...]) -> bool:
 # --- com.microsoft
 
 
-@reads("Gelu", domain=MICROSOFT)
+@reads("Gelu", domain=MICROSOFT, attributes="", inputs=1)
 def gelu(n: Reading) -> Binding:
     return n.emit("gelu", n.input(0))
 
 
-@reads("BiasGelu", domain=MICROSOFT)
+@reads("BiasGelu", domain=MICROSOFT, attributes="", inputs=2)
 def bias_gelu(n: Reading) -> Binding:
     return n.emit("gelu", n.emit("add", *n.inputs))
 
 
-@reads("FastGelu", domain=MICROSOFT)
+@reads("FastGelu", domain=MICROSOFT, attributes="", inputs=2)
 def fast_gelu(n: Reading) -> Binding:
     x, bias = n.input(0), n.optional(1)
     return n.emit("gelu_tanh", x if bias is None else n.emit("add", x, bias))
 
 
-@reads("QuickGelu", domain=MICROSOFT)
+@reads("QuickGelu", domain=MICROSOFT, attributes="alpha", inputs=1)
 def quick_gelu(n: Reading) -> Binding:
     return n.emit("swish", n.input(0), alpha=n.attr("alpha", 1.702))
 
 
-@reads("RotaryEmbedding", domain=MICROSOFT)
+_ROTARY = "interleaved is_packed_batching num_heads rotary_embedding_dim scale"
+
+
+@reads("RotaryEmbedding", domain=MICROSOFT, attributes=_ROTARY, inputs=4)
 def rotary_embedding_fused(n: Reading) -> Binding:
     """RotaryEmbedding whose positions come before the caches: one per row, or that of the first row.
 
-    Without num_heads, the caches' width determines the depth of heads.
+    Without num_heads, the caches' width determines the depth of heads. ONNX Runtime's kernel for CPUs reads neither
+    `scale` nor `is_packed_batching`, and so it is here.
     """
     x, positions, cos, sin = n.input(0), n.input(1), n.input(2), n.input(3)
-    if n.flag("is_packed_batching") or n.attr("scale", 1.0) != 1.0:
-        raise n.refuse(
-            "RotaryEmbedding with is_packed_batching or a scale is not supported; export the model without them, or"
-            " with the operator as a function of simpler ones"
-        )
     if positions.type.size == 1:
         batch, rows = x.type.shape[0], x.type.shape[-2]
         positions = n.expand(
@@ -179,3 +178,35 @@ def rotary_embedding_fused(n: Reading) -> Binding:
         )
     heads = n.attr("num_heads", 0) or x.type.shape[-1] // (2 * cos.type.shape[-1])
     return _rotate(n, heads, n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0))
+
+
+@reads("MRotaryEmbedding", domain=MICROSOFT, attributes=f"{_ROTARY} mrope_section mrope_layout", inputs=4)
+def rotary_embedding_of_three(n: Reading) -> Binding:
+    """RotaryEmbedding whose angles come from three positions of each row, by sections that follow each other or, with
+    mrope_layout 1, in turns: the second and the third position take every third angle, as often as their sections
+    say."""
+    x, positions, sections = n.input(0), n.input(1), n.attr("mrope_section", ())
+    pairs, layout = n.input(2).type.shape[-1], n.attr("mrope_layout", 0)
+    if len(sections) != 3 or min(sections) < 0 or sum(sections) != pairs or layout not in (0, 1):
+        raise n.refuse(
+            f"MRotaryEmbedding needs three sections that sum up to {pairs}, the width of its caches, and mrope_layout 0"
+            f" or 1, got {list(sections)} and {layout}"
+        )
+    of = np.zeros(pairs, np.int64)
+    for i in (1, 2):
+        if layout == 0:
+            of[sum(sections[:i]) : sum(sections[: i + 1])] = i
+        else:
+            of[i : 3 * sections[i] : 3] = i
+    batch, rows = positions.type.shape[1:]
+
+    def angles(cache: Value) -> Value:
+        each = n.emit("gather", cache, positions, axis=0)  # [3, batch, rows, pairs]
+        found = n.reshape(n.slice(each, 0, 0, 1), (batch, rows, pairs))
+        for i in (1, 2):
+            other = n.reshape(n.slice(each, 0, i, i + 1), (batch, rows, pairs))
+            found = n.emit("where", n.constant(of == i), other, found)
+        return found
+
+    heads = n.attr("num_heads", 0) or x.type.shape[-1] // (2 * pairs)
+    return _rotate(n, heads, angles(n.input(2)), angles(n.input(3)))

@@ -130,7 +130,7 @@ def layer_norm(
 
 
 @reads("RMSNormalization", "SimplifiedLayerNormalization")
-@reads("SimplifiedLayerNormalization", domain=MICROSOFT, attributes="axis epsilon stash_type")
+@reads("SimplifiedLayerNormalization", domain=MICROSOFT, attributes="axis epsilon stash_type", inputs=2)
 def rms_normalization(n: Reading) -> Binding:
     if n.is_output_used(1):
         raise n.refuse(f"{n.op} with its deviation as output is not supported")
@@ -143,7 +143,7 @@ def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1, default: float 
     )
 
 
-@reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+@reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT, attributes="epsilon", inputs=5)
 def skip_layer_normalization(n: Reading) -> tuple[Binding, ...]:
     """norm(x + skip + bias); the fourth output is the sum."""
     if n.is_output_used(1) or n.is_output_used(2):

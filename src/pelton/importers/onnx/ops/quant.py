@@ -139,8 +139,12 @@ def qlinear_matmul(n: Reading) -> Binding:
 
 @reads("QLinearConv")
 def qlinear_conv(n: Reading) -> Binding:
-    """The bias has 32-bit integers, whose scale is x_scale · w_scale."""
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
+    return emit_qlinear_conv(n, n.input(0))
+
+
+def emit_qlinear_conv(n: Reading, x: Value) -> Value:
+    """QLinearConv's output of an input. The bias has 32-bit integers, whose scale is x_scale · w_scale."""
+    x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(1, 8))
     bias = n.optional(8)
     if bias is not None:
         scale = n.emit("mul", n.reshape(x_scale, ()), w_scale)

@@ -1,0 +1,243 @@
+"""Readers of products and tables whose weights have few bits: 2, 4 or 8 bits in blocks, and four-bit floats."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import F32, I8, I64, U8, DType
+
+from pelton.importers.onnx.ops.linear import transpose_last_axes
+from pelton.importers.onnx.ops.quant import dequantize
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
+
+# weights that are held in few bits: folding takes 8 bytes for each of them, several times
+FOLDED = 1 << 26
+
+
+def unpack_bits(n: Reading, packed: Value, bits: int, count: int | None = None) -> Value:
+    """Numbers of so many bits, the first one of each byte in its lowest, as bytes along the last axis; the first
+    `count` of them."""
+    known = n.known(packed)
+    if known is not None:
+        found = n.constant(unpacked(known, bits))
+    elif bits == 8:
+        found = packed
+    else:
+        places = n.constant(np.arange(0, 8, bits), U8)
+        apart = n.emit("shift_right", n.reshape(packed, (*packed.type.shape, 1)), places)
+        low = n.emit("bitwise_and", apart, n.constant((1 << bits) - 1, U8))
+        found = n.reshape(low, (*packed.type.shape[:-1], packed.type.shape[-1] * (8 // bits)))
+    return found if count is None else n.slice(found, found.type.rank - 1, 0, count)
+
+
+def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    """`unpack_bits` of an array."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return ((packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*packed.shape[:-1], -1)
+
+
+# --- MatMulNBits
+
+
+@reads("MatMulNBits", domain=MICROSOFT, attributes="K N bits block_size accuracy_level", inputs=6)
+def matmul_n_bits(n: Reading) -> Binding:
+    """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a
+    scale and a zero point per block. Where B has no elements, the product is 0.
+
+    accuracy_level allows ONNX Runtime to round A; here A stays as it is. g_idx says the block of each element. Beside
+    it, ONNX Runtime's kernel does not read packed zero points of four bits, and takes the middle instead; so it is
+    here.
+    """
+    a, b, bits, size = n.input(0), n.input(1), n.attr("bits", 4), n.attr("block_size")
+    inner, columns = n.attr("K"), n.attr("N")
+    if bits not in (2, 4, 8) or not all(isinstance(d, int) and d > 0 for d in (inner, columns, size)):
+        raise n.refuse(
+            f"MatMulNBits needs 2, 4 or 8 bits, and sizes K, N and block_size, got {bits} bits, K={inner}, N={columns},"
+            f" block_size={size}"
+        )
+    if b.type.size == 0:
+        y = n.filled(0, (*a.type.shape[:-1], columns), a.type.dtype)
+        return _add_bias(n, y)
+    blocks = -(-inner // size)
+    scales, zeros, group = n.input(2), n.optional(3), n.optional(4)
+    if (
+        b.type.dtype is not U8
+        or b.type.size != columns * blocks * size * bits // 8
+        or scales.type.size != columns * blocks
+    ):
+        raise n.refuse(
+            f"MatMulNBits needs {columns} × {blocks} blocks of {size * bits // 8} bytes, and a scale for each, got"
+            f" {b.type} and {scales.type}"
+        )
+    stored = unpack_bits(n, n.reshape(b, (columns, b.type.size // columns)), bits)
+    scale = n.reshape(n.cast(scales, F32), (columns, blocks))
+    if zeros is not None and group is not None and zeros.type.dtype is U8 and bits == 4:
+        zeros = None
+    if zeros is None:
+        points = n.constant(np.full((columns, blocks), 1 << (bits - 1)), U8)
+    elif zeros.type.dtype is U8:
+        points = unpack_bits(n, n.reshape(zeros, (columns, zeros.type.size // columns)), bits, blocks)
+    else:
+        points = n.reshape(zeros, (columns, blocks))
+    rows = _dequantize_rows(n, stored, scale, points, bits, size)
+    return _add_bias(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
+
+
+def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value, bits: int, size: int) -> Value:
+    """(stored − points) · scale, of rows in blocks, or of elements in the blocks that g_idx names; as long as K."""
+    inner, blocks, group = n.attr("K"), scale.type.shape[1], n.optional(4)
+    known = [n.known(v) for v in (stored, scale, points)]
+    if group is None and inner == stored.type.shape[1] and points.type.dtype is U8:
+        if all(v is not None for v in known) and stored.type.size <= FOLDED:
+            few = {2: DType.U2, 4: DType.U4, 8: U8}[bits]
+            return dequantize(n, n.constant(known[0], few), scale, n.constant(known[2], few), 1, size)
+    if group is None:
+        places = n.constant(np.arange(inner) // size, I64)
+    else:
+        at = n.known(group)
+        if at is not None and (at.size != inner or at.min(initial=0) < 0 or at.max(initial=0) >= blocks):
+            raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
+        places = n.cast(n.reshape(group, (inner,)), I64)
+    at = n.known(places)
+    if at is not None and all(v is not None for v in known):  # at once, without eight bytes for each
+        q, s, z = (v.astype(np.float32) for v in known if v is not None)
+        return n.constant((q[:, :inner] - z[:, at]) * s[:, at])
+    each = [n.emit("gather", v, places, axis=1) for v in (n.cast(points, F32), scale)]
+    wide = n.cast(n.slice(stored, 1, 0, inner), F32)
+    return n.emit("mul", n.emit("sub", wide, each[0]), each[1])
+
+
+def _add_bias(n: Reading, y: Value) -> Value:
+    return y if n.optional(5) is None else n.emit("add", y, n.input(5))
+
+
+# --- MatMulBnb4
+
+_FP4 = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3]) / 12
+_CODES = (  # what four bits stand for, before the largest number of their block scales it
+    np.concatenate([_FP4, -_FP4]).astype(np.float32),
+    np.array(
+        [
+            -1.0,
+            -0.6961928009986877,
+            -0.5250730514526367,
+            -0.39491748809814453,
+            -0.28444138169288635,
+            -0.18477343022823334,
+            -0.09105003625154495,
+            0.0,
+            0.07958029955625534,
+            0.16093020141124725,
+            0.24611230194568634,
+            0.33791524171829224,
+            0.44070982933044434,
+            0.5626170039176941,
+            0.7229568362236023,
+            1.0,
+        ],
+        np.float32,
+    ),
+)
+
+
+@reads("MatMulBnb4", domain=MICROSOFT, attributes="K N block_size quant_type training_mode transB", inputs=3)
+def matmul_bnb4(n: Reading) -> Binding:
+    """A · Bᵀ, or A · B without transB, with B [N, K] flat, in blocks: four bits a number, the first one in the highest,
+    which stand for numbers of FP4 or of NF4, times one number of their block."""
+    a, b, scales = n.input(0), n.input(1), n.input(2)
+    inner, columns, size, kind = n.attr("K"), n.attr("N"), n.attr("block_size"), n.attr("quant_type")
+    if kind not in (0, 1) or not all(isinstance(d, int) and d > 0 for d in (inner, columns, size)):
+        raise n.refuse(
+            f"MatMulBnb4 needs sizes K, N and block_size, and quant_type 0 (FP4) or 1 (NF4), got K={inner},"
+            f" N={columns}, block_size={size}, quant_type={kind}"
+        )
+    count = inner * columns
+    blocks = -(-count // size)
+    if b.type.dtype is not U8 or b.type.size != (count + 1) // 2 or scales.type.size != blocks:
+        raise n.refuse(
+            f"MatMulBnb4 needs {(count + 1) // 2} bytes and {blocks} scales for {columns} × {inner} weights in blocks"
+            f" of {size}, got {b.type} and {scales.type}"
+        )
+    codes, scale = n.known(b), n.known(scales)
+    if codes is not None and scale is not None:
+        numbers = _CODES[kind][unpacked(codes.reshape(-1), 4).reshape(-1, 2)[:, ::-1].reshape(-1)[:count]]
+        each = scale.reshape(-1).astype(np.float32).repeat(size)[:count]
+        w = n.constant((numbers * each).reshape(columns, inner), a.type.dtype)
+    else:
+        pairs = n.reshape(unpack_bits(n, n.reshape(b, (b.type.size,)), 4), (b.type.size, 2))
+        order = n.emit("gather", pairs, n.constant([1, 0], I64), axis=1)
+        flat = n.slice(n.reshape(order, (2 * b.type.size,)), 0, 0, count)
+        found = n.emit("gather", n.constant(_CODES[kind]), n.cast(flat, I64), axis=0)
+        places = n.constant(np.arange(count) // size, I64)
+        factors = n.emit("gather", n.cast(n.reshape(scales, (blocks,)), F32), places, axis=0)
+        w = n.cast(n.reshape(n.emit("mul", found, factors), (columns, inner)), a.type.dtype)
+    return n.emit("matmul", a, transpose_last_axes(n, w) if n.flag("transB", 1) else w)
+
+
+# --- GatherBlockQuantized
+
+
+@reads("GatherBlockQuantized", domain=MICROSOFT, attributes="bits block_size gather_axis quantize_axis", inputs=4)
+def gather_block_quantized(n: Reading) -> Binding:
+    """Rows of a table in blocks, each with a scale and a zero point. What lies outside of the table is 0.
+
+    Bytes hold numbers of 2, 4 or 8 bits along their last axis, whose zero point is the middle where none is given; it
+    is 0 for types of four bits. Narrow floats have no zero points; their blocks may be as long as the axis (block_size
+    0), and their scales may be one for all along other axes.
+    """
+    data, indices, scales, zeros = n.input(0), n.input(1), n.input(2), n.optional(3)
+    rank, bits, size = data.type.rank, n.attr("bits", 4), n.attr("block_size", 128)
+    gathered, quantized = n.axis(n.attr("gather_axis", 0), rank), n.axis(n.attr("quantize_axis", 1), rank)
+    if data.type.dtype is U8:
+        if bits not in (2, 4, 8) or gathered == rank - 1 and bits < 8:
+            raise n.refuse(
+                "GatherBlockQuantized needs 2, 4 or 8 bits, and to gather along another axis than they lie in, got"
+                f" {bits} bits, axis {gathered} of {data.type}"
+            )
+        middle, data = 1 << (bits - 1), unpack_bits(n, data, bits)
+        zeros = None if zeros is None else unpack_bits(n, zeros, bits, scales.type.shape[-1])
+        zeros = n.filled(middle, scales.type.shape, U8) if zeros is None else zeros
+    elif data.type.dtype.is_integer:
+        data, zeros = n.cast(data, I8), None if zeros is None else n.cast(zeros, I8)
+    size = size or data.type.shape[quantized]
+    blocks = -(-data.type.shape[quantized] // size)
+    wanted = tuple(blocks if i == quantized else d for i, d in enumerate(data.type.shape))
+    fits = scales.type.rank == rank and all(
+        d == e or d == 1 and data.type.dtype.is_float and i != quantized
+        for i, (d, e) in enumerate(zip(scales.type.shape, wanted))
+    )
+    if not fits or zeros is not None and (zeros.type.shape != scales.type.shape or data.type.dtype.is_float):
+        raise n.refuse(
+            f"GatherBlockQuantized needs scales, and zero points of integers, of shape {list(wanted)}, got"
+            f" {scales.type} for {data.type}" + ("" if zeros is None else f" and zero points {zeros.type}")
+        )
+    at = n.cast(indices, I64)
+    y = _pick_rows(n, data, n.cast(scales, F32), zeros, at, (gathered, quantized), size)
+    y = n.cast(y, scales.type.dtype)
+    least, most = n.constant(-data.type.shape[gathered], I64), n.constant(data.type.shape[gathered] - 1, I64)
+    inside = n.emit("logical_and", n.emit("less_equal", least, at), n.emit("less_equal", at, most))
+    known = n.known(inside)
+    if known is not None and known.all():
+        return y
+    beside = (*[1] * gathered, *at.type.shape, *[1] * (rank - gathered - 1))
+    return n.emit("where", n.reshape(inside, beside), y, n.like(y, 0))
+
+
+def _pick_rows(
+    n: Reading, data: Value, scales: Value, zeros: Value | None, at: Value, axes: tuple[int, int], size: int
+) -> Value:
+    """What lies at the indices along the first of two axes, dequantized in blocks along the second one."""
+    gathered, quantized = axes
+    count = data.type.shape[gathered]
+    at = n.emit("clip", at, n.constant(-count, I64), n.constant(count - 1, I64))
+    if gathered == quantized:
+        return n.emit("gather", dequantize(n, data, scales, zeros, quantized, size), at, axis=gathered)
+
+    def pick(v: Value) -> Value:
+        if v.type.shape[gathered] == 1 < count:  # one for all of them
+            return n.reshape(v, (*v.type.shape[:gathered], *[1] * at.type.rank, *v.type.shape[gathered + 1 :]))
+        return n.emit("gather", v, at, axis=gathered)
+
+    axis = quantized + (at.type.rank - 1 if quantized > gathered else 0)
+    return dequantize(n, pick(data), pick(scales), None if zeros is None else pick(zeros), axis, size)

@@ -1,0 +1,280 @@
+"""Readers of attention with a cache and several heads of queries to one of keys: causal, in a window, or sparse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pelton.ir.dims import Size, is_known, maximum
+from pelton.ir.graph import Value
+from pelton.ir.types import F32, I8, I64, U8, DType
+
+from pelton.importers.onnx.ops.attention import merge_heads, repeat_heads
+from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
+from .attention import Scores, add_present, attend, mask_scores, scale_of, scores_of, split_parts, weights_of
+from .few_bits import unpack_bits
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where tokens are, of each sequence [batch, 1]: how many keys there are, how many of them were before, and the
+    place of each row [batch, rows]."""
+
+    totals: Value
+    before: Value
+    rows: Value
+
+
+def _places(n: Reading, totals: Value, rows: Size, valid: Value | None) -> Places:
+    """Of rows that follow those before; if they are fewer than there are rows, the rest is padding."""
+    totals = n.reshape(n.cast(totals, I64), (totals.type.size, 1))
+    own = (
+        n.emit("minimum", totals, n.sizes(rows)) if valid is None else n.reshape(n.cast(valid, I64), totals.type.shape)
+    )
+    before = n.emit("sub", totals, own)
+    return Places(totals, before, n.emit("add", before, n.count(rows)))
+
+
+def _heads(n: Reading, heads: int, kv_heads: int) -> list[Value]:
+    """Queries, keys and values, [batch, rows, heads, depth]."""
+    q, k, v = n.input(0), n.optional(1), n.optional(2)
+    if k is None and v is None:  # packed
+        depth = q.type.shape[-1] // (heads + 2 * kv_heads)
+        q, k, v = split_parts(n, q, (heads * depth, kv_heads * depth, kv_heads * depth))
+    if k is None or v is None:
+        raise n.refuse(f"{n.op} needs values beside keys")
+    batch, rows = q.type.shape[:2]
+    return [n.reshape(t, (batch, rows, h, t.type.shape[2] // h)) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads))]
+
+
+def _rotate(n: Reading, parts: list[Value], at: Value, caches: tuple[int, int]) -> list[Value]:
+    """[batch, rows, heads, depth] by the angles of the places [batch, rows]."""
+    batch, rows = parts[0].type.shape[:2]
+    cos, sin = (n.emit("gather", n.input(i), at, axis=0) for i in caches)
+    cos, sin = (n.reshape(t, (batch, rows, 1, t.type.shape[2])) for t in (cos, sin))
+    return [n.emit("rotary", t, cos, sin, interleaved=n.flag("rotary_interleaved")) for t in parts]
+
+
+# --- caches
+
+
+@dataclass(frozen=True)
+class CacheNumbers:
+    """How a cache holds numbers: as they are, or as integers of so many bits, times scales that fit [batch, heads,
+    rows, depth]."""
+
+    bits: int = 0
+    scale: Value | None = None
+
+
+def _cache(n: Reading, name: str, i: int, heads: int) -> CacheNumbers:
+    """The cache of keys or of values, whose scales are input i."""
+    kind = n.attr(f"{name}_quant_type", "NONE")
+    if kind == "NONE":
+        return CacheNumbers()
+    bits = n.attr("kv_cache_bit_width", 8)
+    if kind not in ("PER_TENSOR", "PER_CHANNEL") or bits not in (4, 8):
+        raise n.refuse(
+            f"{n.op} needs {name}_quant_type NONE, PER_TENSOR or PER_CHANNEL, and 4 or 8 bits, got {kind} and {bits}"
+        )
+    scale = n.cast(n.input(i), F32)
+    if kind == "PER_TENSOR":
+        return CacheNumbers(bits, n.reshape(scale, ()))
+    return CacheNumbers(bits, n.reshape(scale, (1, heads, 1, scale.type.size // heads)))
+
+
+def _from_cache(n: Reading, v: Value, cache: CacheNumbers) -> Value:
+    if cache.scale is None:
+        return v
+    if cache.bits == 4:
+        v = n.emit("sub", n.cast(unpack_bits(n, v, 4), F32), n.constant(8, F32))
+    return n.emit("mul", n.cast(v, F32), cache.scale)
+
+
+def _to_cache(n: Reading, v: Value, cache: CacheNumbers) -> Value:
+    """Rounded to integers, where the cache has them."""
+    if cache.scale is None:
+        return v
+    if cache.bits == 8:
+        return quantize_by(n, n.cast(v, F32), cache.scale, I8)
+    x = n.emit("round", n.emit("div", n.cast(v, F32), cache.scale))
+    x = n.cast(n.emit("add", n.emit("clip", x, n.like(x, -8), n.like(x, 7)), n.like(x, 8)), U8)
+    *shape, depth = x.type.shape
+    pairs = n.reshape(x, (*shape, depth // 2, 2))
+    low, high = (n.reshape(n.slice(pairs, len(shape) + 1, i, i + 1), (*shape, depth // 2)) for i in (0, 1))
+    return n.emit("bitwise_or", low, n.emit("shift_left", high, n.constant(4, U8)))
+
+
+def quantize_by(n: Reading, x: Value, scale: Value, to: DType) -> Value:
+    """x / scale, rounded half to even and saturated; scales broadcast."""
+    x = n.emit("round", n.emit("div", x, scale))
+    return n.cast(n.emit("clip", x, n.like(x, to.lowest), n.like(x, to.highest)), to)
+
+
+def _extend(n: Reading, past: Value | None, new: Value, places: Places, length: Size, in_place: bool = False) -> Value:
+    """[batch, heads, length, …]: what was before, then the new ones [batch, heads, rows, …], then 0; in place, then
+    what was there."""
+    held = 0 if past is None else past.type.shape[2]
+    batch, _, rows, _ = new.type.shape
+    if equal_known(held, 0) and equal_known(length, rows):
+        return new
+    both = new if past is None else n.emit("concat", past, new, axis=2)
+    at = n.count(length)
+    behind = n.emit("add", n.emit("sub", at, places.before), n.sizes(held))
+    kept, counted = n.emit("less", at, places.before), n.emit("less", at, places.totals)
+    if in_place:
+        kept = n.emit("logical_or", kept, n.emit("logical_not", counted))
+    order = n.emit("where", kept, n.expand(at, (batch, length)), behind)
+    order = n.emit("minimum", order, n.sizes(held + rows - 1))
+    both = n.transpose(both, (0, 2, 1, 3))
+    picked = n.emit("gather_nd", both, n.reshape(order, (batch, length, 1)), batch_dims=1)
+    if not in_place:
+        picked = n.emit("where", n.reshape(counted, (batch, length, 1, 1)), picked, n.like(picked, 0))
+    return n.transpose(picked, (0, 2, 1, 3))
+
+
+def equal_known(a: Size, b: Size) -> bool:
+    return is_known(a - b) and a - b == 0
+
+
+# --- GroupQueryAttention
+
+
+@reads(
+    "GroupQueryAttention",
+    domain=MICROSOFT,
+    attributes="""num_heads kv_num_heads scale softcap do_rotary rotary_interleaved local_window_size smooth_softmax
+        causal qk_output k_quant_type v_quant_type kv_cache_bit_width qk_norm_epsilon q_norm_epsilon k_norm_epsilon
+        sliding_window_cache=0""",
+    inputs=17,
+)
+def group_query_attention(n: Reading) -> tuple[Binding, ...]:
+    """seqlens_k gives the place of each row. New keys follow the valid part of the cache, which may be longer. Scores
+    that are given are 0 where a row does not see a key."""
+    heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
+    q, k, v = _heads(n, heads, kv_heads)
+    batch, rows, _, depth = q.type.shape
+    places = _places(n, n.emit("add", n.cast(n.input(5), I64), n.constant(1, I64)), rows, n.optional(16))
+    if n.optional(14) is not None:
+        default = n.attr("qk_norm_epsilon", 1e-6)
+        q, k = (
+            n.emit(
+                "rms_norm", t, n.cast(n.input(i), t.type.dtype), axis=3, epsilon=n.attr(f"{name}_norm_epsilon", default)
+            )
+            for t, i, name in ((q, 14, "q"), (k, 15, "k"))
+        )
+    pasts, total, length = _lengths(n, rows)
+    if n.flag("do_rotary"):
+        at = n.optional(9)
+        q, k = _rotate(n, [q, k], places.rows if at is None else _given_places(n, at, rows, total), (7, 8))
+    q, k, v = (n.transpose(t, (0, 2, 1, 3)) for t in (q, k, v))
+    caches = _cache(n, "k", 12, kv_heads), _cache(n, "v", 13, kv_heads)
+    presents = [
+        _extend(n, past, _to_cache(n, t, cache), places, length) for past, t, cache in zip(pasts, (k, v), caches)
+    ]
+    k, v = (
+        repeat_heads(n, n.cast(_from_cache(n, n.slice(t, 2, 0, total), cache), q.type.dtype), heads // kv_heads)
+        for t, cache in zip(presents, caches)
+    )
+    sink = n.optional(11)
+    if sink is None and n.attr("smooth_softmax", 0) > 0:
+        sink = n.filled(0, (heads,), q.type.dtype)
+    shown = _shown(n, places, total)
+    mask = add_present(n, [mask_scores(n, shown, q, -np.inf), n.optional(10)])
+    how = Scores(scale_of(n, q, k), n.attr("softcap", 0.0), sink)
+    if not n.is_output_used(3):
+        return merge_heads(n, attend(n, q, k, v, mask, how)), *presents
+    scores = scores_of(n, q, k, mask, how)
+    weights = weights_of(n, scores, how)
+    kind = n.attr("qk_output", 0)
+    if kind not in (1, 2):
+        raise n.refuse(f"GroupQueryAttention needs qk_output 1 or 2 to give scores, got {kind}")
+    given = n.emit("where", shown, scores, n.like(scores, 0)) if kind == 1 else weights
+    return merge_heads(n, n.emit("matmul", weights, v)), *presents, given
+
+
+def _lengths(n: Reading, rows: Size) -> tuple[list[Value | None], Size, Size]:
+    """The caches that hold something, how many keys count, and how many the caches hold afterwards."""
+    pasts = [past if past is None or past.type.shape[2] != 0 else None for past in (n.optional(3), n.optional(4))]
+    if pasts[0] is None or pasts[1] is None:
+        return [None, None], rows, rows
+    held, (total,) = pasts[0].type.shape[2], n.integers(6, "total_sequence_length")
+    return pasts, total, maximum(held, total)
+
+
+def _given_places(n: Reading, given: Value, rows: Size, total: Size) -> Value:
+    """position_ids; of the first prompt, only the first one counts, and the others follow it."""
+    given = n.cast(given, I64)
+    following = n.emit("add", n.reshape(n.slice(n.slice(given, 0, 0, 1), 1, 0, 1), (1, 1)), n.count(rows))
+    following = n.expand(following, given.type.shape)
+    if is_known(total - rows):
+        return following if total == rows else given
+    return n.emit("where", n.emit("equal", n.sizes(total), n.sizes(rows)), following, given)
+
+
+def _shown(n: Reading, places: Places, total: Size) -> Value:
+    """[batch, 1, rows, keys]: whether a row sees a key."""
+    batch, rows = places.rows.type.shape
+    position, key, window = n.reshape(places.rows, (batch, 1, rows, 1)), n.count(total), n.attr("local_window_size", -1)
+    if not n.flag("causal", 1):
+        if window > 0:
+            raise n.refuse("GroupQueryAttention with a local_window_size has to be causal")
+        return n.emit("less", key, n.reshape(places.totals, (batch, 1, 1, 1)))
+    last = n.emit("sub", n.reshape(places.totals, (batch, 1, 1, 1)), n.constant(1, I64))
+    shown = n.emit("less_equal", key, n.emit("minimum", position, last))  # padding sees all that is there
+    if window > 0:
+        shown = n.emit("logical_and", shown, n.emit("greater", key, n.emit("sub", position, n.constant(window, I64))))
+    return shown
+
+
+# --- SparseAttention
+
+
+@reads(
+    "SparseAttention",
+    domain=MICROSOFT,
+    attributes="num_heads kv_num_heads scale do_rotary rotary_interleaved sparse_block_size",
+    inputs=11,
+)
+def sparse_attention(n: Reading) -> tuple[Binding, ...]:
+    """GroupQueryAttention that sees keys before a row in blocks that a layout of its head has: for each block of rows,
+    block_row_indices say where in block_col_indices its blocks of keys are. Heads take the layouts in turn."""
+    heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
+    q, k, v = _heads(n, heads, kv_heads)
+    batch, rows, _, _ = q.type.shape
+    places = _places(n, n.input(8), rows, None)
+    if n.flag("do_rotary"):
+        q, k = _rotate(n, [q, k], places.rows, (9, 10))
+    q, k, v = (n.transpose(t, (0, 2, 1, 3)) for t in (q, k, v))
+    pasts = n.input(3), n.input(4)
+    length = pasts[0].type.shape[2]
+    presents = [_extend(n, past, t, places, length, in_place=True) for past, t in zip(pasts, (k, v))]
+    k, v = (repeat_heads(n, t, heads // kv_heads) for t in presents)
+    shown = n.emit("logical_and", _shown(n, places, length), _in_layout(n, places, heads, length))
+    how = Scores(scale_of(n, q, k))
+    return merge_heads(n, attend(n, q, k, v, mask_scores(n, shown, q, -np.inf), how)), *presents
+
+
+def _in_layout(n: Reading, places: Places, heads: int, length: Size) -> Value:
+    """[batch, heads, rows, keys]: whether the block of a row has that of a key in the layout of the head."""
+    starts, blocks, size = n.cast(n.input(5), I64), n.cast(n.input(6), I64), n.attr("sparse_block_size")
+    batch, rows = places.rows.type.shape
+    (layouts, count), longest = starts.type.shape, blocks.type.shape[1]
+    if not is_known(layouts, count, longest) or heads % layouts:
+        raise n.refuse(f"SparseAttention needs layouts of known sizes that divide {heads} heads, got {starts.type}")
+    # [layouts, rows of blocks, stored blocks]: which belong to a row of blocks
+    at = n.reshape(n.count(longest), (1, 1, longest))
+    first, behind = (n.reshape(n.slice(starts, 1, i, i + count - 1), (layouts, count - 1, 1)) for i in (0, 1))
+    own = n.emit("logical_and", n.emit("less_equal", first, at), n.emit("less", at, behind))
+    hit = n.emit(
+        "equal", n.reshape(blocks, (layouts, 1, 1, longest)), n.reshape(n.count(count - 1), (1, 1, count - 1, 1))
+    )
+    both = n.emit("logical_and", n.reshape(own, (layouts, count - 1, 1, longest)), hit)
+    table = n.emit("reduce_max", both, axes=(3,), keepdims=False)  # [layouts, row blocks, key blocks]
+    key_blocks = n.emit("gather", table, n.emit("div", n.count(length), n.constant(size, I64)), axis=2)
+    row_blocks = n.emit("minimum", n.emit("div", places.rows, n.constant(size, I64)), n.constant(count - 2, I64))
+    chosen = n.emit("gather", key_blocks, row_blocks, axis=1)  # [layouts, batch, rows, keys]
+    chosen = n.reshape(n.transpose(chosen, (1, 0, 2, 3)), (batch, 1, layouts, rows, length))
+    wide = n.expand(chosen, (batch, heads // layouts, layouts, rows, length))
+    return n.reshape(wide, (batch, heads, rows, length))
