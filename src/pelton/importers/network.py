@@ -14,10 +14,9 @@ from pelton.ir.dims import Size
 from pelton.ir.dims_text import substituted
 from pelton.ir.graph import Graph, Value, symbols, with_types_resized
 from pelton.ir.imported import Examined, Imported, ImportedNode, Info, Metadata
-from pelton.ir.types import TensorType
 from pelton.network import Network
 
-from .imported import Range, Shape, log, parse_shape
+from .imported import Range, Shape, constant_of, log, parse_shape
 from .registry import UNTOLD, About, Format, register
 
 
@@ -132,10 +131,7 @@ def _with_values(graph: Graph, values: Mapping[str, Any]) -> tuple[Graph, dict[s
         if name not in by_name:
             raise InputError(f"values names {name!r}, there is no such input{near(name, by_name)}")
         v = by_name[name]
-        array = np.asarray(given, v.type.dtype.numpy)
-        if TensorType.of(array) != v.type:
-            raise InputError(f"input {name!r} is {v.type}, its value is of shape {list(array.shape)}")
-        constants[v] = array
+        constants[v] = array = constant_of(v, given)
         described[name] = f"{v.type} = {array.tolist() if array.size <= 8 else '...'}"
     kept = tuple(v for v in graph.inputs if v.name not in values)
     return (graph.replace(inputs=kept, constants=constants) if values else graph), described

@@ -18,7 +18,8 @@ OperatorCode: old_code i8, custom_code string, version i32 = 1, code i32
 SubGraph: tensors [Tensor], inputs [i32], outputs [i32], operators [Operator], name string
 Tensor: shape [i32], type i8, buffer u32, name string, quantization Quantization, is_variable bool, sparsity
     Sparsity, shape_signature [i32]
-Quantization: -, -, scale [f32], zero_point [i64], details_type u8, -, axis i32
+Quantization: -, -, scale [f32], zero_point [i64], details_type u8, details union, axis i32
+BlockwiseQuantization: scales i32, zero_points i32 = -1, block_size i32
 Sparsity: order [i32], blocks [i32], axes [SparseAxis]
 SparseAxis: format i8, size i32, segments_type u8, segments union, indices_type u8, indices union
 Int32Vector: values [i32]
@@ -134,6 +135,9 @@ OPTIONS = {
 # The same for the second union, of newer operators.
 OPTIONS2 = {21: "StableHLOCompositeOptions"}
 
+# Quantization that is more than a scale for a tensor or for each element of an axis, by its number in the union.
+DETAILS = {1: "CustomQuantization", 2: "BlockwiseQuantization", 3: "MultiAxisQuantization"}
+
 # Element types by their number; None for those that are no numbers.
 DTYPES: dict[int, DType | None] = {
     0: DType.F32,
@@ -152,6 +156,8 @@ DTYPES: dict[int, DType | None] = {
     16: DType.U16,
     17: DType.I4,
     18: DType.BF16,
+    19: DType.I2,
+    20: DType.U4,
 }
 TYPE_NAMES = {5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT"}
 RESOURCE = 13
