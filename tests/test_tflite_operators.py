@@ -42,6 +42,7 @@ def test_cases_cover_the_readers():
             "RELU_0_TO_1",
             "SELECT",
         ),
+        *("WHERE", "UNIQUE"),
         *("COMPLEX_ABS", "REAL", "IMAG", "RFFT2D"),
     }
     assert {op for domain, op in READERS if not domain} == tested | elsewhere

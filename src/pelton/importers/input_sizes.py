@@ -8,7 +8,7 @@ from pelton.errors import InputError, ModelError
 from pelton.importers.imported import Range
 from pelton.ir import dims
 from pelton.ir.dims import Size, Symbol, Undecided
-from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, UndecidedNode, constrain
+from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, UndecidedNode, constrain, multiple
 from pelton.network import Network
 
 
@@ -24,22 +24,28 @@ class InputSizes:
         """A dynamic dimension; that of the first axis is the same for all inputs, unless bounds differ."""
         text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_")
         own = f"{text if text[:1].isalpha() else 'x' + text}_{axis}"
-        declared, bounds = self.net.declarations, given
         for symbol in ("batch", own) if axis == 0 else (own,):
-            known, asked = declared.sizes.get(symbol), self.settled.get(symbol)
-            if asked is not None and bounds is None:
-                if isinstance(asked.size, int):
-                    return asked.size
-                bounds = asked.size if isinstance(asked.size, Range) else None
+            known = self.net.declarations.sizes.get(symbol)
             if known is None:
-                size = declared.tensor_type([symbol if bounds is None else f"{symbol}={bounds}"]).shape[0]
-                if given is None:
-                    self.free |= {s.name: s for s in dims.symbols(size)}
-                return size
+                return self._size(symbol, given)
             (s,) = dims.symbols(known)
-            if bounds is None or bounds == (s.minimum, s.optimum, s.maximum):
+            if given is None or given == (s.minimum, s.optimum, s.maximum):
                 return known
-        raise InputError(f"the dynamic dimensions of {name!r} have several bounds: {bounds}")
+        raise InputError(f"the dynamic dimensions of {name!r} have several bounds: {given}")
+
+    def _size(self, symbol: str, given: Range | None, settled: Range | None = None) -> Size:
+        """The size of a name: within bounds that the caller gave, else within those that layers asked for."""
+        asked, declared = None if given is not None else self.settled.get(symbol), self.net.declarations
+        if asked is not None and isinstance(asked.size, int):
+            return asked.size
+        bounds = asked.size if asked is not None and isinstance(asked.size, Range) else given or settled
+        if asked is not None and asked.step > 1:
+            declared.sizes[symbol] = size = asked.step * self._size(multiple(symbol, asked.step), None, bounds)
+            return size
+        (size,) = declared.tensor_type([symbol if bounds is None else f"{symbol}={bounds}"]).shape
+        if given is None:
+            self.free |= {s.name: s for s in dims.symbols(size)}
+        return size
 
 
 class UndecidedLayer(ModelError):

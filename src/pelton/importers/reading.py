@@ -118,6 +118,15 @@ class Checks:
             raise self.error(f"needs different axes, got {list(found)}")
         return found
 
+    def at_least(self, size: Size, least: Size, reason: str) -> None:
+        """Refuses a size below another for this reason; where a run decides that, dynamic dimensions are narrowed."""
+        room = size - least
+        low, high = dims.bounds(room)
+        if high < 0:
+            raise self.error(reason)
+        if low < 0:
+            raise Undecided(str(self.error(reason)), room, ">=")
+
     def number(self, size: Size, what: str) -> int:
         """A size that has to be a number."""
         if not is_known(size):

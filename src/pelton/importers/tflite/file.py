@@ -64,7 +64,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
-class Options:
+class OperatorOptions:
     """The options of a builtin operator: numbers, arrays and texts by their names, and what the schema calls them."""
 
     kind: str
@@ -80,7 +80,7 @@ class OperatorSpec:
     version: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: Options | None
+    options: OperatorOptions | None
     custom_options: bytes
 
 
@@ -224,9 +224,11 @@ class ModelSpec:
         kind = table.get("details_type") if table is not None else 0
         if table is None or not kind:
             return _quantization(table, shape, where)
-        details = table.union("details", DETAILS[kind]) if kind == BLOCKWISE else None
-        if details is None:
+        if kind != BLOCKWISE:
             raise ModelError(f"{where} is quantized by a {DETAILS.get(kind, kind)}, which is not supported")
+        details = table.union("details", DETAILS[kind])
+        if details is None:
+            raise FormatError(f"{where} lacks the parameters of its {DETAILS[kind]}")
         scale = self._parameters(details.get("scales"), tables, where)
         zero = None if details.get("zero_points") < 0 else self._parameters(details.get("zero_points"), tables, where)
         return _blockwise(scale, zero, details.get("block_size"), shape, where)
@@ -257,8 +259,10 @@ class ModelSpec:
         return _typed(stored, math.prod(shape), dtype, where).reshape(shape)
 
 
-def _options(table: Table | None) -> Options | None:
-    return None if table is None else Options(table.kind, {k: table.get(k) for k in table.file.schema[table.kind]})
+def _options(table: Table | None) -> OperatorOptions | None:
+    return (
+        None if table is None else OperatorOptions(table.kind, {k: table.get(k) for k in table.file.schema[table.kind]})
+    )
 
 
 _BITS = {DType.I4: 4, DType.U4: 4, DType.I2: 2}
@@ -307,6 +311,8 @@ def _blockwise(
         raise FormatError(
             f"{where} needs a zero point for each of {list(scale.shape)} scales, got {zero.dtype}{list(zero.shape)}"
         )
+    if not np.isfinite(scale).all() or (scale < 0).any():
+        raise FormatError(f"{where} needs scales of 0 and more, got {scale.min()} to {scale.max()}")
     found = np.zeros(scale.shape, np.int64) if zero is None else zero.astype(np.int64)
     return Quantization(scale.astype(np.float32), found, axes[0], block)
 

@@ -128,7 +128,7 @@ def parameters(spec: TensorSpec) -> tuple[np.ndarray, np.ndarray]:
     """Scale and zero point of a quantized tensor as operands of `quantize` and `dequantize`."""
     q, dtype = spec.quantization, spec.dtype
     assert q is not None and dtype is not None
-    if (q.scale <= 0).any() or (q.zero < dtype.lowest).any() or (q.zero > dtype.highest).any():
+    if (q.scale <= 0).any() and not q.block or (q.zero < dtype.lowest).any() or (q.zero > dtype.highest).any():
         raise ModelError(
             f"tensor {spec} needs scales above 0 and zero points of its type, got {q.scale.flat[:4]} and"
             f" {q.zero.flat[:4]}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -117,10 +117,19 @@ class Ports:
         return found
 
 
+class ReadModel(Protocol):
+    """What a reader asks a model for."""
+
+    @property
+    def name(self) -> str: ...
+    def subgraph(self, number: int) -> SubgraphSpec: ...
+    def where(self, number: int, node: OperatorSpec, subgraph: SubgraphSpec) -> str: ...
+
+
 class ModelReader:
     """The state of reading one model; what `ModelScope` asks for."""
 
-    def __init__(self, model: ModelSpec, net: Network, record: ImportRecord | None = None):
+    def __init__(self, model: ReadModel, net: Network, record: ImportRecord | None = None):
         self.model, self.net = model, net
         self.record = ImportRecord(net.builder) if record is None else record
         self.left = MOST
@@ -278,6 +287,8 @@ def _input(
         given = parse_shape(name, shapes[name])
         if len(given) != len(spec.shape):
             raise InputError(f"input {name!r} is {spec}, got {len(given)} sizes: {list(given)}")
+    elif name in values and np.ndim(values[name]) == len(given):
+        given = [n if d is None else d for d, n in zip(given, np.shape(values[name]))]
     shape = tuple(d if isinstance(d, int) else sizes.dynamic(name, i, d) for i, d in enumerate(given))
     x = sizes.net.input(name, type_of(spec, shape))
     return Held(sizes.net, spec, constant_of(x.value, values[name]) if name in values else x)

@@ -136,15 +136,20 @@ class TFLiteReading(Operands):
             raise self.refuse(f"needs integers as its {what}, got {self.numbers(i, what).dtype}")
         return super().integers(i, what)
 
-    def known(self, i: int, what: str) -> tuple[int, ...]:
-        """The same, numbers only."""
-        found = self.integers(i, what)
-        if not is_known(*found):
+    def array(self, i: int, what: str) -> np.ndarray:
+        """The elements of an input that has to be known, without sizes of dynamic dimensions among them."""
+        found = self.numbers(i, what)
+        if found.dtype == object:
             raise OnData(
-                f"{self.op} needs numbers as its {what}, got {list(found)}; give the inputs fixed sizes with shapes="
+                f"{self.op} needs numbers as its {what}, got {found.tolist()}; give the inputs fixed sizes with shapes="
                 f" ({self.where})"
             )
-        return tuple(int(d) for d in found)
+        return found
+
+    def known(self, i: int, what: str) -> tuple[int, ...]:
+        """The integers of an input that has to be known, without sizes among them."""
+        self.array(i, what)
+        return tuple(map(int, self.integers(i, what)))
 
     def size(self, i: int, what: str) -> Size:
         """The only element of an input that has to be known: a number, or a size."""

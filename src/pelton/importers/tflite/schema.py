@@ -73,6 +73,7 @@ ShapeOptions: out_type i8
 CastOptions: in_type i8, out_type i8
 FakeQuantOptions: min f32, max f32, bits i32, narrow_range bool
 ReverseSequenceOptions: seq_dim i32, batch_dim i32
+UniqueOptions: idx_out_type i8 = 2
 UnidirectionalSequenceLSTMOptions: activation i8, cell_clip f32, proj_clip f32, time_major bool
 SVDFOptions: rank i32, activation i8
 CallOptions: subgraph u32
@@ -121,6 +122,7 @@ OPTIONS = {
     75: "LeakyReluOptions",
     77: "MirrorPadOptions",
     79: "SplitVOptions",
+    80: "UniqueOptions",
     87: "ReverseSequenceOptions",
     92: "IfOptions",
     93: "WhileOptions",

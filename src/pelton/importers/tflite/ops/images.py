@@ -171,8 +171,10 @@ def pool(n: TFLiteReading) -> Given:
 @reads("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 def resize(n: TFLiteReading) -> Given:
     size, linear = n.integers(1, "size"), n.op == "RESIZE_BILINEAR"
-    if len(size) != 2 or any(d < 1 for d in size):
+    if len(size) != 2:
         raise n.refuse(f"needs a height and a width, got {list(size)}")
+    for d in size:
+        n.at_least(d, 1, f"needs a height and a width of 1 and more, got {list(size)}")
     x, moves = _image(n, 4), not linear and n.moves(0)
     if n.option("align_corners"):
         coordinates = "align_corners"
@@ -214,8 +216,11 @@ def batches(n: TFLiteReading) -> Given:
     net, x = n.net, n.moved(0)
     block, edges = n.known(1, "block"), n.integers(2, "edges")
     space = len(block)
-    if x.rank < space + 1 or len(edges) != 2 * space or any(b < 1 for b in block) or any(e < 0 for e in edges):
-        raise n.refuse(f"needs blocks and edges of the axes of {x!r}, got {list(block)} and {list(edges)}")
+    reason = f"needs blocks and edges of the axes of {x!r}, got {list(block)} and {list(edges)}"
+    if x.rank < space + 1 or len(edges) != 2 * space or any(b < 1 for b in block):
+        raise n.refuse(reason)
+    for edge in edges:
+        n.at_least(edge, 0, reason)
     pairs, rest = list(zip(edges[::2], edges[1::2])), x.shape[space + 1 :]
     if n.op == "SPACE_TO_BATCH_ND":
         zero = stored_zero(n)

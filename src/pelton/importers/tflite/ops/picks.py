@@ -67,18 +67,35 @@ def one_hot(n: TFLiteReading) -> Given:
     on, off = (n.net.reshape(n.given(i).raw(), ()) for i in (2, 3))
     axis = n.option("axis")
     axis = n.axis(axis, indices.rank + 1)
-    if not 0 <= depth < 1 << 24:
-        raise n.refuse(f"needs a depth from 0 on, got {depth}")
+    n.at_least(depth, 0, f"needs a depth from 0 on, got {depth}")
+    if is_known(depth) and depth >= 1 << 24:
+        raise n.refuse(f"needs a depth below 2²⁴, got {depth}")
     numbers = n.numbered(depth, indices.dtype, behind=indices.rank - axis)
     return n.net.where(n.net.equal(n.net.unsqueeze(indices, axis), numbers), on, off)
+
+
+@reads("WHERE")
+def where(n: TFLiteReading) -> Given:
+    """The places [count, rank] of what is not zero."""
+    return np.argwhere(n.array(0, "condition")).astype(np.int64)
+
+
+@reads("UNIQUE")
+def unique(n: TFLiteReading) -> tuple[Given, ...]:
+    """What is there, each once in the order in which it comes first, and for each element the number of its value."""
+    _, first, inverse = np.unique(x := n.array(0, "elements"), return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return x[first[order]], np.argsort(order)[inverse.reshape(-1)]
 
 
 @reads("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(n: TFLiteReading) -> Given:
     """x with another array at a place, which is moved inside where it reaches out."""
     x, update = n.moved(0, 1), n.moved(1, 0)
-    if x.rank != update.rank or any(u > d for u, d in zip(update.shape, x.shape)):
+    if x.rank != update.rank:
         raise n.refuse(f"cannot put {update!r} into {x!r}")
+    for u, d in zip(update.shape, x.shape):
+        n.at_least(d, u, f"cannot put {update!r} into {x!r}")
     net = n.net
     room = [d - u for d, u in zip(x.shape, update.shape)]
     most = np.asarray(room, np.int64) if is_known(*room) else n.sizes(room, I64)
@@ -166,8 +183,9 @@ def segments(n: TFLiteReading) -> Given:
     net, x, of, joined = n.net, n.input(0), n.given(1).raw(), _JOINED[n.op]
     if of.rank != 1 or x.rank < 1:
         raise n.refuse(f"needs the number of a group for each row, got {of!r} for {x!r}")
-    count = n.size(2, "number of groups") if n.has(2) else int(n.numbers(1, "groups").max(initial=-1)) + 1
-    if count < 0 or is_known(count) and count >= 1 << 24:
+    count = n.size(2, "number of groups") if n.has(2) else int(n.array(1, "groups").max(initial=-1)) + 1
+    n.at_least(count, 0, f"has {count} groups")
+    if is_known(count) and count >= 1 << 24:
         raise n.refuse(f"has {count} groups")
     info = np.finfo(x.dtype.numpy) if x.dtype.is_float else np.iinfo(x.dtype.numpy)
     begin = dict(add=0, mul=1, max=info.min, min=info.max)[joined]

@@ -53,6 +53,8 @@ def extreme(n: TFLiteReading) -> Given:
 
 @reads("TOPK_V2")
 def top_k(n: TFLiteReading) -> tuple[Given, ...]:
-    x = n.moved(0)
-    values, places = n.net.apply("top_k", [x], dict(k=n.size(1, "count"), axis=x.rank - 1))
+    x, k = n.moved(0), n.size(1, "count")
+    for size, least in ((k, 0), (x.shape[-1] if x.rank else 1, k)):
+        n.at_least(size, least, f"needs a count from 0 to the last size of {x!r}, got {k}")
+    values, places = n.net.apply("top_k", [x], dict(k=k, axis=x.rank - 1))
     return values, places

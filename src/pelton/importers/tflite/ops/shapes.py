@@ -84,8 +84,11 @@ def split(n: TFLiteReading) -> tuple[Given, ...]:
         rest = [i for i, d in enumerate(sizes) if is_known(d) and d == -1]
         if len(rest) == 1:
             sizes[rest[0]] = size - sum(d for i, d in enumerate(sizes) if i != rest[0])
-    if len(sizes) != count or any(d < 0 for d in sizes) or not equal(sum(sizes), size):
-        raise n.refuse(f"cannot split {size} elements into {list(sizes)}, of which the file has {count}")
+    reason = f"cannot split {size} elements into {list(sizes)}, of which the file has {count}"
+    for part in sizes:
+        n.at_least(part, 0, reason)
+    if len(sizes) != count or not equal(sum(sizes), size):
+        raise n.refuse(reason)
     first = x.is_first and x.rank >= 4
     moves = x.spec.dtype is n.outputs[0].dtype and x.spec.quantization == n.outputs[0].quantization
     real = x.raw(first) if moves else x.real(first)
@@ -114,15 +117,18 @@ def unpack(n: TFLiteReading) -> tuple[Given, ...]:
 def pad(n: TFLiteReading) -> Given:
     x, edges = n.given(0), n.integers(1, "padding")
     pairs = list(zip(edges[::2], edges[1::2]))
-    if len(edges) != 2 * x.rank or any(e < 0 for e in edges):
-        raise n.refuse(f"needs a padding of 0 and more for both ends of {x.rank} axes, got {list(edges)}")
+    reason = f"needs a padding of 0 and more for both ends of {x.rank} axes, got {list(edges)}"
+    if len(edges) != 2 * x.rank:
+        raise n.refuse(reason)
+    for edge in edges:
+        n.at_least(edge, 0, reason)
     first = n.prefers_first(0)
     ordered = [pairs[a] for a in to_first(x.rank)] if first else pairs
     moved = n.moved(0, first=first)
     if n.op == "MIRROR_PAD":
-        mode, sizes = n.option("mode"), moved.shape
-        if any(edge > d - (mode == 0) for d, p in zip(sizes, ordered) for edge in p if edge != 0):
-            raise n.refuse(f"mirrors more elements of {moved!r} than there are: {ordered}")
+        mode = n.option("mode")
+        for d, edge in [(d, edge) for d, pair in zip(moved.shape, ordered) for edge in pair if edge != 0]:
+            n.at_least(d - (mode == 0), edge, f"mirrors more elements of {moved!r} than there are: {ordered}")
         return n.ordered(
             n.net.pad(moved, ordered, mode="reflect") if mode == 0 else _mirrored(n, moved, ordered), first
         )
@@ -187,8 +193,8 @@ def strided_slice(n: TFLiteReading) -> Given:
             size, step = x.shape[axis], steps[i]
             if has("shrink_axis", i):
                 at = _at(begin[i], size) if not has("begin", i) else 0
-                if is_known(at, size) and not 0 <= at < size:
-                    raise n.refuse(f"picks element {begin[i]} of {size}")
+                for high, low in ((at, 0), (size, at + 1)):
+                    n.at_least(high, low, f"picks element {begin[i]} of {size}")
                 parts.append((at, at + 1, 1))
                 gone.append(axis)
             else:
@@ -225,9 +231,9 @@ def _range(
 def _cut(n: TFLiteReading, begin: Sequence[Size], end: Sequence[Size], steps: Sequence[int]) -> Given:
     """x cut along all axes, in the order that it has."""
     x, first = n.given(0), n.prefers_first(0)
-    for d, b, e, s in zip(x.shape, begin, end, steps):
-        if s > 0 and is_known(d, b, e) and not 0 <= b <= d or s > 0 and is_known(d, e) and e > d:
-            raise n.refuse(f"cuts from {b} to {e} out of {d} elements")
+    for d, b, e in [(d, b, e) for d, b, e, s in zip(x.shape, begin, end, steps) if s > 0 and (b, e) != (0, d)]:
+        for high, low in ((b, 0), (d, b), (d, e)):
+            n.at_least(high, low, f"cuts from {b} to {e} out of {d} elements")
     cut = [(a, b, e, s) for a, (d, b, e, s) in enumerate(zip(x.shape, begin, end, steps)) if (b, e, s) != (0, d, 1)]
     moved = n.moved(0, first=first)
     if not cut:
@@ -248,8 +254,11 @@ def reverse(n: TFLiteReading) -> Given:
 @reads("TILE")
 def tile(n: TFLiteReading) -> Given:
     x, repeats = n.moved(0), n.integers(1, "repeats")
-    if len(repeats) != x.rank or any(r < 0 for r in repeats):
-        raise n.refuse(f"needs a count of 0 and more for each of {x.rank} axes, got {list(repeats)}")
+    reason = f"needs a count of 0 and more for each of {x.rank} axes, got {list(repeats)}"
+    if len(repeats) != x.rank:
+        raise n.refuse(reason)
+    for count in repeats:
+        n.at_least(count, 0, reason)
     return n.net.tile(x, repeats=repeats)
 
 
