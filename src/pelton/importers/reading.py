@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -98,12 +99,35 @@ def decides(dtype: DType, rank: int) -> bool:
     return rank <= 1 and (dtype is BOOL or dtype.is_integer or dtype.is_float)
 
 
-class Checks:
-    """Checks of what an operator, or a layer, says of itself, whatever the format. `error` builds the error to raise
-    from a sentence without its subject: "needs an axis …"."""
+class FileValues:
+    """Checks of numbers that a file has for an operator, or a layer."""
 
     def error(self, reason: str) -> ModelError:
+        """The error to raise, from a sentence without its subject: "needs an axis …"."""
         raise NotImplementedError
+
+    def real(self, given: Any, what: str) -> float:
+        """A number of a file."""
+        if isinstance(given, bool) or not isinstance(given, (int, float)):
+            raise self.error(f"needs a number as {what}, got {given!r:.60}")
+        return float(given)
+
+    def whole(self, given: Any, what: str, low: int, high: int) -> int:
+        """A whole number of a file."""
+        if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
+            raise self.error(f"needs a whole number from {low} on as {what}, got {given!r:.60}")
+        return given
+
+    def wholes(self, given: Any, what: str, low: int, high: int, count: int | None = None) -> tuple[int, ...]:
+        """Whole numbers of a file, so many of them."""
+        found = given if isinstance(given, (list, tuple)) else None
+        if found is None or count not in (None, len(found)) or any(type(n) is not int for n in found):
+            raise self.error(f"needs {'' if count is None else f'{count} '}whole numbers as {what}, got {given!r:.60}")
+        return tuple(self.whole(n, what, low, high) for n in found)
+
+
+class Checks(FileValues):
+    """Checks of the axes and sizes of an operator, or a layer."""
 
     def axis(self, axis: int, rank: int, what: str = "an axis") -> int:
         """An axis counted from the front."""

@@ -52,7 +52,7 @@ def split(o: Operation) -> list[HeldTensor]:
     axis = o.axis("axis", x.rank, 0)
     if isinstance(given, int):
         return [o.of(t) for t in o.net.split(x.tensor(), given, axis)]
-    size = o.reading.known(x.shape[axis], "the size of the axis")
+    size = o.reading.number(x.shape[axis], "the size of the axis")
     places = [0, *o.integers("indices_or_sections", low=0), size]
     if places != sorted(places):
         raise o.refuse(f"splits at {places[1:-1]}")
