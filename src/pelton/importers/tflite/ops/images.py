@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.ir.dims import Size, is_known, maximum
+from pelton.ir.dims import Size, equal, is_known, maximum
 from pelton.ir.imported import OnData
 from pelton.ir.types import DType
 from pelton.network import NetworkTensor
@@ -72,6 +72,8 @@ def convolution(n: TFLiteReading) -> Given:
 
 def _groups(n: TFLiteReading, x: NetworkTensor, w: NetworkTensor) -> int:
     channels, each = x.shape[1], w.shape[1]
+    if not is_known(channels) and equal(channels, each):  # asks for as many
+        return 1
     if not is_known(channels, each) or each == 0 or channels % each:
         raise n.refuse(f"has filters of {each} channels for an image of {channels}")
     return int(channels // each)
@@ -81,7 +83,9 @@ def _groups(n: TFLiteReading, x: NetworkTensor, w: NetworkTensor) -> int:
 def depthwise(n: TFLiteReading) -> Given:
     """Filters are [1, height, width, outputs], of which each channel has as many as the multiplier says."""
     x, w = _image(n, 4), _weights(n, 1, (3, 0, 1, 2))
-    channels, outputs = x.shape[1], w.shape[0]
+    channels, outputs, multiplier = x.shape[1], w.shape[0], n.option("multiplier")
+    if not is_known(channels) and multiplier > 0:
+        equal(channels * multiplier, outputs)  # asks for as many
     if not is_known(channels, outputs) or channels == 0 or outputs % channels or w.shape[1] != 1:
         raise n.refuse(f"has {outputs} filters for {channels} channels")
     y = n.net.convolution(
@@ -225,6 +229,8 @@ def batches(n: TFLiteReading) -> Given:
     if n.op == "SPACE_TO_BATCH_ND":
         zero = stored_zero(n)
         x = net.pad(x, [(0, 0), *pairs, *[(0, 0)] * len(rest)], zero) if any(e != 0 for e in edges) else x
+        if not all(equal(d % b, 0) for d, b in zip(x.shape[1 : space + 1], block)):
+            raise n.refuse(f"cannot cut {x!r} into blocks of {list(block)}")
         sizes = [part for d, b in zip(x.shape[1 : space + 1], block) for part in (d // b, b)]
         y = net.reshape(x, (x.shape[0], *sizes, *rest))
         inner, outer = range(2, 2 * space + 1, 2), range(1, 2 * space, 2)

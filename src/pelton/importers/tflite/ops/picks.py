@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.ir.dims import Size, is_known
+from pelton.ir.dims import Size, equal, is_known, minimum
 from pelton.ir.types import I64
 
 from ..held import parameters
@@ -149,6 +149,8 @@ def matrix_set_diag(n: TFLiteReading) -> Given:
     """Matrices [..., rows, columns] with other diagonals [..., the smaller of both]."""
     x, diagonal = n.moved(0, 1), n.moved(1, 0)
     rows, columns = x.shape[-2:]
+    if not equal(diagonal.shape[-1], minimum(rows, columns)):
+        raise n.refuse(f"needs as many elements as the diagonals of {x!r} have, got {diagonal!r}")
     chosen = _is_diagonal(n, rows, columns)
     wide = n.net.unsqueeze(diagonal, -1 if rows <= columns else -2)  # an element for each row, or for each column
     return n.net.where(chosen, wide, x)

@@ -34,7 +34,7 @@ def squeeze(n: TFLiteReading) -> Given:
     x = n.moved(0)
     axes = n.axes(map(int, n.option("axes")), x.rank)
     axes = axes or tuple(i for i, d in enumerate(x.shape) if is_known(d) and d == 1)
-    if any(not is_known(x.shape[a]) or x.shape[a] != 1 for a in axes):
+    if not all(equal(x.shape[a], 1) for a in axes):
         raise n.refuse(f"leaves out axes {list(axes)} of {x!r}, which are not all of size 1")
     return n.net.squeeze(x, axes)
 
