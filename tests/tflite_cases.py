@@ -88,7 +88,8 @@ class Case:
 
         def signature(shape):
             axes = [] if dynamic is None else dynamic(len(shape))
-            return dict(signature=[-1 if a in axes else d for a, d in enumerate(shape)]) if axes else {}
+            sizes = [-1 if a in axes else d for a, d in enumerate(shape)]
+            return dict(signature=sizes) if axes else {}
 
         numbers = []
         for i, x in enumerate(self.inputs):
