@@ -95,6 +95,7 @@ def with_inputs(
 
 
 def info_of(graph: Graph, path: str, producer: str, values: Mapping[str, str], warnings: Sequence[str]) -> Info:
+    """What is known of a network besides its program; values: of inputs that became constants, in words."""
     sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < dims.UNBOUNDED else None) for s in symbols(graph)}
     return Info(path, Metadata(producer, graph=graph.name), symbols=sizes, values=values, warnings=tuple(warnings))
 
