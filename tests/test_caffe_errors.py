@@ -73,7 +73,10 @@ def refused(net, reason, weights=None):
         ),
         (layer("InnerProduct"), "weights of sizes of 1 and more"),
         (layer("InnerProduct", "inner_product_param { num_output: 4000000000 }"), "need a file of weights"),
-        (layer("InnerProduct", "inner_product_param { num_output: 3 axis: 7 }"), "needs axis from -4 to 3, got 7"),
+        (
+            layer("InnerProduct", "inner_product_param { num_output: 3 axis: 7 }"),
+            "needs an axis between -4 and 3, got 7",
+        ),
         (layer("Embed", "embed_param { input_dim: 4000000000 num_output: 4000000000 }"), "need a file of weights"),
         (layer("Tile", "tile_param { tiles: 2000000000 }"), "at most 2147483647"),
         (layer("Tile"), "needs 1 tile and more"),

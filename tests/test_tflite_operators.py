@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from tflite_cases import Case
 from tflite_models import ModelWriter
 from tflite_operators import CASES
 
+from pelton.errors import ModelError
 from pelton.importers.network import imported
 from pelton.importers.tflite import READERS, read
 from pelton.ir.evaluate import evaluate
@@ -26,6 +28,42 @@ def test_against_numpy(case):
             assert off.max() <= (0 if isinstance(of, str) else 1) and (off == 0).mean() > 0.9, off  # ties go either way
 
 
+# Of these, some axes have to be of one size, or of multiples of one, if all of them are dynamic.
+NARROW = {
+    *("BROADCAST_TO-(2,1,3)", "CONV_2D-groups", "DYNAMIC_UPDATE_SLICE-(3,4)", "FULLY_CONNECTED-(3,2,4)"),
+    *("FULLY_CONNECTED-kept", "MATRIX_SET_DIAG-(4,4)", "MATRIX_SET_DIAG-(2,3,5)"),
+    *("MATRIX_SET_DIAG-(2,5,3)", "RESHAPE-(2,7,6,5)", "SPACE_TO_BATCH_ND-(2,5,5,3)", "SQUEEZE-all"),
+}
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if type(c) is Case], ids=lambda c: c.name)
+@pytest.mark.parametrize("axes", ["batch", "all"])
+def test_dynamic_sizes(case, axes):
+    """A file that leaves sizes open means the same; what has no size for other reasons is in NARROW."""
+    if case.name in NARROW or case.op == "TRANSPOSE_CONV" and axes == "all":
+        pytest.skip("its sizes decide each other")
+    feeds = case.feeds()
+    expected = case.results(feeds)
+    data = case.model(expected, lambda rank: [*range(rank)] if axes == "all" else [0][:rank])
+    net = read(data)
+    found = evaluate(imported(net).graph, {t.name: a for t, a in zip(net.inputs, feeds)})
+    for got, want in zip(found.values(), expected, strict=True):
+        assert got.shape == want.shape
+        if got.dtype.kind == "f":
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+        else:
+            assert np.abs(got.astype(np.int64) - want.astype(np.int64)).max(initial=0) <= 1
+
+
+def test_sizes_that_had_to_be_assumed_are_named():
+    """Blocks of 3 of what is a number more than its size: no multiple, so that one number is tried."""
+    (case,) = (c for c in CASES if c.name == "SPACE_TO_BATCH_ND-(2,5,5,3)")
+    data = case.model(case.results(case.feeds()), lambda rank: [*range(rank)])
+    with pytest.raises(ModelError, match=r"x0_1 = 1, x0_2 = 1 had to be assumed: other sizes, given with shapes="):
+        read(data)
+    assert read(data, shapes={"x0": "2x5x5x3"}).outputs["t3"].shape == (12, 4, 2, 3)
+
+
 def test_cases_cover_the_readers():
     tested = {c.op for c in CASES}
     elsewhere = {
@@ -42,6 +80,7 @@ def test_cases_cover_the_readers():
             "RELU_0_TO_1",
             "SELECT",
         ),
+        *("WHERE", "UNIQUE"),
         *("COMPLEX_ABS", "REAL", "IMAG", "RFFT2D"),
     }
     assert {op for domain, op in READERS if not domain} == tested | elsewhere

@@ -82,16 +82,24 @@ class Case:
             out.append(of.quantized(y) if isinstance(of, Q) else np.asarray(y))
         return out
 
-    def model(self, results: list[np.ndarray]) -> bytes:
+    def model(self, results: list[np.ndarray], dynamic: Callable[[int], list[int]] | None = None) -> bytes:
+        """dynamic: of the rank of an input, its axes whose sizes the file leaves open."""
         w = ModelWriter()
+
+        def signature(shape):
+            axes = [] if dynamic is None else dynamic(len(shape))
+            sizes = [-1 if a in axes else d for a, d in enumerate(shape)]
+            return dict(signature=sizes) if axes else {}
+
         numbers = []
         for i, x in enumerate(self.inputs):
             if x is None:
                 numbers.append(-1)
             elif isinstance(x, Q):
-                numbers.append(w.main.input(x.shape, x.dtype, scale=x.scale, zero=x.zero, axis=x.axis, name=f"x{i}"))
+                by = dict(scale=x.scale, zero=x.zero, axis=x.axis)
+                numbers.append(w.main.input(x.shape, x.dtype, name=f"x{i}", **by, **signature(x.shape)))
             elif isinstance(x, tuple):
-                numbers.append(w.main.input(x, name=f"x{i}"))
+                numbers.append(w.main.input(x, name=f"x{i}", **signature(x)))
             else:
                 numbers.append(w.main.constant(x))
         outputs = []

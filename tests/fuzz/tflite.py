@@ -11,7 +11,9 @@ from tflite_detection import detector
 from tflite_models import ModelWriter
 
 from pelton.importers.network import imported
-from pelton.importers.tflite import read
+from pelton.importers.tflite import read, unread
+from pelton.ir.imported import OnData
+from pelton.partition.partition import partition_model
 
 from . import cases
 
@@ -22,12 +24,16 @@ PLANNED = 4  # of so many damaged files that can be read, one is planned
 @functools.cache
 def originals() -> tuple[bytes, ...]:
     """Small models with what files have: quantization, sparse constants, variables, subgraphs, signatures."""
+    from tflite_blocks import fully_connected
     from tflite_operators import CASES
+    from tflite_values_computed import VALUES
 
     drawn = [
         c for c in CASES if c.op in ("CONV_2D", "TRANSPOSE_CONV", "STRIDED_SLICE", "PAD", "RESHAPE", "SPLIT_V", "TILE")
     ]
     plain = [c.model(c.results(c.feeds())) for c in drawn]
+    plain += [c.model() for c in VALUES if c.op in ("TOPK_V2", "TRANSPOSE", "STRIDED_SLICE", "WHERE")]
+    plain += [fully_connected(block=32, zeros=zeros)[0] for zeros in (False, True)]
     return (*plain, _stateful(), _sparse(), _loop(), detector(1)[0])
 
 
@@ -105,9 +111,13 @@ def damaged(seed: int) -> bytes:
 
 
 def case(seed: int) -> str:
-    """The case of damaged TFLite files: "read", "planned", or refused."""
+    """The case of damaged TFLite files: "read", "planned", a "script", or refused."""
     data = damaged(seed)
-    net = read(data)
+    try:
+        net = read(data)
+    except OnData:
+        partition_model(unread(data))
+        return "script"
     if seed % PLANNED:
         return "read"
     cases.planned(imported(net))

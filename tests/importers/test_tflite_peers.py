@@ -18,11 +18,14 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="needs ai-edge-litert")
 
 from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: E402
+import tflite_blocks  # noqa: E402
 import tflite_detection  # noqa: E402
 import tflite_fourier  # noqa: E402
 from tflite_mediapipe import REFERENCES  # noqa: E402
 from tflite_models import ModelWriter  # noqa: E402
 from tflite_operators import CASES  # noqa: E402
+from tflite_sizes import SIZES  # noqa: E402
+from tflite_values_computed import VALUES  # noqa: E402
 
 import pelton  # noqa: E402
 from pelton.importers import tflite  # noqa: E402
@@ -82,6 +85,64 @@ def test_cases_are_what_litert_gives(case):
                     1 if got.dtype.itemsize < 4 else 0
                 )
     assert compared
+
+
+def resized_run(data, feeds, kernels):
+    """What LiteRT gives for inputs of these sizes; None where it lacks the operator, or this form of it."""
+    try:
+        it = Interpreter(model_content=data, experimental_op_resolver_type=kernels)
+        details = sorted(it.get_input_details(), key=lambda d: d["index"])
+        for detail, array in zip(details, feeds):
+            it.resize_tensor_input(detail["index"], array.shape)
+        it.allocate_tensors()
+        for detail, array in zip(details, feeds):
+            it.set_tensor(detail["index"], array)
+        it.invoke()
+        return [it.get_tensor(detail["index"]) for detail in it.get_output_details()]
+    except (RuntimeError, ValueError):
+        return None
+
+
+def assert_close(found, expected):
+    for got, want in zip(found, expected):
+        assert got.shape == want.shape
+        if got.dtype.kind == "f":
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+        else:
+            assert np.abs(got.astype(np.int64) - want.astype(np.int64)).max(initial=0) <= (got.dtype.itemsize < 4)
+
+
+@pytest.mark.parametrize("case", VALUES, ids=lambda c: c.name)
+def test_values_are_what_litert_gives(case):
+    """The expectations of operands that are inputs, which tests/test_tflite_values.py holds the importer against."""
+    compared = 0
+    for feed in case.feeds:
+        expected = case.results(feed)
+        runs = [resized_run(case.model(), feed, kernels) for kernels in KERNELS]
+        for found in filter(None, runs):
+            assert_close(found, expected)
+        compared += any(runs) or not expected[0].size  # it does not give tensors without elements
+    assert compared == len(case.feeds)
+
+
+@pytest.mark.parametrize("case", SIZES, ids=lambda c: c.name)
+def test_sizes_are_what_litert_gives(case):
+    for shape in case.shapes:
+        x = np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+        runs = [resized_run(case.model(), [x], kernels) for kernels in KERNELS]
+        for found in filter(None, runs):
+            assert_close(found, [np.asarray(case.expected(x))])
+        assert any(runs) or 0 in np.shape(case.expected(x))
+
+
+@pytest.mark.parametrize("block", [32, 64, 128])
+def test_products_of_blocks(block):
+    """LiteRT rounds the numbers that it multiplies blocks with to bytes."""
+    data, *_ = tflite_blocks.fully_connected(4, 256, 16, block=block)
+    x = np.random.default_rng(block).standard_normal((4, 256)).astype(np.float32)
+    (want,) = outputs(interpreter(data, OpResolverType.AUTO), [x])
+    found = evaluate(imported(tflite.read(data)).graph, {"x": x})["y"]
+    assert np.abs(found - want).max() < 2e-2 * np.abs(want).max()
 
 
 def drawn(detail, rng):

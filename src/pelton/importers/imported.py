@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from pelton.logs import Logger
-from pelton.errors import InputError
+from pelton.errors import InputError, near
 from pelton.ir.dims import UNBOUNDED
+from pelton.ir.graph import Value
 from pelton.ir.imported import OnData, OnSizes
 from pelton.ir.size_constraints import Range
+from pelton.ir.types import TensorType
 
 __all__ = ["MAX_UNROLLED", "MAX_UNROLLED_NODES", "OnData", "OnSizes", "Range", "Shape", "parse_shape"]
 
@@ -38,6 +42,24 @@ def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
         return tuple(map(_parse_size, parts))
     except (TypeError, ValueError):
         raise InputError(f"{expected}, got {given!r}") from None
+
+
+def check_inputs(file: str, given: Iterable[str], inputs: Collection[str]) -> None:
+    """InputError for a name that is not one of the inputs of a file."""
+    for name in given:
+        if name not in inputs:
+            raise InputError(f"{file}: there is no input {name!r}{near(name, inputs)}; there are {', '.join(inputs)}")
+
+
+def constant_of(v: Value, given: Any) -> np.ndarray:
+    """The array of an input that is made a constant; InputError where it does not fit."""
+    try:
+        array = np.asarray(given, v.type.dtype.numpy)
+    except (TypeError, ValueError) as e:
+        raise InputError(f"input {v.name!r} is {v.type}, its value is none of these: {e}") from None
+    if TensorType.of(array) != v.type:
+        raise InputError(f"input {v.name!r} is {v.type}, its value is of shape {list(array.shape)}")
+    return array
 
 
 def _parse_size(part: object) -> int | Range:

@@ -8,7 +8,9 @@ from pelton.errors import InputError, ModelError
 from pelton.importers.imported import Range
 from pelton.ir import dims
 from pelton.ir.dims import Size, Symbol, Undecided
-from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, UndecidedNode, constrain
+from pelton.ir.dims_text import parse
+from pelton.ir.imported import OnSizes
+from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeConstraint, UndecidedNode, constrain, multiple
 from pelton.network import Network
 
 
@@ -24,22 +26,38 @@ class InputSizes:
         """A dynamic dimension; that of the first axis is the same for all inputs, unless bounds differ."""
         text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_")
         own = f"{text if text[:1].isalpha() else 'x' + text}_{axis}"
-        declared, bounds = self.net.declarations, given
         for symbol in ("batch", own) if axis == 0 else (own,):
-            known, asked = declared.sizes.get(symbol), self.settled.get(symbol)
-            if asked is not None and bounds is None:
-                if isinstance(asked.size, int):
-                    return asked.size
-                bounds = asked.size if isinstance(asked.size, Range) else None
+            known = self.net.declarations.sizes.get(symbol)
             if known is None:
-                size = declared.tensor_type([symbol if bounds is None else f"{symbol}={bounds}"]).shape[0]
-                if given is None:
-                    self.free |= {s.name: s for s in dims.symbols(size)}
-                return size
-            (s,) = dims.symbols(known)
-            if bounds is None or bounds == (s.minimum, s.optimum, s.maximum):
+                return self._size(symbol, given)
+            bounds = [(s.minimum, s.optimum, s.maximum) for s in dims.symbols(known)]
+            if given is None or [tuple(given)] == bounds:
                 return known
-        raise InputError(f"the dynamic dimensions of {name!r} have several bounds: {bounds}")
+        raise InputError(f"the dynamic dimensions of {name!r} have several bounds: {given}")
+
+    def _size(self, symbol: str, given: Range | None, settled: Range | None = None) -> Size:
+        """The size of a name: within bounds that the caller gave, else within those that layers asked for."""
+        asked, declared = None if given is not None else self.settled.get(symbol), self.net.declarations
+        if asked is not None and isinstance(asked.size, int):
+            return asked.size
+        if asked is not None and isinstance(asked.size, str) and (equal := self._expression(asked.size)) is not None:
+            declared.sizes[symbol] = equal
+            return equal
+        bounds = asked.size if asked is not None and isinstance(asked.size, Range) else given or settled
+        if asked is not None and asked.step > 1:
+            declared.sizes[symbol] = size = asked.step * self._size(multiple(symbol, asked.step), None, bounds)
+            return size
+        (size,) = declared.tensor_type([symbol if bounds is None else f"{symbol}={bounds}"]).shape
+        if given is None:
+            self.free |= {s.name: s for s in dims.symbols(size)}
+        return size
+
+    def _expression(self, text: str) -> Size | None:
+        """An expression of sizes that are declared; None where others are in it."""
+        try:
+            return parse(text, self.net.declarations.sizes)
+        except ValueError:
+            return None
 
 
 class UndecidedLayer(ModelError):
@@ -61,10 +79,17 @@ def read_until_settled(name: str, read: Callable[[InputSizes], Network]) -> Netw
             break
         except UndecidedLayer as e:
             further = constrain([UndecidedNode(e.where, (), e.question)], sizes.free)
-            last = attempt == MAX_ATTEMPTS or not further
-            if last or any(isinstance(s.size, str) for s in further.values()):
+            if attempt == MAX_ATTEMPTS or not further:
                 raise
             settled |= further
+        except ModelError as e:
+            assumed = [f"{name} = {s.size}" for name, s in settled.items() if s.given_up]
+            if type(e) is not ModelError or not assumed:
+                raise
+            raise OnSizes(
+                f"{e}; the dynamic dimension{'s' * (len(assumed) > 1)} {', '.join(assumed)} had to be assumed: other"
+                " sizes, given with shapes=, may work"
+            ) from None
     for symbol, s in settled.items():
         if isinstance(s.size, int):
             net.warnings.append(f"dynamic dimension {symbol} had to be a number, {s.size}, for {s.why}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from pelton.ir.dims import Size
 from pelton.ir.dims_text import substituted
 from pelton.ir.graph import Graph, Value, symbols, with_types_resized
 from pelton.ir.imported import Examined, Imported, ImportedNode, Info, Metadata
-from pelton.ir.types import TensorType
+from pelton.ir.unread import Unread
 from pelton.network import Network
 
-from .imported import Range, Shape, log, parse_shape
+from .imported import Range, Shape, constant_of, log, parse_shape
 from .registry import UNTOLD, About, Format, register
 
 
@@ -26,6 +27,8 @@ def register_network_format(
     recognizes: Callable[[Any], bool],
     read: Callable[..., Network],
     *,
+    unread: Callable[..., Unread] | None = None,
+    with_values: bool = False,
     two_files: bool = False,
     files: Callable[[Any], Iterable[Any]] = lambda source: (),
     suffixes: tuple[str, ...] = (),
@@ -33,21 +36,25 @@ def register_network_format(
 ) -> None:
     """Registers a format whose models become networks: read(source, shapes) → Network, with shapes as `load` takes
     them, so that a model may be laid out for other sizes than its file says. two_files: sources may be `ModelFiles`;
-    files: the paths of both. suffixes, about: as in `Format`."""
+    files: the paths of both. with_values: `read` also takes `values`, as what they hold decides what a model does.
+    unread, suffixes, about: as in `Format`."""
+
+    def network(source: Any, shapes: Any, values: Any) -> Network:
+        return read(source, shapes, values=values) if with_values else read(source, shapes)
 
     def loaded(
         source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
     ) -> Imported:
         paths = tuple(os.fsdecode(file) for file in files(source) if isinstance(file, (str, os.PathLike)))
         given = (shapes, outputs, values, optimum)
-        return imported(read(source, shapes), *given, path=_path(source), producer=name, files=paths)
+        return imported(network(source, shapes, values), *given, path=_path(source), producer=name, files=paths)
 
     def examined_(
         source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
     ) -> Examined:
-        return examined(source, lambda: read(source, shapes), shapes, outputs, values, optimum)
+        return examined(source, lambda: network(source, shapes, values), shapes, outputs, values, optimum)
 
-    register(Format(name, recognizes, loaded, examined_, two_files=two_files, suffixes=suffixes, about=about))
+    register(Format(name, recognizes, loaded, examined_, unread, two_files=two_files, suffixes=suffixes, about=about))
 
 
 def imported(
@@ -65,21 +72,32 @@ def imported(
     for text in net.warnings:
         log.warning("%s", text)
     graph = net.graph(None if outputs is None else {name: net.tensor(name) for name in outputs})
-    graph = _resized(graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, optimum or {})
-    graph, described = _with_values(graph, values or {})
-    sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < dims.UNBOUNDED else None) for s in symbols(graph)}
+    graph, described = with_inputs(graph, shapes, values, optimum)
     found = {v.name for v in graph.outputs}
-    info = Info(
-        path,
-        Metadata(producer, graph=graph.name),
-        symbols=sizes,
-        values=described,
-        warnings=tuple(net.warnings),
+    info = replace(
+        info_of(graph, path, producer, described, net.warnings),
         box_outputs=tuple(name for name in net.box_outputs if name in found),
         states={name: (output, _first_values(a)) for name, (output, a) in net.states.items()},
         files=files,
     )
     return Imported(graph, info)
+
+
+def with_inputs(
+    graph: Graph,
+    shapes: Mapping[str, Shape] | None,
+    values: Mapping[str, Any] | None,
+    optimum: Mapping[str, Sequence[int]] | None,
+) -> tuple[Graph, dict[str, str]]:
+    """The program with sizes and values for its inputs, and these values in words."""
+    graph = _resized(graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, optimum or {})
+    return _with_values(graph, values or {})
+
+
+def info_of(graph: Graph, path: str, producer: str, values: Mapping[str, str], warnings: Sequence[str]) -> Info:
+    """What is known of a network besides its program; values: of inputs that became constants, in words."""
+    sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < dims.UNBOUNDED else None) for s in symbols(graph)}
+    return Info(path, Metadata(producer, graph=graph.name), symbols=sizes, values=values, warnings=tuple(warnings))
 
 
 def _first_values(array: np.ndarray) -> Any:
@@ -132,10 +150,7 @@ def _with_values(graph: Graph, values: Mapping[str, Any]) -> tuple[Graph, dict[s
         if name not in by_name:
             raise InputError(f"values names {name!r}, there is no such input{near(name, by_name)}")
         v = by_name[name]
-        array = np.asarray(given, v.type.dtype.numpy)
-        if TensorType.of(array) != v.type:
-            raise InputError(f"input {name!r} is {v.type}, its value is of shape {list(array.shape)}")
-        constants[v] = array
+        constants[v] = array = constant_of(v, given)
         described[name] = f"{v.type} = {array.tolist() if array.size <= 8 else '...'}"
     kept = tuple(v for v in graph.inputs if v.name not in values)
     return (graph.replace(inputs=kept, constants=constants) if values else graph), described

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pelton.errors import InputError
-from pelton.ir.dims import Size, is_known, maximum
+from pelton.ir.dims import Size, exact, is_known, maximum
 
 from .operators import Operators
 from .tensor import Operand, NetworkTensor
@@ -287,7 +287,7 @@ class Layers(Operators):
             factors = (scale,) * len(space) if isinstance(scale, (int, float)) else tuple(scale)
             size = [math.floor(d * f) if is_known(d) else d * int(f) for d, f in zip(space, factors)]
         else:
-            factors = tuple(n / d if is_known(n, d) else float(n // d) for n, d in zip(size or (), space))
+            factors = tuple(map(_factor, size or (), space))
         attrs |= dict(shape=(*x.shape[:2], *(size or ())), scales=(1.0, 1.0, *map(float, factors)))
         return self._one("resize", (x,), dict(attrs, mode=mode, coordinates=coordinates), name)
 
@@ -338,6 +338,14 @@ class Layers(Operators):
         else:
             pads = _pads(padding, space)
         return dict(strides=strides, pads=pads, dilations=dilations)
+
+
+def _factor(size: Size, before: Size) -> float:
+    """The scale of a resized axis; 0, which stands for the quotient of the sizes, where it depends on these."""
+    if is_known(size, before):
+        return size / before
+    factor = exact(size, before)
+    return float(factor) if factor is not None and is_known(factor) else 0.0
 
 
 def _number(size: Size) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.errors import EngineError, InputError, ModelError
+from pelton.errors import EngineError, InputError, ModelError, Needs
 from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Graph, Node, with_sizes
 from pelton.ir.text import parse, parse_node
@@ -141,7 +141,7 @@ def run_graph(graph: Graph) -> Callable[..., tuple[np.ndarray, ...]]:
 def function(name: str, call: str, text: str, native: Mapping[str, Callable[..., Any]]) -> Callable[..., Sequence[Any]]:
     """What a step of a script calls, of arrays, lists and None: a function of `functions` with its attributes, or the
     backend's own; or a one-node model (as `ops.foreign`): "onnx" for the evaluator of the onnx package, "read" for our
-    own importer and references."""
+    own importer and references; or "tflite", one operator of TFLite."""
     if call in _MODELS:
         return lambda *given: _MODELS[call](name, text, given)
     try:
@@ -185,7 +185,15 @@ def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
         return result(unpacked(model), dict(zip(names, given, strict=True)))
 
 
-_MODELS = {"onnx": _evaluated, "read": _read}
+def _tflite(name: str, operator: str, given: Sequence[Any]) -> Sequence[Any]:
+    """The outputs of an operator of TFLite, read anew for these arrays."""
+    with _step_errors(f"step {name!r}", given):
+        from pelton.importers.tflite import single
+
+        return single.run(operator, given)
+
+
+_MODELS = {"onnx": _evaluated, "read": _read, "tflite": _tflite}
 
 
 @contextmanager
@@ -229,7 +237,10 @@ def _described(value: Any) -> str:
 
 def check_call(name: str, call: str, text: str) -> None:
     """Checks before the first run of what `function` gives that the package that it needs is installed."""
-    if call in _MODELS:
+    if call == "tflite":
+        with Needs(f"step {name!r} reads an operator of TFLite, which", EngineError):
+            import pelton.importers  # noqa: F401
+    elif call in _MODELS:
         _prepare(repr(name), evaluator if call == "onnx" else unpacked, text)
 
 

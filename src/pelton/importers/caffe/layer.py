@@ -12,8 +12,8 @@ import numpy as np
 
 from pelton.errors import InputError, ModelError
 from pelton.importers.imported import Range
+from pelton.importers.reading import Checks
 from pelton.ir import dims
-from pelton.ir.dims import Size, is_known
 from pelton.network import Network
 from pelton.network.tensor import NetworkTensor
 
@@ -60,7 +60,7 @@ def reads(*types: str, without_labels: bool = False) -> Callable[[Reader], Reade
 
 
 @dataclass
-class LayerReading:
+class LayerReading(Checks):
     """A layer, the tensors of its bottoms, and what its reader needs to write it into the network."""
 
     net: Network
@@ -88,6 +88,8 @@ class LayerReading:
         """Builds the error to raise, with the layer's place."""
         return ModelError(f"{self.file}:{self.line}: layer {self.name!r} ({self.type}) {reason}")
 
+    error = refuse
+
     def param(self, name: str) -> Message:
         """The layer's parameters, such as `pooling_param`, with the defaults of Caffe."""
         return getattr(self.layer, name)
@@ -114,18 +116,6 @@ class LayerReading:
         if x.rank != 4:
             raise self.refuse(f"needs an image [batch, channels, height, width], got {x!r}")
         return x
-
-    def axis(self, axis: int, rank: int, what: str = "axis") -> int:
-        """An axis counted from the front; ModelError for one that there is not."""
-        if not -rank <= axis < rank:
-            raise self.refuse(f"needs {what} from {-rank} to {rank - 1}, got {axis}")
-        return axis % rank
-
-    def number(self, size: Size, what: str) -> int:
-        """A size that has to be known."""
-        if not is_known(size):
-            raise self.refuse(f"needs to know {what}, got {size}; give a number for it with shapes=")
-        return int(size)
 
     # --- weights
 

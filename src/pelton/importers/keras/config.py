@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pelton.errors import ModelError
+from pelton.importers.reading import FileValues
 
 MAX_NUMBER = 1 << 24  # of anything that is counted along an axis
 OWN_PACKAGES = ("keras", "tf_keras", "tensorflow")
@@ -38,7 +39,7 @@ class UnknownPart(ModelError):
 
 
 @dataclass(eq=False)
-class LayerConfig:
+class LayerConfig(FileValues):
     """An object of a class of Keras, and its options. type: the name of the class; module, registered: where it is
     defined and registered, which files of Keras 2 may leave out; version: of the Keras that wrote it; nodes: its calls,
     as the file has them;
@@ -83,6 +84,8 @@ class LayerConfig:
         """The error to raise."""
         return UnknownPart(f"layer {self.name!r} ({self.type}) {reason}")
 
+    error = refuse
+
     # --- options
 
     def option(self, name: str, *default: Any) -> Any:
@@ -102,28 +105,20 @@ class LayerConfig:
         found = self.option(name, *default)
         if isinstance(found, np.ndarray) and found.size == 1:
             found = found.item()
-        if isinstance(found, bool) or not isinstance(found, (int, float)):
-            raise self.refuse(f"needs a number as {name}, got {found!r:.60}")
-        return float(found)
+        return self.real(found, name)
 
     def integer(self, name: str, *default: int, low: int = 1) -> int:
         found = self.option(name, *default)
         if isinstance(found, list) and len(found) == 1:
             (found,) = found
-        if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= MAX_NUMBER:
-            raise self.refuse(f"needs a whole number from {low} on as {name}, got {found!r:.60}")
-        return found
+        return self.whole(found, name, low, MAX_NUMBER)
 
     def integers(self, name: str, count: int | None = None, low: int = 1, default: Any = None) -> tuple[int, ...]:
         """Whole numbers, so many of them; one stands for all."""
         found = self.option(name, default) if default is not None else self.option(name)
         if isinstance(found, int) and count is not None:
             found = [found] * count
-        whole = isinstance(found, (list, tuple)) and all(type(n) is int and low <= n <= MAX_NUMBER for n in found)
-        if not whole or count not in (None, len(found)):
-            wanted = "whole numbers" if count is None else f"{count} whole numbers"
-            raise self.refuse(f"needs {wanted} from {low} on as {name}, got {found!r:.60}")
-        return tuple(found)
+        return self.wholes(found, name, low, MAX_NUMBER, count)
 
     def choice(self, name: str, *of: Any, default: Any = None) -> Any:
         """One of these; the default where the file leaves it out, or has null."""

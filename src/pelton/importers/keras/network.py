@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pelton.errors import InputError, ModelError, near
-from pelton.importers.imported import Shape, parse_shape
+from pelton.errors import InputError, ModelError
+from pelton.importers.imported import Shape, check_inputs, parse_shape
 from pelton.importers.input_sizes import InputSizes, UndecidedLayer, read_until_settled
 from pelton.ir.dims import Undecided
 from pelton.ir.op import Op
@@ -51,11 +51,7 @@ class _KerasReader:
         names = [self._input_layer(model, ref).name for ref in model.inputs]
         if len(set(names)) < len(names):
             raise model.config.refuse("has an input twice")
-        for name in shapes:
-            if name not in names:
-                raise InputError(
-                    f"{self.saved.name}: there is no input {name!r}{near(name, names)}; there are {', '.join(names)}"
-                )
+        check_inputs(self.saved.name, shapes, names)
         given = [self._input(self._input_layer(model, ref), shapes) for ref in model.inputs]
         self._place(model.config, "")
         results = self._run(model, given, "")

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pelton.ir.dims import is_known
+from pelton.importers.reading import Checks
 from pelton.ir.types import DType
 from pelton.network import Network, NetworkTensor
 
-from .config import LayerConfig, UnknownPart, flattened
+from .config import MAX_NUMBER, LayerConfig, UnknownPart, flattened
 from .held import HeldTensor
 from .weights import VARIABLES, WITHIN, Declared, Within, Variables
 
@@ -67,7 +67,7 @@ def reads(
 
 
 @dataclass
-class KerasReading:
+class KerasReading(Checks):
     """A call of a layer. args, kwargs: what it is called with, tensors as `HeldTensor`."""
 
     net: Network
@@ -80,6 +80,8 @@ class KerasReading:
     def refuse(self, reason: str) -> UnknownPart:
         """The error to raise."""
         return self.layer.refuse(reason)
+
+    error = refuse
 
     # --- what it is called with
 
@@ -129,12 +131,6 @@ class KerasReading:
         if unknown or more:
             raise self.refuse(f"is called with {', '.join([*map(repr, unknown), *more])}, which is not known")
 
-    def known(self, size: Any, what: str) -> int:
-        """A size that has to be a number."""
-        if not is_known(size):
-            raise self.refuse(f"needs to know {what}, got {size}")
-        return int(size)
-
     # --- the order of axes
 
     def is_channels_first(self) -> bool:
@@ -150,13 +146,11 @@ class KerasReading:
         """The tensor that [batch, channels, space…] is."""
         return HeldTensor(self.net, tensor) if channels_first else HeldTensor(self.net, first=tensor)
 
-    def axis(self, axis: Any, rank: int) -> int:
+    def axis(self, axis: Any, rank: int, what: str = "an axis") -> int:
         """An axis counted from the front."""
         if isinstance(axis, (list, tuple)) and len(axis) == 1:
             (axis,) = axis
-        if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
-            raise self.refuse(f"needs an axis between {-rank} and {rank - 1}, got {axis!r:.60}")
-        return axis % rank
+        return super().axis(self.whole(axis, "axis", -MAX_NUMBER, MAX_NUMBER), rank, what)
 
     # --- variables
 

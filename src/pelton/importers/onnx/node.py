@@ -14,9 +14,10 @@ import numpy as np
 import onnx
 
 from pelton.errors import ModelError
+from pelton.importers.reading import ADVICE, ImportRecord, Operands
 from pelton.ir import lineage
 from pelton.ir.builder import Builder
-from pelton.ir.dims import Dim, Size, Undecided, is_known
+from pelton.ir.dims import Size, Undecided, is_known
 from pelton.ir.expansion import expand_op
 from pelton.ir.graph import Value
 from pelton.ir.imported import OnData
@@ -31,7 +32,6 @@ from .schemas import Schema, faults, schema_of as schema_of
 from .scope import Scope, node_label
 
 MICROSOFT = "com.microsoft"
-ADVICE = "give numbers, or ranges that decide it, with shapes="
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 MAX_FILLED = 1 << 20  # maximum elements of generated constants
 
@@ -81,7 +81,7 @@ def reads(
 
 
 @dataclass
-class Reading:
+class Reading(Operands):
     """A node, the bindings of its inputs, and what its reader needs to translate it."""
 
     program: Program
@@ -115,9 +115,16 @@ class Reading:
         """The node's location, for messages."""
         return self.program.where(self.node, self.scope)
 
+    @property
+    def record(self) -> ImportRecord:
+        return self.program
+
     def refuse(self, reason: str) -> ModelError:
         """Builds the error to raise, with the node's location."""
         return ModelError(f"{reason} ({self.where})")
+
+    def error(self, reason: str) -> ModelError:
+        return self.refuse(f"{self.op} {reason}")
 
     def data_dependent_control(self) -> DataDependentControl:
         """Builds the error to raise if only a script can run the node."""
@@ -172,28 +179,17 @@ class Reading:
         lineage.read(array)
         return array
 
-    def numbers(self, i: int, what: str) -> np.ndarray:
-        """The elements of input i, which has to be a constant or made of sizes; the latter are objects."""
+    def elements(self, i: int) -> np.ndarray | None:
         array = self.builder.elements(self.input(i))
         lineage.read(array)
-        if array is None:
-            self.program.unknown.append(self.input(i))
-            inputs = self.program.note_deciding_inputs(self.input(i))
-            reason = (
-                f"on {_format_inputs(inputs)} of the model; give its value with values={{{inputs[0]!r}: ...}}"
-                if inputs
-                else "on the data; give the model fixed sizes, or declare the shapes of its outputs"
-            )
-            raise OnData(f"{self.op} needs a constant as its {what}, but it depends {reason} ({self.where})", inputs)
         return array
+
+    def operand(self, i: int) -> Value:
+        return self.input(i)
 
     def note_deciding_inputs(self, i: int) -> None:
         """Records that the value of input i would avoid a foreign step."""
         self.program.note_deciding_inputs(self.input(i))
-
-    def integers(self, i: int, what: str) -> tuple[Size, ...]:
-        """The elements of a constant input as integers or sizes."""
-        return tuple(d if isinstance(d, Dim) else int(d) for d in self.numbers(i, what).reshape(-1))
 
     def some_integers(self, i: int, what: str) -> tuple[Size, ...] | None:
         """Does `integers` for an optional input; None if it is absent."""
@@ -310,17 +306,9 @@ class Reading:
 
     # --- checks
 
-    def axis(self, axis: int, rank: int) -> int:
+    def axis(self, axis: int, rank: int, what: str = "an axis") -> int:
         """Normalizes an axis to count from the front; raises ModelError if it is out of range."""
-        if not -rank <= axis < max(rank, 1):
-            raise self.refuse(f"{self.op} needs an axis between {-rank} and {rank - 1}, got {axis}")
-        return axis % max(rank, 1)
-
-    def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-        found = tuple(sorted(self.axis(a, rank) for a in axes))
-        if len(set(found)) < len(found):
-            raise self.refuse(f"{self.op} needs different axes, got {list(found)}")
-        return found
+        return super().axis(axis, rank, what) if rank or axis else 0  # a scalar has an axis 0, too
 
     def dtype(self, code: int) -> DType:
         if code not in DTYPES:
@@ -333,10 +321,6 @@ class Reading:
         attributes, inputs = _KNOWN.get((self.domain, self.op), (None, None))
         for fault in faults(self.schema, self.node, len(self.bindings), attributes, inputs):
             raise self.refuse(fault)
-
-
-def _format_inputs(names: tuple[str, ...]) -> str:
-    return ("input " if len(names) == 1 else "inputs ") + " and ".join(map(repr, names))
 
 
 def attribute(found: onnx.AttributeProto) -> Any:

@@ -15,7 +15,7 @@ from pelton.errors import InputError
 from pelton.ir.graph import Value
 from pelton.ir.size_constraints import Range
 from pelton.ir.bindings import MapInput, ValueSequence, Binding
-from pelton.ir.types import BOOL, STRING, DType, TensorType
+from pelton.ir.types import STRING, TensorType
 from pelton.ops.foreign import DTYPES
 
 Sizes = tuple[int | Range, ...]
@@ -240,8 +240,3 @@ def format_value(array: np.ndarray) -> str:
             "\n", ""
         )
     )
-
-
-def decides(dtype: DType, rank: int) -> bool:
-    """Whether an input of this type may determine the graph (axes, a shape, a count, a condition), unlike data."""
-    return rank <= 1 and (dtype is BOOL or dtype.is_integer or dtype.is_float)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -10,20 +10,20 @@ import numpy as np
 import onnx
 
 from pelton.errors import ModelError
+from pelton.importers.reading import ImportRecord
 from pelton.ir import dims, lineage
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Value
 from pelton.ir.imported import ImportedNode
-from pelton.ir.size_constraints import Range, SizeRequirement, UndecidedNode, admissible
+from pelton.ir.size_constraints import Range, SizeRequirement, admissible
 from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
 from . import names
 from .file import ExternalFileError, Source, array_of, dense
-from .ports import decides
 from .scope import Scope, node_label, domain_of
 
 # functions and loops may expand to MIN_EXPANSION nodes, and MAX_GROWTH more for each node in the file
@@ -40,32 +40,21 @@ class ProgramMark(NamedTuple):
     imported_nodes: int
 
 
-class Program:
+class Program(ImportRecord):
     """The state of an import."""
 
     def __init__(self, source: Source, arrays: dict[str, np.ndarray] | None = None):
+        super().__init__(Builder(source.model.graph.name or "main", folds=True))
         self.source = source
-        self.builder = Builder(source.model.graph.name or "main", folds=True)
         self._arrays = {} if arrays is None else arrays  # initializers of the main graph, read once
         self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in source.model.functions}
         self._named_in_main: set[Value] = set()
-        self.problems: list[str] = []
-        self.warnings: list[str] = []
-        self.foreign_steps: list[str] = []
-        self.undecided: list[UndecidedNode] = []
         # of the whole import, whose last attempt this is: what all runs need of sizes, and the inputs within that
         self.requirements: list[SizeRequirement] = []
         self.shapes: Mapping[str, tuple[Size, ...]] = {}
         self._imported_nodes: list[tuple[onnx.NodeProto, ImportedNode]] = []  # one for each time that a node is read
-        self.reader_problems: set[str] = set()  # those of the problems that may not exist for other sizes
-        self.on_data: set[str] = set()  # those of the problems that are dependences on data
-        self.unknown: list[Value] = []  # values whose elements readers needed, but are not known
-        self.inputs: set[Value] = set()  # values that are whole inputs of the model
-        self.deciding_inputs: dict[str, None] = {}  # ordered set: inputs whose values readers needed
         self.unspecified: Mapping[str, str] = {}  # symbol of an unspecified dimension → its first axis
         self.requested: Mapping[str, str] = {}  # symbol of a range that the caller gave → its first axis
-        self.unanswered: Collection[str] = ()  # nodes whose questions about sizes stay undecided
-        self.known_sizes: Collection[str] = ()  # symbols whose optimum is the size that a run has
         self.dimensions: dict[str, Size] = {}  # the model's names of dimensions → sizes
         self.resized = False  # whether inputs have other sizes than declared; inner tensors have, too, then
         self.node_budget = MIN_EXPANSION + MAX_GROWTH * sum(
@@ -74,35 +63,13 @@ class Program:
 
     # --- messages
 
-    def warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
-
     def where(self, node: onnx.NodeProto, scope: Scope) -> str:
         return ", ".join(p for p in (f"node {node_label(node)!r}", scope.title, self.source.name) if p)
-
-    def problem(self, text: str, on_data: bool) -> None:
-        """Records a problem of a reader."""
-        self.problems.append(text)
-        self.reader_problems.add(text)
-        if on_data:
-            self.on_data.add(text)
-
-    def has_only_data_problems(self) -> bool:
-        """Whether all problems are dependences on data."""
-        return self.on_data.issuperset(self.problems)
-
-    @property
-    def has_certain_problems(self) -> bool:
-        """Whether any of the problems exists for all sizes of the inputs."""
-        return not self.reader_problems.issuperset(self.problems)
 
     def note_undecided(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
         """Records a node that could not be imported, with the symbols that its inputs depend on."""
         read = [binding for name in sorted(names.read_by(node)) if isinstance(binding := scope.find(name), Value)]
-        used = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in read])
-        asked = question if isinstance(question, Undecided) else None
-        self.undecided.append(UndecidedNode(self.where(node, scope), tuple(used), asked, scope.conditional))
+        self.note_undecided_node(self.where(node, scope), read, question, scope.conditional)
 
     def refusal_of_ranges(self, question: BaseException | None) -> str:
         """Why the ranges that the caller gave are refused, where these leave open what has to hold; "" elsewhere."""
@@ -233,34 +200,3 @@ class Program:
             except ValueError:
                 return None
         return self.dimensions[name]
-
-    # --- dependences of values
-
-    def raise_size_question(self, value: Value, where: str) -> None:
-        """Raises Undecided if a value depends only on comparisons of known sizes, so that these can be constrained."""
-        if where in self.unanswered:
-            return
-        found = list[Undecided]()
-        for v, maker in self.builder.ancestors(value, self.builder.questions):
-            if v in self.builder.questions:
-                found.append(self.builder.questions[v])
-            elif maker is None:
-                return
-        for question in found:
-            asked = {s.name for s in dims.symbols(question.difference)}
-            if asked and asked <= set(self.known_sizes):
-                raise question
-
-    def note_deciding_inputs(self, value: Value) -> tuple[str, ...]:
-        """Records and returns the inputs of the model that determine a value; none if it depends on data."""
-        found = list[str]()
-        for v, maker in self.builder.ancestors(value, self.inputs):
-            if v in self.inputs:
-                if not decides(v.type.dtype, v.type.rank):
-                    return ()
-                found.append(v.name)
-            elif maker is None:
-                # an element of a sequence, or a value of a body that is imported once for all iterations
-                return ()
-        self.deciding_inputs.update(dict.fromkeys(sorted(found)))
-        return tuple(sorted(found))

@@ -12,8 +12,9 @@ from .node import CUSTOM, READERS, TFLiteReading, reads
 from .held import ChannelsFirst
 from .load import read
 from .schema import IDENTIFIER
+from .unread import unread
 
-__all__ = ["CUSTOM", "READERS", "ChannelsFirst", "TFLiteReading", "read", "reads"]
+__all__ = ["CUSTOM", "READERS", "ChannelsFirst", "TFLiteReading", "read", "reads", "unread"]
 
 
 def recognizes(source: Any) -> bool:
@@ -25,6 +26,8 @@ register_network_format(
     "TFLite",
     recognizes,
     read,
+    unread=unread,
+    with_values=True,
     suffixes=(".tflite",),
     about=About(
         files=".tflite",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,26 +16,29 @@ from pelton.errors import FormatError, ModelAbsent, ModelError
 from pelton.ir.types import DType
 
 from .flatbuffer import Table, root
-from .schema import CUSTOM, DTYPES, IDENTIFIER, OPERATORS, OPTIONS, OPTIONS2, SCHEMA, TYPE_NAMES
+from .schema import CUSTOM, DETAILS, DTYPES, IDENTIFIER, OPERATORS, OPTIONS, OPTIONS2, SCHEMA, TYPE_NAMES
 from .sparse import densified
 
 MAX_RANK = 8
+BLOCKWISE = 2  # of DETAILS
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """Real numbers are (integer − zero) · scale; one scale and zero point, or one for each element of an axis."""
+    """Real numbers are (integer − zero) · scale: one scale and zero point, one for each element of an axis, or one for
+    each `block` of elements along it. Then scales have as many axes as the tensor."""
 
     scale: np.ndarray  # f32[n]
     zero: np.ndarray  # i64[n]
     axis: int
+    block: int = 0
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Quantization)
             and np.array_equal(self.scale, other.scale)
             and np.array_equal(self.zero, other.zero)
-            and (self.scale.size == 1 or self.axis == other.axis)
+            and (self.scale.size == 1 or (self.axis, self.block) == (other.axis, other.block))
         )
 
 
@@ -61,6 +64,14 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class OperatorOptions:
+    """The options of a builtin operator: numbers, arrays and texts by their names, and what the schema calls them."""
+
+    kind: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class OperatorSpec:
     """An operator of a subgraph: numbers of tensors, −1 for absent ones."""
 
@@ -69,7 +80,7 @@ class OperatorSpec:
     version: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: Table | None
+    options: OperatorOptions | None
     custom_options: bytes
 
 
@@ -109,6 +120,23 @@ class ModelSpec:
         if not self._tables:
             raise FormatError(f"{self.name}: the file has no subgraph")
 
+    @property
+    def title(self) -> str:
+        """The name of its program."""
+        return self.name.rpartition(".")[0] or "tflite"
+
+    def where(self, number: int, node: OperatorSpec, subgraph: SubgraphSpec) -> str:
+        """The place of an operator, for messages."""
+        return f"operator {number}, {node.name}, of {subgraph.name!r} of {self.name}"
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether operators have variables, or tensors that they keep from run to run."""
+        parts = (self.subgraph(i) for i in range(len(self._tables)))
+        return any(name == "VAR_HANDLE" for name, *_ in self.codes) or any(
+            t.is_variable for s in parts for t in s.tensors
+        )
+
     @cached_property
     def codes(self) -> list[tuple[str, bool, int]]:
         """Name, whether it is a custom operator, and version of each operator code."""
@@ -140,7 +168,8 @@ class ModelSpec:
         return self._read[number]
 
     def _subgraph(self, table: Table, number: int) -> SubgraphSpec:
-        tensors = tuple(self._tensor(t, i) for i, t in enumerate(table.get("tensors")))
+        tables = table.get("tensors")
+        tensors = tuple(self._tensor(t, i, tables) for i, t in enumerate(tables))
         inputs, outputs = (self._numbers(table, side, len(tensors)) for side in ("inputs", "outputs"))
         operators = tuple(self._operator(t, len(tensors)) for t in table.get("operators"))
         return SubgraphSpec(table.get("name") or f"subgraph {number}", tensors, inputs, outputs, operators)
@@ -159,7 +188,7 @@ class ModelSpec:
         options = None
         for union, kinds in (("options", OPTIONS), ("options2", OPTIONS2)):
             kind = kinds.get(table.get(f"{union}_type"))
-            options = options if kind is None else table.union(union, kind)
+            options = options if kind is None else _options(table.union(union, kind))
         given = bytes(table.get("custom_options"))
         if custom and table.get("large_size"):
             given = bytes(self._outside(table.get("large_offset"), table.get("large_size")))
@@ -175,7 +204,7 @@ class ModelSpec:
             )
         return self.data[offset : offset + size]
 
-    def _tensor(self, table: Table, number: int) -> TensorSpec:
+    def _tensor(self, table: Table, number: int, tables: Sequence[Table]) -> TensorSpec:
         name = table.get("name") or f"tensor{number}"
         shape = tuple(map(int, table.get("shape")))
         where = f"{self.name}: tensor {name!r}"
@@ -185,9 +214,34 @@ class ModelSpec:
         if len(signature) != len(shape) or any(s not in (-1, d) for s, d in zip(signature, shape)):
             signature = shape
         code = table.get("type")
-        quantization = _quantization(table.get("quantization"), shape, where)
+        quantization = self._quantization(table.get("quantization"), shape, tables, where)
         data = self._constant(table, shape, DTYPES.get(code), where)
         return TensorSpec(name, code, shape, signature, data, quantization, bool(table.get("is_variable")))
+
+    def _quantization(
+        self, table: Table | None, shape: tuple[int, ...], tables: Sequence[Table], where: str
+    ) -> Quantization | None:
+        kind = table.get("details_type") if table is not None else 0
+        if table is None or not kind:
+            return _quantization(table, shape, where)
+        if kind != BLOCKWISE:
+            raise ModelError(f"{where} is quantized by a {DETAILS.get(kind, kind)}, which is not supported")
+        details = table.union("details", DETAILS[kind])
+        if details is None:
+            raise FormatError(f"{where} lacks the parameters of its {DETAILS[kind]}")
+        scale = self._parameters(details.get("scales"), tables, where)
+        zero = None if details.get("zero_points") < 0 else self._parameters(details.get("zero_points"), tables, where)
+        return _blockwise(scale, zero, details.get("block_size"), shape, where)
+
+    def _parameters(self, number: int, tables: Sequence[Table], where: str) -> np.ndarray:
+        """The constant of a tensor that has scales or zero points of another one."""
+        if not 0 <= number < len(tables):
+            raise FormatError(f"{where} has its scales in tensor {number}; there are {len(tables)}")
+        shape, dtype = tuple(map(int, tables[number].get("shape"))), DTYPES.get(tables[number].get("type"))
+        found = self._constant(tables[number], shape, dtype, where) if min(shape, default=0) >= 0 else None
+        if found is None:
+            raise ModelError(f"{where} has its scales in tensor {number}, which is no constant")
+        return found
 
     def _constant(self, table: Table, shape: tuple[int, ...], dtype: DType | None, where: str) -> np.ndarray | None:
         number = table.get("buffer")
@@ -205,14 +259,25 @@ class ModelSpec:
         return _typed(stored, math.prod(shape), dtype, where).reshape(shape)
 
 
+def _options(table: Table | None) -> OperatorOptions | None:
+    return (
+        None if table is None else OperatorOptions(table.kind, {k: table.get(k) for k in table.file.schema[table.kind]})
+    )
+
+
+_BITS = {DType.I4: 4, DType.U4: 4, DType.I2: 2}
+
+
 def _typed(stored: np.ndarray, count: int, dtype: DType, where: str) -> np.ndarray:
-    """Bytes as elements; two of four bits are in a byte, the first in its low half."""
-    needed = (count + 1) // 2 if dtype is DType.I4 else count * dtype.size
+    """Bytes as elements; several of fewer bits are in a byte, the first in its lowest bits."""
+    bits = _BITS.get(dtype, 8)
+    each = 8 // bits
+    needed = -(-count // each) if each > 1 else count * dtype.size
     if stored.size != needed:
         raise FormatError(f"{where} has {count} elements, {needed} bytes; its buffer has {stored.size}")
-    if dtype is DType.I4:
-        halves = np.stack([stored << 4, stored], 1).reshape(-1)[:count].view(np.int8) >> 4
-        return halves.astype(dtype.numpy)
+    if each > 1:  # in the highest bits first, from where a shift repeats the sign
+        highest = np.stack([stored << (8 - bits * (i + 1)) for i in range(each)], 1).reshape(-1)[:count]
+        return (highest.view(np.uint8 if dtype is DType.U4 else np.int8) >> (8 - bits)).astype(dtype.numpy)
     if dtype is DType.BOOL:
         return stored != 0
     return stored.view(np.dtype(dtype.numpy).newbyteorder("<")) if dtype is not DType.BF16 else stored.view(dtype.numpy)
@@ -222,8 +287,6 @@ def _quantization(table: Table | None, shape: tuple[int, ...], where: str) -> Qu
     scale = np.zeros(0) if table is None else table.get("scale")
     if table is None or not scale.size:
         return None
-    if table.get("details_type"):
-        raise ModelError(f"{where} has a quantization of its own kind, which is not supported")
     zero, axis = table.get("zero_point"), table.get("axis") if len(shape) != 1 else 0  # converters name any for a bias
     zero = np.zeros(scale.size, np.int64) if not zero.size else zero
     if zero.size != scale.size:
@@ -231,6 +294,27 @@ def _quantization(table: Table | None, shape: tuple[int, ...], where: str) -> Qu
     if not np.isfinite(scale).all() or (scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size)):
         raise ModelError(f"{where} of shape {list(shape)} has {scale.size} scales along axis {axis}: {scale[:4]}…")
     return Quantization(scale, zero, axis)
+
+
+def _blockwise(
+    scale: np.ndarray, zero: np.ndarray | None, block: int, shape: tuple[int, ...], where: str
+) -> Quantization:
+    """A scale for each block of elements along the last axis of which there are several in a block."""
+    axes = [a for a, (d, n) in enumerate(zip(shape, scale.shape)) if d != n] or [len(shape) - 1]
+    whole = len(shape) == scale.ndim > 0 and block > 0 and len(axes) == 1
+    if not whole or scale.dtype.kind != "f" or shape[axes[0]] != block * scale.shape[axes[0]]:
+        raise FormatError(
+            f"{where} of shape {list(shape)} needs a scale for each block of {block} elements along one axis, got"
+            f" {scale.dtype} scales of shape {list(scale.shape)}"
+        )
+    if zero is not None and (zero.shape != scale.shape or zero.dtype.kind not in "iu"):
+        raise FormatError(
+            f"{where} needs a zero point for each of {list(scale.shape)} scales, got {zero.dtype}{list(zero.shape)}"
+        )
+    if not np.isfinite(scale).all() or (scale < 0).any():
+        raise FormatError(f"{where} needs scales of 0 and more, got {scale.min()} to {scale.max()}")
+    found = np.zeros(scale.shape, np.int64) if zero is None else zero.astype(np.int64)
+    return Quantization(scale.astype(np.float32), found, axes[0], block)
 
 
 def name_of(source: Any) -> str:

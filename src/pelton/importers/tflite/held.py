@@ -19,7 +19,7 @@ from pelton.network import Network, NetworkTensor
 
 from .file import TensorSpec
 
-QUANTIZED = (DType.I8, DType.U8, DType.I16, DType.I4)
+QUANTIZED = (DType.I8, DType.U8, DType.I16, DType.I4, DType.U4, DType.I2)
 Elements = NetworkTensor | np.ndarray
 
 
@@ -118,16 +118,20 @@ class Held:
         assert quantization is not None
         axis = 0 if quantization.scale.size == 1 else quantization.axis
         axis = axis if perm is None or quantization.scale.size == 1 else list(perm).index(axis)
-        return self.net.dequantize(x, scale, *([zero] if zero.any() else []), axis=axis)
+        if quantization.block and perm is not None:
+            scale, zero = scale.transpose(perm), zero.transpose(perm)
+        zeros = [zero] if zero.any() else []
+        return self.net.dequantize(x, scale, *zeros, axis=axis, block=quantization.block)
 
 
 def parameters(spec: TensorSpec) -> tuple[np.ndarray, np.ndarray]:
     """Scale and zero point of a quantized tensor as operands of `quantize` and `dequantize`."""
     q, dtype = spec.quantization, spec.dtype
     assert q is not None and dtype is not None
-    if (q.scale <= 0).any() or (q.zero < dtype.lowest).any() or (q.zero > dtype.highest).any():
+    if (q.scale <= 0).any() and not q.block or (q.zero < dtype.lowest).any() or (q.zero > dtype.highest).any():
         raise ModelError(
-            f"tensor {spec} needs scales above 0 and zero points of its type, got {q.scale[:4]} and {q.zero[:4]}"
+            f"tensor {spec} needs scales above 0 and zero points of its type, got {q.scale.flat[:4]} and"
+            f" {q.zero.flat[:4]}"
         )
     scale, zero = q.scale.astype(np.float32), q.zero.astype(dtype.numpy)
     return (scale.reshape(()), zero.reshape(())) if scale.size == 1 else (scale, zero)

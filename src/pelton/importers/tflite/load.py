@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from pelton.errors import InputError, ModelError, near
-from pelton.importers.imported import Range, Shape, parse_shape
-from pelton.importers.input_sizes import InputSizes, UndecidedLayer, read_until_settled
-from pelton.ir.dims import Undecided
+from pelton.importers.imported import Range, Shape, check_inputs, constant_of, parse_shape
+from pelton.importers.input_sizes import InputSizes, read_until_settled
+from pelton.importers.reading import ImportRecord, located
 from pelton.ir.graph import unique
+from pelton.ir.imported import OnData
 from pelton.ir.op import Op
 from pelton.network import Network, NetworkTensor
 from pelton.plugins import plugin_for
@@ -28,63 +29,69 @@ from .node import CUSTOM, READERS, NodeReader, TFLiteReading, type_of
 
 DEEPEST = 16  # subgraphs within subgraphs
 MOST = 1 << 17  # operators, those of subgraphs counted as often as they are called
-ADVICE = "give the inputs numbers, or ranges that decide it, with shapes="
 OF_COMPLEX = {"REAL", "IMAG", "COMPLEX_ABS", "CAST"}  # operators that make real numbers of complex ones
 MOVES = {"EXPAND_DIMS", "GATHER", "RESHAPE", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE"}  # of either part alike
 NEXT = ".next"  # behind the name of a variable: the output that has its new value
 
 
-def read(source: Any, shapes: Mapping[str, Shape] | None = None, signature: str = "") -> Network:
+def read(
+    source: Any,
+    shapes: Mapping[str, Shape] | None = None,
+    signature: str = "",
+    values: Mapping[str, Any] | None = None,
+) -> Network:
     """The network of a TFLite model (a path or bytes).
 
     shapes: sizes of inputs by their names, in place of those of the file, whose sizes of −1 are dynamic dimensions.
     signature: the key of the signature to read, the first one by default; its names are those of inputs and outputs.
+    values: arrays by the names of inputs that are constants, as what they hold decides what the model does.
     Variables become inputs of their names, and outputs of these names with ".next"; `Network.states` has their initial
-    values. Raises ModelError for damaged files and for operators that cannot be read, InputError for other names.
+    values. Raises ModelError for damaged files and for operators that cannot be read, its subclass OnData where only a
+    script can run the model (`unread`), InputError for other names.
     """
-    try:
+    with naming_damage(source):
         model = opened(source)
-        name = model.name.rpartition(".")[0] or "tflite"
-        return read_until_settled(name, lambda sizes: _ModelReader(model, sizes).read(shapes or {}, signature))
+        return read_until_settled(model.title, lambda sizes: _read(model, sizes, shapes or {}, signature, values or {}))
+
+
+@contextmanager
+def naming_damage(source: Any) -> Iterator[None]:
+    """Puts the name of a file in front of what is wrong with it."""
+    try:
+        yield
     except Damaged as e:
         raise Damaged(f"{name_of(source)}: the file is cut off or damaged: {e}") from None
 
 
-class _ModelReader:
-    """The state of reading one model; what `ModelScope` asks for."""
+def _read(
+    model: ModelSpec, sizes: InputSizes, shapes: Mapping[str, Shape], key: str, values: Mapping[str, Any]
+) -> Network:
+    """The network of a model; ModelError in place of OnData where it keeps state."""
+    reader = ModelReader(model, sizes.net)
+    try:
+        ports = Ports(model, key)
+        net = reader.read(ports, ports.declare(sizes, shapes, values))
+        check_inputs(model.name, (*shapes, *values), [*ports.inputs.values(), *net.states])  # which reading has found
+        return net
+    except OnData as e:
+        if model.keeps_state:
+            raise ModelError(f"{e}; a model that keeps state cannot be a script, which would run it") from None
+        raise OnData(str(e), tuple(reader.record.deciding_inputs)) from None
 
-    def __init__(self, model: ModelSpec, sizes: InputSizes):
-        self.model = model
-        self.net, self.sizes = sizes.net, sizes
-        self.left = MOST
-        self.depth = 0
-        self.initial: dict[str, Held] = {}  # variables before the first run
-        self.current: dict[str, Held] = {}  # variables as the operator read last left them
-        self.initializing = False
-        self.branches = 0  # that are computed whether they are taken or not
 
-    def read(self, shapes: Mapping[str, Shape], key: str) -> Network:
+class Ports:
+    """The main subgraph of a model, and the names of its inputs and outputs: those of a signature, or of tensors."""
+
+    def __init__(self, model: ModelSpec, key: str = ""):
+        self.model, self.warnings = model, list[str]()
         found = self._signature(key) or SignatureSpec("", 0, {}, {})
-        subgraph = self.model.subgraph(found.subgraph)
-        names = self._names(subgraph, subgraph.inputs, found.inputs)
-        given = [self._input(names[i], subgraph.tensors[i], shapes) for i in subgraph.inputs]
-        results = self._subgraph(subgraph, given)
-        inputs = [*names.values(), *self.net.states]  # which reading has found
-        for name in shapes:
-            if name not in inputs:
-                raise InputError(
-                    f"{self.model.name}: there is no input {name!r}{near(name, inputs)}; there are {', '.join(inputs)}"
-                )
-        out = self._names(subgraph, subgraph.outputs, found.outputs)
-        for i, held in dict(zip(subgraph.outputs, results)).items():
-            if held.imaginary is not None:
-                raise ModelError(
-                    f"{self.model.name}: the output {out[i]!r} has complex numbers, which is not supported"
-                )
-            self.net.output(held.raw(), out[i])
-        for name, (output, _) in self.net.states.items():
-            self.net.output(self.current[name].raw(), output)
-        return self.net
+        self.subgraph = model.subgraph(found.subgraph)
+        self.inputs = self._names(self.subgraph.inputs, found.inputs)
+        self.outputs = self._names(self.subgraph.outputs, found.outputs)
+
+    def declare(self, sizes: InputSizes, shapes: Mapping[str, Shape], values: Mapping[str, Any]) -> dict[str, Held]:
+        """The inputs of the network by their names; those with values are constants."""
+        return {name: _input(sizes, name, self.subgraph.tensors[i], shapes, values) for i, name in self.inputs.items()}
 
     def _signature(self, key: str) -> SignatureSpec | None:
         signatures = self.model.signatures
@@ -93,30 +100,60 @@ class _ModelReader:
             raise InputError(f"{self.model.name}: there is no signature {key!r}{near(key, keys)}; there are {keys}")
         if len({s.subgraph for s in signatures}) > 1 and not key:
             others = ", ".join(map(repr, keys[1:]))
-            self.net.warnings.append(
+            self.warnings.append(
                 f"{self.model.name} has several signatures, of which the first is read, {keys[0]!r}; for {others},"
                 " build the network that pelton.importers.tflite.read(path, signature=…) gives"
             )
         return next((s for s in signatures if s.key == key or not key), None)
 
-    def _names(self, subgraph: SubgraphSpec, numbers: Sequence[int], named: Mapping[int, str]) -> dict[int, str]:
+    def _names(self, numbers: Sequence[int], named: Mapping[int, str]) -> dict[int, str]:
         """The names of inputs or outputs: those of the signature, else those of the tensors, each once."""
         found: dict[int, str] = {}
         for i in numbers:
             if i < 0:
-                raise ModelError(f"{self.model.name}: {subgraph.name} lacks an input or output")
+                raise ModelError(f"{self.model.name}: {self.subgraph.name} lacks an input or output")
             if i not in found:
-                found[i] = unique(named.get(i) or subgraph.tensors[i].name, set(found.values()))
+                found[i] = unique(named.get(i) or self.subgraph.tensors[i].name, set(found.values()))
         return found
 
-    def _input(self, name: str, spec: TensorSpec, shapes: Mapping[str, Shape]) -> Held:
-        sizes: Sequence[int | Range | None] = [d if s >= 0 else None for d, s in zip(spec.shape, spec.signature)]
-        if name in shapes:
-            sizes = parse_shape(name, shapes[name])
-            if len(sizes) != len(spec.shape):
-                raise InputError(f"input {name!r} is {spec}, got {len(sizes)} sizes: {list(sizes)}")
-        shape = tuple(d if isinstance(d, int) else self.sizes.dynamic(name, i, d) for i, d in enumerate(sizes))
-        return Held(self.net, spec, self.net.input(name, type_of(spec, shape)))
+
+class ReadModel(Protocol):
+    """What a reader asks a model for."""
+
+    @property
+    def name(self) -> str: ...
+    def subgraph(self, number: int) -> SubgraphSpec: ...
+    def where(self, number: int, node: OperatorSpec, subgraph: SubgraphSpec) -> str: ...
+
+
+class ModelReader:
+    """The state of reading one model; what `ModelScope` asks for."""
+
+    def __init__(self, model: ReadModel, net: Network, record: ImportRecord | None = None):
+        self.model, self.net = model, net
+        self.record = ImportRecord(net.builder) if record is None else record
+        self.left = MOST
+        self.depth = 0
+        self.initial: dict[str, Held] = {}  # variables before the first run
+        self.current: dict[str, Held] = {}  # variables as the operator read last left them
+        self.initializing = False
+        self.branches = 0  # that are computed whether they are taken or not
+
+    def read(self, ports: Ports, given: Mapping[str, Held]) -> Network:
+        """The network, whose inputs are there."""
+        net, subgraph = self.net, ports.subgraph
+        net.warnings += ports.warnings
+        self.record.inputs.update(net.builder.inputs)
+        results = self._subgraph(subgraph, [given[ports.inputs[i]] for i in subgraph.inputs])
+        for i, held in dict(zip(subgraph.outputs, results)).items():
+            if held.imaginary is not None:
+                raise ModelError(
+                    f"{self.model.name}: the output {ports.outputs[i]!r} has complex numbers, which is not supported"
+                )
+            net.output(held.raw(), ports.outputs[i])
+        for name, (output, _) in net.states.items():
+            net.output(self.current[name].raw(), output)
+        return net
 
     # --- subgraphs
 
@@ -139,20 +176,7 @@ class _ModelReader:
             self.left -= 1
             if self.left < 0:
                 raise ModelError(f"{self.model.name} has more than {MOST} operators")
-            where = f"operator {number}, {node.name}, of {subgraph.name!r} of {self.model.name}"
-            try:
-                results = self._operator(node, subgraph, values, where)
-            except Undecided as e:
-                raise UndecidedLayer(f"{e}; {ADVICE} ({where})", where, e) from None
-            except Damaged as e:
-                raise Damaged(f"{e} ({where})") from None
-            except (InputError, ModelError) as e:
-                if isinstance(e.__cause__, Undecided):
-                    raise UndecidedLayer(f"{e} ({where})", where, e.__cause__) from None
-                raise e if where in str(e) else ModelError(f"{e} ({where})") from None
-            except (ValueError, TypeError, LookupError, ArithmeticError) as e:
-                raise ModelError(f"cannot be read: {e} ({where})") from e
-            values.update(results)
+            values.update(self.operator(node, subgraph, values, self.model.where(number, node, subgraph)))
         return [self._tensor(subgraph, values, i) for i in subgraph.outputs]
 
     def _tensor(self, subgraph: SubgraphSpec, values: dict[int, Held], number: int) -> Held:
@@ -169,6 +193,13 @@ class _ModelReader:
             else:
                 raise ModelError(f"tensor {spec} is read before an operator gives it")
         return values[number]
+
+    def operator(
+        self, node: OperatorSpec, subgraph: SubgraphSpec, values: dict[int, Held], where: str
+    ) -> dict[int, Held]:
+        """What an operator gives, by the numbers of tensors; errors say where it is."""
+        with located(where):
+            return self._operator(node, subgraph, values, where)
 
     def _operator(
         self, node: OperatorSpec, subgraph: SubgraphSpec, values: dict[int, Held], where: str
@@ -245,6 +276,22 @@ class _ModelReader:
             self.current[name] = made
             self.net.states[name] = (name + NEXT, initial)
         return self.current[name]
+
+
+def _input(
+    sizes: InputSizes, name: str, spec: TensorSpec, shapes: Mapping[str, Shape], values: Mapping[str, Any]
+) -> Held:
+    """An input of the network; a constant where its value is known."""
+    given: Sequence[int | Range | None] = [d if s >= 0 else None for d, s in zip(spec.shape, spec.signature)]
+    if name in shapes:
+        given = parse_shape(name, shapes[name])
+        if len(given) != len(spec.shape):
+            raise InputError(f"input {name!r} is {spec}, got {len(given)} sizes: {list(given)}")
+    elif name in values and np.ndim(values[name]) == len(given):
+        given = [n if d is None else d for d, n in zip(given, np.shape(values[name]))]
+    shape = tuple(d if isinstance(d, int) else sizes.dynamic(name, i, d) for i, d in enumerate(given))
+    x = sizes.net.input(name, type_of(spec, shape))
+    return Held(sizes.net, spec, constant_of(x.value, values[name]) if name in values else x)
 
 
 def _zeros(spec: TensorSpec) -> np.ndarray:

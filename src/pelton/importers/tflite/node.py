@@ -11,8 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from pelton.errors import ModelError
-from pelton.ir.dims import Dim, Size
-from pelton.ir.types import DType, TensorType
+from pelton.importers.reading import ImportRecord, Operands
+from pelton.ir.dims import Size, is_known
+from pelton.ir.graph import Value
+from pelton.ir.imported import OnData
+from pelton.ir.types import I64, DType, TensorType
 from pelton.network import Network, NetworkTensor
 
 from . import flexbuffer
@@ -26,6 +29,7 @@ NodeReader = Callable[["TFLiteReading"], Given | tuple[Given, ...] | None]
 # ("", builtin operator) or ("custom", custom operator) → what writes its layers
 READERS: dict[tuple[str, str], NodeReader] = {}
 CUSTOM = "custom"
+MAX_FILLED = 1 << 20  # elements of generated constants
 
 
 def reads(*operators: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
@@ -44,7 +48,10 @@ def reads(*operators: str, domain: str = "") -> Callable[[NodeReader], NodeReade
 
 
 class ModelScope(Protocol):
-    """What readers of control flow and of variables need of the model."""
+    """What readers need of the model: the record of the import, subgraphs and variables."""
+
+    @property
+    def record(self) -> ImportRecord: ...
 
     def inline(self, subgraph: int, given: Sequence[Held]) -> list[Held]:
         """The outputs of another subgraph for these inputs."""
@@ -64,7 +71,7 @@ class ModelScope(Protocol):
 
 
 @dataclass
-class TFLiteReading:
+class TFLiteReading(Operands):
     """An operator with its inputs, and what its reader needs to translate it."""
 
     net: Network
@@ -72,11 +79,19 @@ class TFLiteReading:
     node: OperatorSpec
     held: tuple[Held | None, ...]
     outputs: tuple[TensorSpec, ...]
-    where: str
+    place: str
+
+    @property
+    def record(self) -> ImportRecord:
+        return self.scope.record
 
     @property
     def op(self) -> str:
         return self.node.name
+
+    @property
+    def where(self) -> str:
+        return self.place
 
     @property
     def count(self) -> int:
@@ -85,6 +100,8 @@ class TFLiteReading:
     def refuse(self, reason: str) -> ModelError:
         """The error to raise; whoever catches it adds where the operator is."""
         return ModelError(f"{self.op} {reason}")
+
+    error = refuse
 
     # --- inputs
 
@@ -106,38 +123,51 @@ class TFLiteReading:
         """The numbers of an input [batch, space…, channels] as [batch, channels, space…]."""
         return self.given(i).real(first=True)
 
-    def constant(self, i: int, what: str) -> np.ndarray:
-        """The elements of an input that has to be known, as they are stored; sizes come as objects."""
-        elements = self.given(i).elements()
-        found = elements if isinstance(elements, np.ndarray) else self.net.builder.elements(elements.value)
-        if found is None:
-            raise self.refuse(f"needs a constant as its {what}, but it is computed from the data")
-        return found
+    def operand(self, i: int) -> Value:
+        return self.given(i).raw().value
+
+    def elements(self, i: int) -> np.ndarray | None:
+        found = self.given(i).elements()
+        return found if isinstance(found, np.ndarray) else self.net.builder.elements(found.value)
 
     def integers(self, i: int, what: str) -> tuple[Size, ...]:
         """The elements of an input that has to be known: numbers, or sizes of dynamic dimensions."""
-        found = self.constant(i, what)
-        if found.dtype.kind not in "iuO":
-            raise self.refuse(f"needs integers as its {what}, got {found.dtype}")
-        return tuple(d if isinstance(d, Dim) else int(d) for d in found.reshape(-1))
+        if self.numbers(i, what).dtype.kind not in "iuO":
+            raise self.refuse(f"needs integers as its {what}, got {self.numbers(i, what).dtype}")
+        return super().integers(i, what)
+
+    def array(self, i: int, what: str) -> np.ndarray:
+        """The elements of an input that has to be known, without sizes of dynamic dimensions among them."""
+        found = self.numbers(i, what)
+        if found.dtype == object:
+            raise OnData(
+                f"{self.op} needs numbers as its {what}, got {found.tolist()}; give the inputs fixed sizes with shapes="
+                f" ({self.where})"
+            )
+        return found
 
     def known(self, i: int, what: str) -> tuple[int, ...]:
-        """The same, numbers only."""
+        """The integers of an input that has to be known, without sizes among them."""
+        self.array(i, what)
+        return tuple(map(int, self.integers(i, what)))
+
+    def size(self, i: int, what: str) -> Size:
+        """The only element of an input that has to be known: a number, or a size."""
         found = self.integers(i, what)
-        if any(isinstance(d, Dim) for d in found):
-            raise self.refuse(
-                f"needs numbers as its {what}, got {list(found)}; give the inputs fixed sizes with shapes="
-            )
-        return tuple(int(d) for d in found)
+        if len(found) != 1:
+            raise self.refuse(f"needs one number as its {what}, got {list(found)[:4]}")
+        return found[0]
+
+    def known_axis(self, i: int, rank: int, what: str = "axis") -> int:
+        """The only element of an input that has to be a known axis."""
+        found = self.known(i, what)
+        if len(found) != 1:
+            raise self.refuse(f"needs one {what}, got {list(found)}")
+        return self.axis(found[0], rank)
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
         """Axes counted from the front, each once, in order."""
         return tuple(sorted({self.axis(a, rank) for a in axes}))
-
-    def axis(self, axis: int, rank: int) -> int:
-        if not -rank <= axis < rank:
-            raise self.refuse(f"needs an axis between {-rank} and {rank - 1}, got {axis}")
-        return axis % rank
 
     # --- the order of axes
 
@@ -188,9 +218,9 @@ class TFLiteReading:
         options = self.node.options
         if options is None:
             return np.zeros(0, np.int32) if name in ("new_shape", "axes") else 0
-        if name not in options.file.schema[options.kind]:
+        if name not in options.values:
             raise self.refuse(f"has options of another operator ({options.kind})")
-        return options.get(name)
+        return options.values[name]
 
     @cached_property
     def custom_options(self) -> dict[str, Any]:
@@ -239,6 +269,19 @@ class TFLiteReading:
         """Integers from sizes: a constant, or a value that is computed from dynamic dimensions at run time."""
         array = np.asarray(list(found), object)
         return self.net.wrap(self.net.builder.from_sizes(array, dtype, self.outputs[0].name))
+
+    def scalar(self, size: Size, dtype: DType = I64) -> Any:
+        """A size as an operand."""
+        if is_known(size):
+            return np.asarray(size, dtype.numpy)
+        return self.net.reshape(self.net.cast(self.sizes([size], I64), to=dtype), ())
+
+    def numbered(self, size: Size, dtype: DType = I64, behind: int = 0) -> Any:
+        """0, 1, … size − 1 as an operand, with so many axes of 1 behind."""
+        if is_known(size) and size <= MAX_FILLED:
+            return np.arange(size, dtype=dtype.numpy).reshape(-1, *[1] * behind)
+        found = self.net.iota(size, dtype)
+        return self.net.reshape(found, (size, *[1] * behind)) if behind else found
 
     def finished(self, given: Given, spec: TensorSpec) -> Held:
         """What a reader gives, as the tensor is stored that the file declares."""

@@ -18,7 +18,8 @@ OperatorCode: old_code i8, custom_code string, version i32 = 1, code i32
 SubGraph: tensors [Tensor], inputs [i32], outputs [i32], operators [Operator], name string
 Tensor: shape [i32], type i8, buffer u32, name string, quantization Quantization, is_variable bool, sparsity
     Sparsity, shape_signature [i32]
-Quantization: -, -, scale [f32], zero_point [i64], details_type u8, -, axis i32
+Quantization: -, -, scale [f32], zero_point [i64], details_type u8, details union, axis i32
+BlockwiseQuantization: scales i32, zero_points i32 = -1, block_size i32
 Sparsity: order [i32], blocks [i32], axes [SparseAxis]
 SparseAxis: format i8, size i32, segments_type u8, segments union, indices_type u8, indices union
 Int32Vector: values [i32]
@@ -72,6 +73,7 @@ ShapeOptions: out_type i8
 CastOptions: in_type i8, out_type i8
 FakeQuantOptions: min f32, max f32, bits i32, narrow_range bool
 ReverseSequenceOptions: seq_dim i32, batch_dim i32
+UniqueOptions: idx_out_type i8 = 2
 UnidirectionalSequenceLSTMOptions: activation i8, cell_clip f32, proj_clip f32, time_major bool
 SVDFOptions: rank i32, activation i8
 CallOptions: subgraph u32
@@ -120,6 +122,7 @@ OPTIONS = {
     75: "LeakyReluOptions",
     77: "MirrorPadOptions",
     79: "SplitVOptions",
+    80: "UniqueOptions",
     87: "ReverseSequenceOptions",
     92: "IfOptions",
     93: "WhileOptions",
@@ -133,6 +136,9 @@ OPTIONS = {
 }
 # The same for the second union, of newer operators.
 OPTIONS2 = {21: "StableHLOCompositeOptions"}
+
+# Quantization that is more than a scale for a tensor or for each element of an axis, by its number in the union.
+DETAILS = {1: "CustomQuantization", 2: "BlockwiseQuantization", 3: "MultiAxisQuantization"}
 
 # Element types by their number; None for those that are no numbers.
 DTYPES: dict[int, DType | None] = {
@@ -152,6 +158,8 @@ DTYPES: dict[int, DType | None] = {
     16: DType.U16,
     17: DType.I4,
     18: DType.BF16,
+    19: DType.I2,
+    20: DType.U4,
 }
 TYPE_NAMES = {5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT"}
 RESOURCE = 13

@@ -58,7 +58,7 @@ def prelu(r: KerasReading) -> HeldTensor:
     x = r.floats()
     shared = r.layer.option("shared_axes", None) or []
     axes = {r.axis(axis, x.rank) for axis in shared}
-    slope = r.variable("alpha", *(1 if a in axes else r.known(x.shape[a], "its sizes") for a in range(1, x.rank)))
+    slope = r.variable("alpha", *(1 if a in axes else r.number(x.shape[a], "its sizes") for a in range(1, x.rank)))
     order = [a - 1 for a in (_order(x) if x.is_first else range(x.rank)) if a]
     return x.mapped(lambda t: r.net.prelu(t, np.ascontiguousarray(slope.transpose(order))))
 

@@ -56,7 +56,7 @@ def _attended(r: KerasReading, heads: int, groups: int, depth: int, value_depth:
         raise r.refuse("needs a query, a value and a key of three axes each")
     r.expect_arguments("query", "value", "key", "attention_mask", "use_causal_mask", places=3)
     if r.layer.option("output_shape", None) is None:
-        features = r.known(query.shape[-1], "the size of its query")
+        features = r.number(query.shape[-1], "the size of its query")
     else:
         (features,) = r.layer.integers("output_shape", 1)
     q = _projected(r, "query", query, heads, depth)
@@ -75,7 +75,7 @@ def _attended(r: KerasReading, heads: int, groups: int, depth: int, value_depth:
 
 def _projected(r: KerasReading, part: str, x: HeldTensor, heads: int, depth: int) -> NetworkTensor:
     """[batch, heads, steps, depth]"""
-    width = r.known(x.shape[-1], "the size of its input")
+    width = r.number(x.shape[-1], "the size of its input")
     kernel = r.variable(f"{part}_dense/kernel", width, heads, depth).reshape(width, heads * depth)
     y = r.net.matmul(x.tensor(), kernel)
     if r.layer.flag("use_bias", True):
@@ -118,7 +118,7 @@ def attention(r: KerasReading) -> HeldTensor:
     by_sums = additive or r.layer.choice("score_mode", "dot", "concat", default="dot") == "concat"
     scores = _sums(r, q, k, additive) if by_sums else _products(r, q, k)
     if r.kwargs.get("use_causal_mask"):
-        rows, columns = (r.known(d, "the number of steps") for d in scores.shape[1:])
+        rows, columns = (r.number(d, "the number of steps") for d in scores.shape[1:])
         later = np.arange(columns) > np.arange(rows)[:, None]
         scores = scores + np.where(later, np.float32(FAR), np.float32(0))
     return r.of(r.net.matmul(r.net.softmax(scores), v))
@@ -134,7 +134,7 @@ def _sums(r: KerasReading, q: NetworkTensor, k: NetworkTensor, additive: bool) -
     if additive:
         terms = r.net.tanh(sums)
         if r.layer.flag("use_scale", True):
-            terms = terms * r.variable("scale", r.known(q.shape[-1], "the size of its input"))
+            terms = terms * r.variable("scale", r.number(q.shape[-1], "the size of its input"))
         return r.net.reduce_sum(terms, axes=(3,), keepdims=False)
     if r.layer.flag("use_scale", False):
         sums = sums * float(r.variable("scale"))

@@ -42,7 +42,7 @@ def upsampling(r: KerasReading) -> HeldTensor:
     x = r.image(r.floats((axes + 2,)), first)
     if method == "nearest":
         return r.of_image(_repeated(r, x, size), first)
-    known = [r.known(d, "the size of its image") for d in x.shape[2:]]
+    known = [r.number(d, "the size of its image") for d in x.shape[2:]]
     return r.of_image(resized(r.net, x, tuple(n * s for n, s in zip(known, size)), method), first)
 
 

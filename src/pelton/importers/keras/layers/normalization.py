@@ -26,7 +26,7 @@ def _statistics(layer: LayerConfig) -> list[str]:
 def batch_norm(r: KerasReading) -> HeldTensor:
     x = r.floats()
     axis = r.axis(r.layer.option("axis", -1), x.rank)
-    size = r.known(x.shape[axis], "the size of its axis")
+    size = r.number(x.shape[axis], "the size of its axis")
     r.layer.expect(renorm=False, renorm_clipping=None, virtual_batch_size=None)
     r.layer.ignore("momentum", "renorm_momentum", "synchronized", "fused")
     epsilon = r.layer.number("epsilon", 1e-3)
@@ -47,7 +47,7 @@ def layer_norm(r: KerasReading) -> HeldTensor:
     r.layer.expect(rms_scaling=False)
     axes = _axes(r, r.layer.option("axis", -1), x.rank)
     epsilon = r.layer.number("epsilon", 1e-3)
-    shape = [r.known(x.shape[a], "the sizes of its axes") for a in axes]
+    shape = [r.number(x.shape[a], "the sizes of its axes") for a in axes]
     gamma = r.variable("gamma", *shape) if r.layer.flag("scale", True) else None
     beta = r.variable("beta", *shape) if r.layer.flag("center", True) else None
     t, trailing = x.tensor(), tuple(range(x.rank - len(axes), x.rank))
@@ -65,7 +65,7 @@ def rms_norm(r: KerasReading) -> HeldTensor:
     axes = _axes(r, r.layer.option("axis", -1), x.rank)
     if axes != tuple(range(x.rank - len(axes), x.rank)):
         raise r.refuse(f"normalizes along the axes {list(axes)}, which are not the last ones")
-    scale = r.variable("scale", *(r.known(x.shape[a], "the sizes of its axes") for a in axes))
+    scale = r.variable("scale", *(r.number(x.shape[a], "the sizes of its axes") for a in axes))
     return r.of(r.net.rms_norm(x.tensor(), scale, axis=axes[0], epsilon=r.layer.number("epsilon", 1e-6)))
 
 
@@ -73,7 +73,7 @@ def rms_norm(r: KerasReading) -> HeldTensor:
 def group_norm(r: KerasReading) -> HeldTensor:
     x = r.floats()
     axis = r.axis(r.layer.option("axis", -1), x.rank)
-    size = r.known(x.shape[axis], "the size of its axis")
+    size = r.number(x.shape[axis], "the size of its axis")
     groups, epsilon = r.layer.integer("groups", 32, low=-1), r.layer.number("epsilon", 1e-3)
     groups = size if groups == -1 else groups
     gamma = r.variable("gamma", size) if r.layer.flag("scale", True) else None
@@ -121,7 +121,7 @@ def normalization(r: KerasReading) -> HeldTensor:
     """(x − mean) / √variance, each by the axes that it keeps; the other way round with `invert`."""
     x, given = r.floats(casts=True), r.layer.option("axis", -1)
     axes = () if given is None else _axes(r, given, x.rank)
-    kept = [r.known(x.shape[a], "the sizes of its axes") for a in axes]
+    kept = [r.number(x.shape[a], "the sizes of its axes") for a in axes]
     shape = [x.shape[a] if a in axes else 1 for a in range(x.rank)]
     r.layer.ignore("variance")
     if _moments(r.layer):

@@ -19,7 +19,7 @@ def dense(r: KerasReading) -> HeldTensor:
     r.layer.expect(**NO_QUANTIZATION, lora_rank=None)
     if x.rank < 2:
         raise r.refuse(f"needs a tensor of two axes and more, got {list(x.shape)}")
-    kernel = r.variable("kernel", r.known(x.shape[-1], "the size of its input"), units)
+    kernel = r.variable("kernel", r.number(x.shape[-1], "the size of its input"), units)
     y = r.net.matmul(x.tensor(), kernel)
     y = y + r.variable("bias", units) if r.layer.flag("use_bias", True) else y
     return activated(r, r.of(y))

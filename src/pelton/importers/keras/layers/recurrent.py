@@ -78,7 +78,7 @@ def _layer(
     layer.ignore("dropout", "recurrent_dropout")
     of = KerasReading(r.net, layer, r.scope, r.weights, [], {})
     prefix = "" if layer.type.endswith("Cell") else "cell/"
-    features = r.known(x.shape[2], "the number of features")
+    features = r.number(x.shape[2], "the number of features")
     kernel = of.variable(f"{prefix}kernel", features, gates * units)
     recurrent_kernel = of.variable(f"{prefix}recurrent_kernel", units, gates * units)
     after = kind == "GRU" and layer.flag("reset_after", layer.version > 2)

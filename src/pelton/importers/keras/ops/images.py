@@ -66,6 +66,6 @@ def convolution(o: Operation) -> HeldTensor:
         stride=_each(o, "strides", axes, 1),
         padding=padding,
         dilation=_each(o, "dilation_rate", axes, 1),
-        groups=o.reading.known(t.shape[1], "its channels") // filters.shape[1],
+        groups=o.reading.number(t.shape[1], "its channels") // filters.shape[1],
     )
     return o.reading.of_image(y, first)

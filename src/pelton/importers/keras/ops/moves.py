@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pelton.ir.dims import is_known
-from pelton.ir.types import DType
+from pelton.ir.dims import Size, is_known
+from pelton.ir.types import DType, broadcast_shapes
+from pelton.network import NetworkTensor
 
 from ..config import flattened
 from ..held import HeldTensor, of_one_type, together
@@ -52,10 +54,9 @@ def split(o: Operation) -> list[HeldTensor]:
     axis = o.axis("axis", x.rank, 0)
     if isinstance(given, int):
         return [o.of(t) for t in o.net.split(x.tensor(), given, axis)]
-    size = o.reading.known(x.shape[axis], "the size of the axis")
-    places = [0, *o.integers("indices_or_sections", low=0), size]
-    if places != sorted(places):
-        raise o.refuse(f"splits at {places[1:-1]}")
+    places: list[Size] = [0, *o.integers("indices_or_sections", low=0), x.shape[axis]]
+    for a, b in zip(places, places[1:]):
+        o.reading.at_least(b, a, f"splits {x.shape[axis]} elements at {places[1:-1]}")
     sizes = [b - a for a, b in zip(places, places[1:])]
     return [o.of(t) for t in o.net.split(x.tensor(), sizes, axis)]
 
@@ -196,13 +197,51 @@ def picked(o: Operation, x: HeldTensor, key: list[Any]) -> Any:
     if given > x.rank or sum(k is Ellipsis for k in key) > 1:
         raise o.refuse(f"picks elements of {x.rank} axes by {len(key)} parts")
     wide = [*key[:at], *[slice(None)] * (x.rank - given), *key[at + 1 :]]
-    axes = iter(range(x.rank))
-    for k in wide:
-        size = None if k is None else x.shape[next(axes)]
-        moves = isinstance(k, slice) and k != slice(None) or type(k) is int
-        if size is not None and moves and not is_known(size):
-            raise o.refuse(f"picks elements of an axis of unknown size, {size}")
     return o.net.index(x.tensor(), tuple(wide))
+
+
+@reads_operation("Slice", args=("inputs", "start_indices"))
+def sliced(o: Operation) -> HeldTensor:
+    """A part of a known shape, from a place that may be computed; it is moved inside where it reaches out."""
+    x, shape = o.tensor("inputs"), o.integers("shape", low=0)
+    for axis, at in enumerate(_places(o, x, shape)):
+        x = o.net.gather(x, at, axis=axis)
+    return o.of(x)
+
+
+@reads_operation("SliceUpdate", args=("inputs", "start_indices", "updates"))
+def slice_update(o: Operation) -> HeldTensor:
+    """x with another tensor in it, from a place that may be computed; it is moved inside where it reaches out."""
+    x, updates = o.tensor("inputs"), o.tensor("updates")
+    places = _places(o, x, updates.shape)
+    rank, shape = x.rank, updates.shape
+    apart = [o.net.reshape(at, (*[1] * a, d, *[1] * (rank - a))) for a, (d, at) in enumerate(zip(shape, places))]
+    where = o.net.concat([o.net.expand(at, (*shape, 1)) for at in apart], axis=rank)
+    return o.of(o.net.scatter_nd(x, where, updates))
+
+
+def _places(o: Operation, x: NetworkTensor, shape: Sequence[Size]) -> list[NetworkTensor]:
+    """Where along each axis the elements of a part of x are."""
+    if len(shape) != x.rank or not x.rank:
+        raise o.refuse(f"needs a size for each of {x.rank} axes, got {list(shape)}")
+    start = o.get("start_indices")
+    start = [o.held("start_indices").tensor()] if isinstance(start, HeldTensor) else flattened(start)
+    begins = [o.net.cast(t if isinstance(t, NetworkTensor) else _index(o, t), to="i64") for t in start]
+    whole = begins[0] if len(begins) == 1 else o.net.concat([o.net.reshape(t, (1,)) for t in begins], axis=0)
+    if whole.shape not in ((x.rank,), ()) or whole.rank == 0 and x.rank > 1:
+        raise o.refuse(f"needs a start for each of {x.rank} axes, got {list(whole.shape)}")
+    found = []
+    for axis, (d, n) in enumerate(zip(x.shape, shape)):
+        room = o.net.reshape(o.net.sizes(values=(d - n,), shape=(1,)), ())
+        at = o.net.reshape(whole, (-1,))[axis]
+        at = o.net.minimum(o.net.maximum(at, np.int64(0)), room)
+        found.append(o.net.add(o.net.iota(n), at))
+    return found
+
+
+def _index(o: Operation, given: Any) -> NetworkTensor:
+    """A number, or a tensor, of a list of starts."""
+    return given.tensor() if isinstance(given, HeldTensor) else o.net.tensor_of(o.array(given, "start_indices"))
 
 
 @reads_operation("Take", args=("x", "indices"))
@@ -225,7 +264,10 @@ def take_along_axis(o: Operation) -> HeldTensor:
     x, indices = o.held("x"), o.held("indices")
     if o.get("axis") is None or indices.rank != x.rank:
         raise o.refuse("picks elements along an axis that is not known")
-    return o.of(o.net.gather_elements(x.tensor(), indices.tensor(), axis=o.axis("axis", x.rank)))
+    axis = o.axis("axis", x.rank)
+    off = list(broadcast_shapes(*(tuple(1 if a == axis else d for a, d in enumerate(t.shape)) for t in (x, indices))))
+    wide = (o.net.expand(t.tensor(), (*off[:axis], t.shape[axis], *off[axis + 1 :])) for t in (x, indices))
+    return o.of(o.net.gather_elements(*wide, axis=axis))
 
 
 @reads_operation("OneHot")

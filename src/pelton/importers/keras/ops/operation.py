@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pelton.importers.reading import FileValues
 from pelton.ir.types import BOOL, DType
 from pelton.network import NetworkTensor
 
-from ..config import DTYPES, MAX_NUMBER
+from ..config import DTYPES, MAX_NUMBER, UnknownPart
 from ..held import HeldTensor, together
 from ..reading import KerasReading
 
@@ -21,15 +22,17 @@ OPERATIONS: dict[str, tuple[OperationReader, tuple[str, ...]]] = {}
 MODULES = ("keras.src.ops.", "keras.ops", "")
 
 
-class Operation:
+class Operation(FileValues):
     """A call of an operation: the options with which it was made, and the arguments with which it is called."""
 
     def __init__(self, reading: KerasReading, type: str, given: Given):
         self.reading, self.net, self.layer, self.type, self.given = reading, reading.net, reading.layer, type, given
         self.seen: set[str] = set()
 
-    def refuse(self, reason: str) -> Exception:
+    def refuse(self, reason: str) -> UnknownPart:
         return self.layer.refuse(reason)
+
+    error = refuse
 
     def get(self, name: str, default: Any = None) -> Any:
         """An argument, as it is written; the default where there is none, or null."""
@@ -74,17 +77,11 @@ class Operation:
         return found.astype({"f": np.float32, "i": np.int32, "u": np.int32, "b": np.bool_}[found.dtype.kind])
 
     def number(self, name: str, default: float | None = None) -> float:
-        found = self.get(name, default)
-        if isinstance(found, bool) or not isinstance(found, (int, float)):
-            raise self.refuse(f"needs a number as {name}, got {found!r:.60}")
-        return float(found)
+        return self.real(self.get(name, default), name)
 
     def integers(self, name: str, low: int = -MAX_NUMBER) -> tuple[int, ...]:
         found = self.get(name)
-        found = [found] if isinstance(found, int) else found
-        if not isinstance(found, (list, tuple)) or not all(type(n) is int and low <= n <= MAX_NUMBER for n in found):
-            raise self.refuse(f"needs whole numbers as {name}, got {found!r:.60}")
-        return tuple(found)
+        return self.wholes([found] if isinstance(found, int) else found, name, low, MAX_NUMBER)
 
     def axis(self, name: str, rank: int, default: int | None = None) -> int:
         return self.reading.axis(self.get(name, default), rank)

@@ -123,7 +123,7 @@ def non_max_suppression(n: TFLiteReading) -> tuple[Given, ...]:
 
 
 def _number(n: TFLiteReading, i: int) -> float:
-    found = n.constant(i, "limit")
+    found = n.array(i, "limit")
     if found.size != 1 or math.isnan(found.item()):
         raise n.refuse(f"needs one number as its input {i}, got {found.reshape(-1)[:4].tolist()}")
     return float(found.item())

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pelton.ir.dims import is_known
+from pelton.ir.dims import Size, equal, is_known, maximum
+from pelton.ir.imported import OnData
 from pelton.ir.types import DType
 from pelton.network import NetworkTensor
 
@@ -27,7 +28,7 @@ def bias_of(n: TFLiteReading, i: int, weight: int, axis: int, outputs: Any) -> A
     stated, x, w = (n.given(k).spec.quantization for k in (i, 0, weight))
     if stated is not None and (stated.scale > 0).all():
         unit = stated.scale
-    elif x is not None and w is not None:
+    elif x is not None and w is not None and not w.block:
         unit = x.scale * w.scale
     else:
         raise n.refuse(f"has a bias of integers, {bias.spec}, without scales")
@@ -71,6 +72,8 @@ def convolution(n: TFLiteReading) -> Given:
 
 def _groups(n: TFLiteReading, x: NetworkTensor, w: NetworkTensor) -> int:
     channels, each = x.shape[1], w.shape[1]
+    if not is_known(channels) and equal(channels, each):  # asks for as many
+        return 1
     if not is_known(channels, each) or each == 0 or channels % each:
         raise n.refuse(f"has filters of {each} channels for an image of {channels}")
     return int(channels // each)
@@ -80,7 +83,9 @@ def _groups(n: TFLiteReading, x: NetworkTensor, w: NetworkTensor) -> int:
 def depthwise(n: TFLiteReading) -> Given:
     """Filters are [1, height, width, outputs], of which each channel has as many as the multiplier says."""
     x, w = _image(n, 4), _weights(n, 1, (3, 0, 1, 2))
-    channels, outputs = x.shape[1], w.shape[0]
+    channels, outputs, multiplier = x.shape[1], w.shape[0], n.option("multiplier")
+    if not is_known(channels) and multiplier > 0:
+        equal(channels * multiplier, outputs)  # asks for as many
     if not is_known(channels, outputs) or channels == 0 or outputs % channels or w.shape[1] != 1:
         raise n.refuse(f"has {outputs} filters for {channels} channels")
     y = n.net.convolution(
@@ -113,11 +118,9 @@ def transposed_convolution(n: TFLiteReading) -> Given:
     if len(shape) != 4 or image.rank != 4:
         raise n.refuse(f"needs an image and a shape of 4 axes, got {image.spec} and {list(shape)}")
     x = n.image(2)
-    if not is_known(*x.shape[2:], *shape[1:3]):
-        raise n.refuse("needs images of known sizes; give them with shapes=")
-    sizes = [int(d) for d in shape[1:3]]
+    sizes = shape[1:3]
     space = zip(w.shape[2:], strides, sizes)
-    before = [max((-(-out // s) - 1) * s + k - out, 0) // 2 if n.padding == "same" else 0 for k, s, out in space]
+    before = [maximum((-(-out // s) - 1) * s + k - out, 0) // 2 if n.padding == "same" else 0 for k, s, out in space]
     bias = bias_of(n, 3, 1, 0, w.shape[1]) if n.has(3) else np.zeros(w.shape[1], np.float32)
     return ChannelsFirst(n.activated(deconvolution(n, x, w, bias, strides, before, sizes)))
 
@@ -128,12 +131,17 @@ def deconvolution(
     w: NetworkTensor,
     bias: Any,
     strides: Sequence[int],
-    before: Sequence[int],
-    sizes: Sequence[int],
+    before: Sequence[Size],
+    sizes: Sequence[Size],
 ) -> NetworkTensor:
     """A transposed convolution without `before` elements in front, of these sizes behind."""
     whole = [(d - 1) * s + k for d, k, s in zip(x.shape[2:], w.shape[2:], strides)]
     rest = [w - b - size for w, b, size in zip(whole, before, sizes)]
+    if not is_known(*before, *rest):
+        raise OnData(
+            f"{n.op} needs to know what padding makes {list(sizes)} of {list(x.shape[2:])}; give the inputs fixed sizes"
+            f" with shapes= ({n.where})"
+        )
     if any(size < 1 or -r >= s for size, r, s in zip(sizes, rest, strides)):
         raise n.refuse(f"cannot make {list(sizes)} out of {list(x.shape[2:])} by strides of {list(strides)}")
     return n.net.deconvolution(
@@ -166,9 +174,11 @@ def pool(n: TFLiteReading) -> Given:
 
 @reads("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 def resize(n: TFLiteReading) -> Given:
-    size, linear = n.known(1, "size"), n.op == "RESIZE_BILINEAR"
-    if len(size) != 2 or any(d < 1 for d in size):
+    size, linear = n.integers(1, "size"), n.op == "RESIZE_BILINEAR"
+    if len(size) != 2:
         raise n.refuse(f"needs a height and a width, got {list(size)}")
+    for d in size:
+        n.at_least(d, 1, f"needs a height and a width of 1 and more, got {list(size)}")
     x, moves = _image(n, 4), not linear and n.moves(0)
     if n.option("align_corners"):
         coordinates = "align_corners"
@@ -208,14 +218,19 @@ def local_response_normalization(n: TFLiteReading) -> Given:
 def batches(n: TFLiteReading) -> Given:
     """Blocks of space as elements of the batch, as dilated convolutions were once written, and back."""
     net, x = n.net, n.moved(0)
-    block, edges = n.known(1, "block"), n.known(2, "edges")
+    block, edges = n.known(1, "block"), n.integers(2, "edges")
     space = len(block)
-    if x.rank < space + 1 or len(edges) != 2 * space or any(b < 1 for b in block) or any(e < 0 for e in edges):
-        raise n.refuse(f"needs blocks and edges of the axes of {x!r}, got {list(block)} and {list(edges)}")
+    reason = f"needs blocks and edges of the axes of {x!r}, got {list(block)} and {list(edges)}"
+    if x.rank < space + 1 or len(edges) != 2 * space or any(b < 1 for b in block):
+        raise n.refuse(reason)
+    for edge in edges:
+        n.at_least(edge, 0, reason)
     pairs, rest = list(zip(edges[::2], edges[1::2])), x.shape[space + 1 :]
     if n.op == "SPACE_TO_BATCH_ND":
         zero = stored_zero(n)
-        x = net.pad(x, [(0, 0), *pairs, *[(0, 0)] * len(rest)], zero) if any(edges) else x
+        x = net.pad(x, [(0, 0), *pairs, *[(0, 0)] * len(rest)], zero) if any(e != 0 for e in edges) else x
+        if not all(equal(d % b, 0) for d, b in zip(x.shape[1 : space + 1], block)):
+            raise n.refuse(f"cannot cut {x!r} into blocks of {list(block)}")
         sizes = [part for d, b in zip(x.shape[1 : space + 1], block) for part in (d // b, b)]
         y = net.reshape(x, (x.shape[0], *sizes, *rest))
         inner, outer = range(2, 2 * space + 1, 2), range(1, 2 * space, 2)
@@ -227,7 +242,7 @@ def batches(n: TFLiteReading) -> Given:
     y = net.transpose(y, (space, *order, *range(2 * space + 1, y.rank)))
     y = net.reshape(y, (batch, *(d * b for d, b in zip(x.shape[1 : space + 1], block)), *rest))
     cut = [slice(a, d - b) for d, (a, b) in zip(y.shape[1 : space + 1], pairs)]
-    return n.net.index(y, (slice(None), *cut)) if any(edges) else y
+    return n.net.index(y, (slice(None), *cut)) if any(e != 0 for e in edges) else y
 
 
 def stored_zero(n: TFLiteReading) -> np.ndarray:

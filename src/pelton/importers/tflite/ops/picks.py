@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from pelton.ir.dims import Size, is_known
+from pelton.ir.dims import Size, equal, is_known, minimum
 from pelton.ir.types import I64
 
 from ..held import parameters
@@ -18,16 +22,19 @@ def gather(n: TFLiteReading) -> Given:
     batch = batch + indices.rank if batch < 0 else batch
     if not batch:
         return n.net.gather(x, indices, axis=axis)
-    if not 0 < batch <= min(axis, indices.rank) or not is_known(*x.shape[: axis + 1], *indices.shape):
+    if not 0 < batch <= min(axis, indices.rank):
         raise n.refuse(f"needs {batch} equal axes in front of axis {axis} of {x!r} and {indices!r}")
     net, front = n.net, x.shape[:batch]
     # one axis of rows for all of the batch: their numbers are those within, behind those before
     order = (*range(batch), axis, *range(batch, axis), *range(axis + 1, x.rank))
     rows = net.transpose(x, order)
-    size, rest = x.shape[axis], rows.shape[batch + 1 :]
-    count = int(np.prod(front))
+    size, rest, count = x.shape[axis], rows.shape[batch + 1 :], math.prod(front)
     flat = net.reshape(rows, (count * size, *rest))
-    begin = (np.arange(count) * size).reshape(*front, *[1] * (indices.rank - batch))
+    begin: Any
+    if is_known(size, *front):
+        begin = (np.arange(count) * size).reshape(*front, *[1] * (indices.rank - batch))
+    else:
+        begin = net.reshape(net.mul(n.numbered(count), n.scalar(size)), (*front, *[1] * (indices.rank - batch)))
     found = net.gather(flat, net.add(net.cast(indices, to=I64), begin), axis=0)
     middle = indices.rank - batch
     places = [*range(batch), *range(indices.rank, indices.rank + axis - batch)]
@@ -49,45 +56,67 @@ def gather_nd(n: TFLiteReading) -> Given:
 @reads("SCATTER_ND")
 def scatter_nd(n: TFLiteReading) -> Given:
     """Sums of the updates at their places, zeros elsewhere."""
-    indices, updates, shape = n.given(0).raw(), n.given(1).raw(), n.known(2, "shape")
+    indices, updates, shape = n.given(0).raw(), n.given(1).raw(), n.integers(2, "shape")
     zeros = n.net.expand(np.zeros((), updates.dtype.numpy), shape)
     return n.net.scatter_nd(zeros, n.net.cast(indices, to=I64), updates, reduction="add")
 
 
 @reads("ONE_HOT")
 def one_hot(n: TFLiteReading) -> Given:
-    indices, (depth, *_) = n.given(0).raw(), n.known(1, "depth")
+    indices, depth = n.given(0).raw(), n.size(1, "depth")
     on, off = (n.net.reshape(n.given(i).raw(), ()) for i in (2, 3))
     axis = n.option("axis")
     axis = n.axis(axis, indices.rank + 1)
-    if not 0 <= depth < 1 << 24:
-        raise n.refuse(f"needs a depth from 0 on, got {depth}")
-    numbers = np.arange(depth, dtype=indices.dtype.numpy).reshape(-1, *[1] * (indices.rank - axis))
+    n.at_least(depth, 0, f"needs a depth from 0 on, got {depth}")
+    if is_known(depth) and depth >= 1 << 24:
+        raise n.refuse(f"needs a depth below 2²⁴, got {depth}")
+    numbers = n.numbered(depth, indices.dtype, behind=indices.rank - axis)
     return n.net.where(n.net.equal(n.net.unsqueeze(indices, axis), numbers), on, off)
+
+
+@reads("WHERE")
+def where(n: TFLiteReading) -> Given:
+    """The places [count, rank] of what is not zero."""
+    return np.argwhere(n.array(0, "condition")).astype(np.int64)
+
+
+@reads("UNIQUE")
+def unique(n: TFLiteReading) -> tuple[Given, ...]:
+    """What is there, each once in the order in which it comes first, and for each element the number of its value."""
+    _, first, inverse = np.unique(x := n.array(0, "elements"), return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return x[first[order]], np.argsort(order)[inverse.reshape(-1)]
 
 
 @reads("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(n: TFLiteReading) -> Given:
     """x with another array at a place, which is moved inside where it reaches out."""
     x, update = n.moved(0, 1), n.moved(1, 0)
-    if (
-        not is_known(*x.shape, *update.shape)
-        or x.rank != update.rank
-        or any(u > d for u, d in zip(update.shape, x.shape))
-    ):
+    if x.rank != update.rank:
         raise n.refuse(f"cannot put {update!r} into {x!r}")
+    for u, d in zip(update.shape, x.shape):
+        n.at_least(d, u, f"cannot put {update!r} into {x!r}")
     net = n.net
-    most = np.asarray([d - u for d, u in zip(x.shape, update.shape)], np.int64)
+    room = [d - u for d, u in zip(x.shape, update.shape)]
+    most = np.asarray(room, np.int64) if is_known(*room) else n.sizes(room, I64)
     at = net.clip(net.cast(n.given(2).raw(), to=I64), np.int64(0), np.int64(1 << 40))
     at = net.minimum(at, most)
-    grid = np.stack(np.meshgrid(*map(np.arange, update.shape), indexing="ij"), -1) if x.rank else np.zeros(0, np.int64)
-    return net.scatter_nd(x, net.add(grid.astype(np.int64), at), update)
+    return net.scatter_nd(x, net.add(_grid(n, update.shape), at), update)
+
+
+def _grid(n: TFLiteReading, shape: Sequence[Size]) -> Any:
+    """The place of each element, [*shape, rank]."""
+    net, rank = n.net, len(shape)
+    if is_known(*shape):
+        return np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1) if rank else np.zeros(0, np.int64)
+    along = [net.reshape(n.numbered(d), (*[1] * a, d, *[1] * (rank - a))) for a, d in enumerate(shape)]
+    return net.concat([net.expand(x, (*shape, 1)) for x in along], axis=rank)
 
 
 @reads("SPARSE_TO_DENSE")
 def sparse_to_dense(n: TFLiteReading) -> Given:
     """Values at places [count, rank] (or [count], or one alone) of a tensor of a default value."""
-    net, places, shape = n.net, n.given(0).raw(), n.known(1, "shape")
+    net, places, shape = n.net, n.given(0).raw(), n.integers(1, "shape")
     values, default = n.given(2).raw(), n.given(3).raw()
     rank = len(shape)
     if places.rank > 2 or places.rank < 2 and rank != 1 or places.rank == 2 and places.shape[1] != rank:
@@ -120,15 +149,17 @@ def matrix_set_diag(n: TFLiteReading) -> Given:
     """Matrices [..., rows, columns] with other diagonals [..., the smaller of both]."""
     x, diagonal = n.moved(0, 1), n.moved(1, 0)
     rows, columns = x.shape[-2:]
+    if not equal(diagonal.shape[-1], minimum(rows, columns)):
+        raise n.refuse(f"needs as many elements as the diagonals of {x!r} have, got {diagonal!r}")
     chosen = _is_diagonal(n, rows, columns)
     wide = n.net.unsqueeze(diagonal, -1 if rows <= columns else -2)  # an element for each row, or for each column
     return n.net.where(chosen, wide, x)
 
 
-def _is_diagonal(n: TFLiteReading, rows: Size, columns: Size) -> np.ndarray:
-    if not is_known(rows, columns):
-        raise n.refuse(f"needs matrices of known sizes, got {rows} × {columns}; give numbers with shapes=")
-    return np.eye(int(rows), int(columns), dtype=bool)
+def _is_diagonal(n: TFLiteReading, rows: Size, columns: Size) -> Any:
+    if is_known(rows, columns):
+        return np.eye(rows, columns, dtype=bool)
+    return n.net.equal(n.numbered(rows, behind=1), n.numbered(columns))
 
 
 def _zero(n: TFLiteReading) -> np.ndarray:
@@ -154,14 +185,16 @@ def segments(n: TFLiteReading) -> Given:
     net, x, of, joined = n.net, n.input(0), n.given(1).raw(), _JOINED[n.op]
     if of.rank != 1 or x.rank < 1:
         raise n.refuse(f"needs the number of a group for each row, got {of!r} for {x!r}")
-    count = n.known(2, "number of groups")[0] if n.has(2) else int(n.constant(1, "groups").max(initial=-1)) + 1
-    if not 0 <= count < 1 << 24:
+    count = n.size(2, "number of groups") if n.has(2) else int(n.array(1, "groups").max(initial=-1)) + 1
+    n.at_least(count, 0, f"has {count} groups")
+    if is_known(count) and count >= 1 << 24:
         raise n.refuse(f"has {count} groups")
     info = np.finfo(x.dtype.numpy) if x.dtype.is_float else np.iinfo(x.dtype.numpy)
     begin = dict(add=0, mul=1, max=info.min, min=info.max)[joined]
     empty = net.expand(np.asarray(begin, x.dtype.numpy), (count + 1, *x.shape[1:]))
     numbers = net.cast(of, to=I64)
-    kept = net.logical_and(net.greater_equal(numbers, np.int64(0)), net.less(numbers, np.int64(count)))
-    places = net.unsqueeze(net.where(kept, numbers, np.int64(count)), 1)
+    last = n.scalar(count)
+    kept = net.logical_and(net.greater_equal(numbers, np.int64(0)), net.less(numbers, last))
+    places = net.unsqueeze(net.where(kept, numbers, last), 1)
     found = net.scatter_nd(empty, places, x, reduction=joined)
     return net.slice(found, starts=(0,), ends=(count,), axes=(0,), steps=(1,))

@@ -63,9 +63,10 @@ def l2_normalization(n: TFLiteReading) -> Given:
 
 @reads("CUMSUM")
 def cumsum(n: TFLiteReading) -> Given:
-    x, axis = n.input(0), n.known(1, "axis")
-    at = n.axis(axis[0], x.rank) if len(axis) == 1 else n.axis(x.rank, x.rank)
-    return n.net.cumsum(x, axis=at, exclusive=bool(n.option("exclusive")), reverse=bool(n.option("reverse")))
+    x = n.input(0)
+    return n.net.cumsum(
+        x, axis=n.known_axis(1, x.rank), exclusive=bool(n.option("exclusive")), reverse=bool(n.option("reverse"))
+    )
 
 
 @reads("SVDF")

@@ -46,17 +46,15 @@ def _reduced(n: TFLiteReading, axes: tuple[int, ...], keeps: bool, first: bool):
 
 @reads("ARG_MAX", "ARG_MIN")
 def extreme(n: TFLiteReading) -> Given:
-    x, axis = n.given(0).raw(), n.known(1, "axis")
-    if len(axis) != 1:
-        raise n.refuse(f"needs one axis, got {list(axis)}")
+    x = n.given(0).raw()
     find = n.net.arg_max if n.op == "ARG_MAX" else n.net.arg_min
-    return find(x, axis=n.axis(axis[0], x.rank), keepdims=False)
+    return find(x, axis=n.known_axis(1, x.rank), keepdims=False)
 
 
 @reads("TOPK_V2")
 def top_k(n: TFLiteReading) -> tuple[Given, ...]:
-    x, k = n.moved(0), n.known(1, "count")
-    if len(k) != 1:
-        raise n.refuse(f"needs one count, got {list(k)}")
-    values, places = n.net.apply("top_k", [x], dict(k=k[0], axis=x.rank - 1))
+    x, k = n.moved(0), n.size(1, "count")
+    for size, least in ((k, 0), (x.shape[-1] if x.rank else 1, k)):
+        n.at_least(size, least, f"needs a count from 0 to the last size of {x!r}, got {k}")
+    values, places = n.net.apply("top_k", [x], dict(k=k, axis=x.rank - 1))
     return values, places

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pelton.ir.dims import Size, is_known
+from pelton.ir.dims import Dim, Size, equal, is_known, maximum, minimum
+from pelton.ir.imported import OnData
 from pelton.ir.types import I32, broadcast_shapes
 from pelton.network import NetworkTensor
+from pelton.ops.shape import length
 
 from ..held import to_first
-from ..node import Given, TFLiteReading, reads
+from ..node import MAX_FILLED, Given, TFLiteReading, reads
 from .images import stored_zero
-
-MAX_FILLED = 1 << 20  # elements of generated constants
 
 
 @reads("RESHAPE")
@@ -34,15 +34,15 @@ def squeeze(n: TFLiteReading) -> Given:
     x = n.moved(0)
     axes = n.axes(map(int, n.option("axes")), x.rank)
     axes = axes or tuple(i for i, d in enumerate(x.shape) if is_known(d) and d == 1)
-    if any(not is_known(x.shape[a]) or x.shape[a] != 1 for a in axes):
+    if not all(equal(x.shape[a], 1) for a in axes):
         raise n.refuse(f"leaves out axes {list(axes)} of {x!r}, which are not all of size 1")
     return n.net.squeeze(x, axes)
 
 
 @reads("EXPAND_DIMS")
 def expand_dims(n: TFLiteReading) -> Given:
-    x, (axis, *_) = n.moved(0), n.known(1, "axis")
-    return n.net.unsqueeze(x, n.axis(axis, x.rank + 1))
+    x = n.moved(0)
+    return n.net.unsqueeze(x, n.known_axis(1, x.rank + 1))
 
 
 @reads("TRANSPOSE")
@@ -73,11 +73,10 @@ def concatenation(n: TFLiteReading) -> Given:
 @reads("SPLIT", "SPLIT_V")
 def split(n: TFLiteReading) -> tuple[Given, ...]:
     x = n.given(0 if n.op == "SPLIT_V" else 1)
-    (axis, *_) = n.known(2 if n.op == "SPLIT_V" else 0, "axis")
-    axis = n.axis(axis, x.rank)
+    axis = n.known_axis(2 if n.op == "SPLIT_V" else 0, x.rank)
     size, count = x.shape[axis], len(n.outputs)
     if n.op == "SPLIT":
-        if not count or is_known(size) and size % count:
+        if not count or not equal(size % count, 0):
             raise n.refuse(f"cannot split {size} elements into {count} equal parts")
         sizes: list[Size] = [size // count] * count
     else:
@@ -85,8 +84,11 @@ def split(n: TFLiteReading) -> tuple[Given, ...]:
         rest = [i for i, d in enumerate(sizes) if is_known(d) and d == -1]
         if len(rest) == 1:
             sizes[rest[0]] = size - sum(d for i, d in enumerate(sizes) if i != rest[0])
-    if len(sizes) != count or is_known(size, *sizes) and (sum(sizes) != size or min(sizes) < 0):
-        raise n.refuse(f"cannot split {size} elements into {list(sizes)}, of which the file has {count}")
+    reason = f"cannot split {size} elements into {list(sizes)}, of which the file has {count}"
+    for part in sizes:
+        n.at_least(part, 0, reason)
+    if len(sizes) != count or not equal(sum(sizes), size):
+        raise n.refuse(reason)
     first = x.is_first and x.rank >= 4
     moves = x.spec.dtype is n.outputs[0].dtype and x.spec.quantization == n.outputs[0].quantization
     real = x.raw(first) if moves else x.real(first)
@@ -106,24 +108,27 @@ def pack(n: TFLiteReading) -> Given:
 def unpack(n: TFLiteReading) -> tuple[Given, ...]:
     x = n.moved(0)
     axis = n.axis(n.option("axis"), x.rank)
-    if x.shape[axis] != len(n.outputs):
+    if not equal(x.shape[axis], len(n.outputs)):
         raise n.refuse(f"gives {len(n.outputs)} parts of {x!r}, which has others along axis {axis}")
     return tuple(n.net.squeeze(part, axis) for part in n.net.split(x, len(n.outputs), axis))
 
 
 @reads("PAD", "PADV2", "MIRROR_PAD")
 def pad(n: TFLiteReading) -> Given:
-    x, edges = n.given(0), n.known(1, "padding")
+    x, edges = n.given(0), n.integers(1, "padding")
     pairs = list(zip(edges[::2], edges[1::2]))
-    if len(edges) != 2 * x.rank or any(e < 0 for e in edges):
-        raise n.refuse(f"needs a padding of 0 and more for both ends of {x.rank} axes, got {list(edges)}")
+    reason = f"needs a padding of 0 and more for both ends of {x.rank} axes, got {list(edges)}"
+    if len(edges) != 2 * x.rank:
+        raise n.refuse(reason)
+    for edge in edges:
+        n.at_least(edge, 0, reason)
     first = n.prefers_first(0)
     ordered = [pairs[a] for a in to_first(x.rank)] if first else pairs
     moved = n.moved(0, first=first)
     if n.op == "MIRROR_PAD":
-        mode, sizes = n.option("mode"), moved.shape
-        if any(is_known(d) and max(p) > d - (mode == 0) for d, p in zip(sizes, ordered)):
-            raise n.refuse(f"mirrors more elements of {moved!r} than there are: {ordered}")
+        mode = n.option("mode")
+        for d, edge in [(d, edge) for d, pair in zip(moved.shape, ordered) for edge in pair if edge != 0]:
+            n.at_least(d - (mode == 0), edge, f"mirrors more elements of {moved!r} than there are: {ordered}")
         return n.ordered(
             n.net.pad(moved, ordered, mode="reflect") if mode == 0 else _mirrored(n, moved, ordered), first
         )
@@ -134,16 +139,23 @@ def pad(n: TFLiteReading) -> Given:
     return n.ordered(n.net.pad(moved, ordered, value), first)
 
 
-def _mirrored(n: TFLiteReading, x: NetworkTensor, pairs: Sequence[tuple[int, int]]) -> NetworkTensor:
+def _mirrored(n: TFLiteReading, x: NetworkTensor, pairs: Sequence[tuple[Size, Size]]) -> NetworkTensor:
     """x with its edges repeated in reverse, the outermost elements among them."""
     for axis, (before, after) in enumerate(pairs):
-        size = x.shape[axis]
-        if not is_known(size):
-            raise n.refuse(f"mirrors an axis of dynamic size, {size}; give numbers with shapes=")
-        if before or after:
-            places = [*range(before)[::-1], *range(size), *range(size - after, size)[::-1]]
-            x = n.net.gather(x, np.asarray(places, np.int64), axis=axis)
+        if before != 0 or after != 0:
+            x = n.net.gather(x, _mirror(n, before, x.shape[axis], after), axis=axis)
     return x
+
+
+def _mirror(n: TFLiteReading, before: Size, size: Size, after: Size) -> NetworkTensor | np.ndarray:
+    """Where along an axis the elements of the padded one come from."""
+    if is_known(before, size, after):
+        places = [*range(before)[::-1], *range(size), *range(size - after, size)[::-1]]
+        return np.asarray(places, np.int64)
+    net = n.net
+    offset = net.sub(n.numbered(before + size + after), n.scalar(before))
+    behind = net.where(net.less(offset, np.int64(0)), net.sub(np.int64(-1), offset), offset)
+    return net.minimum(behind, net.sub(n.scalar(2 * size - 1), behind))
 
 
 @reads("SLICE")
@@ -181,8 +193,8 @@ def strided_slice(n: TFLiteReading) -> Given:
             size, step = x.shape[axis], steps[i]
             if has("shrink_axis", i):
                 at = _at(begin[i], size) if not has("begin", i) else 0
-                if is_known(at, size) and not 0 <= at < size:
-                    raise n.refuse(f"picks element {begin[i]} of {size}")
+                for high, low in ((at, 0), (size, at + 1)):
+                    n.at_least(high, low, f"picks element {begin[i]} of {size}")
                 parts.append((at, at + 1, 1))
                 gone.append(axis)
             else:
@@ -207,19 +219,21 @@ def _range(
     last = begin + end if offset else end
     if is_known(size, begin, end):
         return tuple(slice(None if from_edge else begin, None if to_edge else last, step).indices(size))  # type: ignore
-    start = 0 if from_edge else _at(begin, size)
-    stop = size if to_edge else _at(last, size)
-    if step != 1:
-        raise ValueError(f"steps of {step} along an axis of dynamic size, {size}; give numbers with shapes=")
-    return start, stop, step
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+
+    def clamped(at: Size) -> Size:
+        return minimum(maximum(at + size if at < 0 else at, low), high)
+
+    start, stop = (low, high) if step > 0 else (high, low)
+    return start if from_edge else clamped(begin), stop if to_edge else clamped(last), step
 
 
 def _cut(n: TFLiteReading, begin: Sequence[Size], end: Sequence[Size], steps: Sequence[int]) -> Given:
     """x cut along all axes, in the order that it has."""
     x, first = n.given(0), n.prefers_first(0)
-    for d, b, e, s in zip(x.shape, begin, end, steps):
-        if s > 0 and is_known(d, b, e) and not 0 <= b <= d or s > 0 and is_known(d, e) and e > d:
-            raise n.refuse(f"cuts from {b} to {e} out of {d} elements")
+    for d, b, e in [(d, b, e) for d, b, e, s in zip(x.shape, begin, end, steps) if s > 0 and (b, e) != (0, d)]:
+        for high, low in ((b, 0), (d, b), (d, e)):
+            n.at_least(high, low, f"cuts from {b} to {e} out of {d} elements")
     cut = [(a, b, e, s) for a, (d, b, e, s) in enumerate(zip(x.shape, begin, end, steps)) if (b, e, s) != (0, d, 1)]
     moved = n.moved(0, first=first)
     if not cut:
@@ -239,9 +253,12 @@ def reverse(n: TFLiteReading) -> Given:
 
 @reads("TILE")
 def tile(n: TFLiteReading) -> Given:
-    x, repeats = n.moved(0), n.known(1, "repeats")
-    if len(repeats) != x.rank or any(r < 1 for r in repeats):
-        raise n.refuse(f"needs a count of 1 and more for each of {x.rank} axes, got {list(repeats)}")
+    x, repeats = n.moved(0), n.integers(1, "repeats")
+    reason = f"needs a count of 0 and more for each of {x.rank} axes, got {list(repeats)}"
+    if len(repeats) != x.rank:
+        raise n.refuse(reason)
+    for count in repeats:
+        n.at_least(count, 0, reason)
     return n.net.tile(x, repeats=repeats)
 
 
@@ -281,9 +298,24 @@ def fill(n: TFLiteReading) -> Given:
 
 @reads("RANGE")
 def range_(n: TFLiteReading) -> Given:
-    start, limit, delta = (n.constant(i, what) for i, what in enumerate(("start", "limit", "delta")))
-    if not start.size == limit.size == delta.size == 1 or not is_known(start.item(), limit.item(), delta.item()):
-        raise n.refuse("needs a start, a limit and a delta that are numbers")
-    if delta.item() == 0 or not (abs(limit.item() - start.item()) / abs(delta.item()) <= MAX_FILLED):
-        raise n.refuse(f"from {start.item()} to {limit.item()} by {delta.item()} has no end, or too many elements")
-    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
+    start, limit, delta = (n.numbers(i, what) for i, what in enumerate(("start", "limit", "delta")))
+    if not start.size == limit.size == delta.size == 1:
+        raise n.refuse("needs one start, one limit and one delta")
+    first, last, step = start.item(), limit.item(), delta.item()
+    if not is_known(first, last, step):
+        return _range_of_sizes(n, first, last, step)
+    if step == 0 or not (abs(last - first) / abs(step) <= MAX_FILLED):
+        raise n.refuse(f"from {first} to {last} by {step} has no end, or too many elements")
+    return np.arange(first, last, step).astype(start.dtype)
+
+
+def _range_of_sizes(n: TFLiteReading, first: Any, last: Any, step: Any) -> NetworkTensor:
+    """first, first + step, … of integers that depend on dynamic dimensions, before last."""
+    whole = all(isinstance(x, Dim) or x == int(x) for x in (first, last, step))
+    if isinstance(step, Dim) or not whole or step == 0:
+        raise OnData(f"{n.op} from {first} to {last} by {step} needs numbers as its delta ({n.where})")
+    first, last, step = (x if isinstance(x, Dim) else int(x) for x in (first, last, step))
+    net, dtype = n.net, n.dtype(n.outputs[0].code)
+    places = net.tensor_of(n.numbered(length(first, last, step), dtype))
+    places = places if step == 1 else net.mul(places, np.asarray(step, dtype.numpy))
+    return places if is_known(first) and first == 0 else net.add(places, n.scalar(first, dtype))

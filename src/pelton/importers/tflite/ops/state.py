@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pelton.importers.imported import MAX_UNROLLED, MAX_UNROLLED_NODES
+from pelton.ir.imported import OnData
 from pelton.network import Network, NetworkTensor
 
 from ..held import Held
@@ -98,6 +99,8 @@ def _loop(n: TFLiteReading, condition: int, body: int) -> tuple[Given, ...]:
         with n.scope.within(net):
             given = [Held(net, h.spec, x) for h, x in zip(begin, carried)]
             found = n.scope.inline(body, given)
+            if any(h.raw().type != x.type for h, x in zip(found, carried)):
+                raise OnData(f"{n.op} carries tensors whose sizes change from round to round ({n.where})")
             return net.reshape(goes_on(found), ()), *(h.raw() for h in found)
 
     with n.scope.branch():
