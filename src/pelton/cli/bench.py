@@ -6,6 +6,7 @@ import argparse
 import datetime
 import os
 import tempfile
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,7 +150,7 @@ def batches(given: str) -> tuple[int, ...]:
 def main(args: argparse.Namespace) -> int:
     names = check(args)
     old = baseline.read(args.baseline, args.hint) if args.baseline else None
-    engine, built = load_or_build(args)
+    engine, built = load_or_build(args, names)
     check_engine(args, engine, built, names)
     say: runs.Say = (lambda _: None) if args.json else print
     result: dict[str, Any] = {
@@ -189,9 +190,7 @@ def check(args: argparse.Namespace) -> list[str]:
             f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}"
             + (near(unknown[0], peers.PEERS) if unknown else "")
         )
-    if names:
-        peers.check_installed(names, args.peers_python)
-    elif args.peers_python:
+    if args.peers_python and not names:
         raise InputError("--peers-python is an option of --vs; add --vs onnxruntime")
     if args.streams and args.hint == "latency":
         raise InputError("--streams means several runs at once, --hint latency one after the other; give one of both")
@@ -319,8 +318,9 @@ def time_peers(
     return found
 
 
-def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
-    """The engine in a file, or one built from the model in it: (engine, whether it was built)."""
+def load_or_build(args: argparse.Namespace, names: Sequence[str]) -> tuple[Engine, bool]:
+    """The engine in a file, or one built from the model in it: (engine, whether it was built). InputError before a
+    build if a runtime of `names` is not installed."""
     try:
         with open(args.model, "rb") as f:
             is_engine = f.read(len(heads.ENGINE)) == heads.ENGINE
@@ -337,6 +337,7 @@ def load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
         return pelton.load(args.model, trust=args.trust), False
     if args.trust:
         raise InputError(f"--trust is for engines, which may be signed, and {args.model} is a model; leave it out")
+    peers.check_installed(names, args.peers_python)
     if args.hint == "throughput" and not (args.target or "").startswith("cuda"):
         options["threads"] = throughput.splits(args.streams, args.threads)[-1].threads
     return build.build_engine(args.model, options, quiet=args.quiet, runs="bench"), True

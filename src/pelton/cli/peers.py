@@ -155,6 +155,8 @@ class _Process:
 def check_installed(names: Sequence[str], python: str | None = None) -> None:
     """InputError for runtimes that a Python (default: this one) does not have, before they are needed."""
     packages = dict.fromkeys(p for n in names for p in PACKAGES[VARIANTS.get(n, n)])
+    if not packages:
+        return
     code = "import importlib.util, sys; print(*(p for p in sys.argv[1:] if importlib.util.find_spec(p) is None))"
     where = python or sys.executable
     try:
