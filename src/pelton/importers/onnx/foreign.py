@@ -27,6 +27,34 @@ if TYPE_CHECKING:
 # constants up to this many elements go into the model of the step: shapes may depend on them
 _MAX_BAKED = 64
 _MAX_EVALUATED = 1 << 28  # bytes of constants that a node may have to be evaluated at once
+# Ops whose reference in the onnx package is wrong for some opsets or attributes, gives something for numbers that mean
+# nothing (a repeat count too few, a k beyond the axis), or needs types in advance: these run by our own importer and
+# references.
+BY_PELTON = {
+    "AffineGrid",
+    "DFT",
+    "OneHot",
+    "Reshape",
+    "SequenceInsert",
+    "Split",
+    "SplitToSequence",
+    "Tile",
+    "TopK",
+    "Softmax",
+    "LogSoftmax",
+    "Hardmax",
+    "BatchNormalization",
+    "LSTM",
+    "GRU",
+    "RNN",
+    "LRN",
+    "Pad",
+    "Resize",
+    "Upsample",
+    "Gelu",
+    "GroupNormalization",
+    "MaxUnpool",
+}
 
 
 def title(n: Reading) -> str:

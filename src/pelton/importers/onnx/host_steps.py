@@ -69,36 +69,6 @@ HOST_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict
 HOST_OPERATORS = {(MICROSOFT, "Inverse")}
 
 
-# Ops whose reference in the onnx package is wrong for some opsets or attributes, gives something for numbers that mean
-# nothing (a repeat count too few, a k beyond the axis), or needs types in advance: these run by our own importer and
-# references.
-BY_PELTON = {
-    "AffineGrid",
-    "DFT",
-    "OneHot",
-    "Reshape",
-    "SequenceInsert",
-    "Split",
-    "SplitToSequence",
-    "Tile",
-    "TopK",
-    "Softmax",
-    "LogSoftmax",
-    "Hardmax",
-    "BatchNormalization",
-    "LSTM",
-    "GRU",
-    "RNN",
-    "LRN",
-    "Pad",
-    "Resize",
-    "Upsample",
-    "Gelu",
-    "GroupNormalization",
-    "MaxUnpool",
-}
-
-
 def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> HostCall:
     """The host step that runs a single node; raises ModelError with this reason if nothing can run it."""
     if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS:
@@ -111,7 +81,7 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
             kind, foreign.packed(model), tuple(i.name for i in model.graph.input), tuple(filter(None, node.output))
         )
 
-    if domain_of(node.domain) == "" and node.op_type in BY_PELTON:
+    if domain_of(node.domain) == "" and node.op_type in onnx_foreign.BY_PELTON:
         return of("read")
     try:
         foreign.bounded(model)

@@ -16,7 +16,6 @@ from pelton.ir.bindings import BROKEN, Broken, Binding
 from pelton.ir.types import TensorType
 
 from . import foreign as onnx_foreign, names
-from .host_steps import BY_PELTON
 from .node import ADVICE, READERS, DataDependentControl, NodeReader, Reading, Reported, schema_of
 from .plugins import reader_of_plugin
 from .program import MAX_GROWTH, MIN_EXPANSION, Program
@@ -222,7 +221,7 @@ class Translator:
             found = reader(n)
         except OnData as reason:
             self.program.rewind(mark)
-            if isinstance(reason, DataDependentControl) or not n.domain and n.op in BY_PELTON:
+            if isinstance(reason, DataDependentControl) or not n.domain and n.op in onnx_foreign.BY_PELTON:
                 raise
             try:
                 return self.foreign(n, {})
