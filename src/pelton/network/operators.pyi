@@ -87,6 +87,13 @@ class Operators:
     def deform_convolution(self, x: Operand, w: Operand, offset: Operand, b: Operand, mask: Operand, *, strides: Any, pads: Any, dilations: Any, group: int = 1, offset_group: int = 1, name: str = "") -> NetworkTensor:
         """A convolution each of whose taps reads X at an offset of its own, between the elements (zeros
         outside), and times its mask."""
+    def delta_rule(self, q: Operand, k: Operand, v: Operand, decay: Operand, beta: Operand, state: Operand, sequences: Operand, *, retrieve: bool = True, name: str = "") -> tuple[NetworkTensor, ...]:
+        """For each token of a sequence in turn, S = decay · S, d = beta · (V − KᵀS), S = S + K dᵀ and Y
+        = Q S. Q is [tokens, heads, queries, keys], K [tokens, heads, keys], V [tokens, heads, values];
+        decay is one factor for each key or one for all, beta is [tokens, heads, 1]; states are
+        [sequences, heads, keys, values]. `sequences` says which one each token is of, in order. Without
+        `retrieve`, d = beta · V. The results are Y, the states behind the last tokens, and d of all
+        tokens."""
     def depth_to_space(self, x: Operand, *, block: Any, mode: str = 'DCR', name: str = "") -> NetworkTensor:
         """Channels become blocks of space: mode DCR takes them depth first, CRD column and row
         first."""

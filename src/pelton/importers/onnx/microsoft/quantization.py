@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import onnx
 
@@ -93,7 +94,9 @@ def qlinear_concat(n: Reading) -> Binding:
     inputs=9,
 )
 def qlinear_conv_of_either_order(n: Reading) -> Binding:
-    return _channels_first(n, n.input(0), lambda x: n.value(qlinear_conv(replace(n, bindings=(x, *n.bindings[1:])))))
+    return _channels_first(
+        n, n.input(0), lambda x: cast(Value, qlinear_conv(replace(n, bindings=(x, *n.bindings[1:]))))
+    )
 
 
 # --- over windows and axes

@@ -138,7 +138,7 @@ def qlinear_matmul(n: Reading) -> Binding:
 
 
 @reads("QLinearConv")
-def qlinear_conv(n: Reading) -> Binding:
+def qlinear_conv(n: Reading) -> Value:
     """The bias has 32-bit integers, whose scale is x_scale · w_scale."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
     bias = n.optional(8)
