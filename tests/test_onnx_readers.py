@@ -12,6 +12,7 @@ import test_microsoft_few_bits
 import test_microsoft_grouped
 import test_microsoft_norms
 import test_microsoft_quant
+import test_microsoft_sparse
 import test_microsoft_state
 from draw import examples
 from onnx_cases import BY_HAND, CASES
@@ -106,7 +107,7 @@ def test_every_reader_is_tested():
         (attrs.get("domain", ""), op) for op, *_, attrs, _ in BY_HAND
     }
     files = test_microsoft_attention, test_microsoft_grouped, test_microsoft_norms, test_microsoft_quant
-    for file in (*files, test_microsoft_experts, test_microsoft_few_bits, test_microsoft_state):
+    for file in (*files, test_microsoft_experts, test_microsoft_few_bits, test_microsoft_sparse, test_microsoft_state):
         for make in file.CASES.values():
             called = make(np.random.default_rng(0))[0].graph.node[0]
             tested.add((called.domain, called.op_type))

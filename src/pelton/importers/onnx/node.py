@@ -32,6 +32,7 @@ from .scope import Scope, node_label
 MICROSOFT = "com.microsoft"
 ADVICE = "give numbers, or ranges that decide it, with shapes="
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+_LISTS = {onnx.AttributeProto.FLOATS, onnx.AttributeProto.INTS, onnx.AttributeProto.TENSORS, onnx.AttributeProto.GRAPHS}
 MAX_FILLED = 1 << 20  # maximum elements of generated constants
 Schema = Any  # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
 
@@ -52,9 +53,7 @@ class SubgraphTranslator(Protocol):
     """Translates subgraphs and function bodies of nodes."""
 
     def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Binding]) -> tuple[Binding, ...]: ...
-
     def body(self, n: Reading) -> tuple[Binding, ...]: ...
-
     def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Binding, ...]: ...
 
 
@@ -374,9 +373,7 @@ class Reading:
         know."""
         attributes, inputs = _KNOWN.get((self.domain, self.op), (None, None))
         what = ""
-        for name in sorted(self.attributes):
-            if attributes is None:
-                break
+        for name in () if attributes is None else sorted(self.attributes):
             if name not in attributes:
                 what = f"an attribute {name!r}"
             elif attributes[name] not in (None, str(self.attr(name))):
@@ -401,6 +398,3 @@ def attribute(found: onnx.AttributeProto) -> Any:
     if found.type == onnx.AttributeProto.STRINGS:
         return tuple(v.decode("utf-8", "replace") for v in value)
     return tuple(value) if isinstance(value, (list, Mapping)) or found.type in _LISTS else value
-
-
-_LISTS = {onnx.AttributeProto.FLOATS, onnx.AttributeProto.INTS, onnx.AttributeProto.TENSORS, onnx.AttributeProto.GRAPHS}
