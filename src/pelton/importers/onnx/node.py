@@ -371,9 +371,9 @@ class Reading:
     def _verify_known(self) -> None:
         """Raises ModelError for an attribute or an input that the reader of an operator without a schema does not
         know."""
-        attributes, inputs = _KNOWN.get((self.domain, self.op), (None, None))
-        what = ""
-        for name in () if attributes is None else sorted(self.attributes):
+        declared, inputs = _KNOWN.get((self.domain, self.op), (None, None))
+        attributes, what = dict.fromkeys(self.attributes) if declared is None else declared, ""
+        for name in sorted(self.attributes):
             if name not in attributes:
                 what = f"an attribute {name!r}"
             elif attributes[name] not in (None, str(self.attr(name))):
