@@ -13,6 +13,7 @@ import test_microsoft_few_bits
 import test_microsoft_grouped
 import test_microsoft_norms
 import test_microsoft_quant
+import test_microsoft_sparse
 import test_microsoft_state
 import test_microsoft_streams
 import test_microsoft_tokens
@@ -112,8 +113,8 @@ def test_every_reader_is_tested():
     }
     rng = np.random.default_rng(0)
     files = test_microsoft_attention, test_microsoft_grouped, test_microsoft_norms, test_microsoft_quant
-    more = test_microsoft_experts, test_microsoft_few_bits, test_microsoft_state, test_microsoft_streams
-    for file in (*files, *more, test_microsoft_tokens, test_microsoft_twins):
+    more = test_microsoft_experts, test_microsoft_few_bits, test_microsoft_sparse, test_microsoft_state
+    for file in (*files, *more, test_microsoft_streams, test_microsoft_tokens, test_microsoft_twins):
         for make in file.CASES.values():
             called = make(rng)[0].graph.node[0]
             tested.add((called.domain, called.op_type))

@@ -23,7 +23,7 @@ from pelton.plugins import scalar as sc
 RNG = np.random.default_rng(0)
 ALL = list(examples())
 CONSTANT = {"lookup": (1,), "trees": range(1, 9), "loop": (0, 1)}  # operands that are attributes in ONNX, or decide
-REFUSED = {"coupled", "detections", "inverse", "multiclass_nms"}
+REFUSED = {"coupled", "delta_rule", "detections", "inverse", "multiclass_nms"}
 
 
 def normal(*shape):

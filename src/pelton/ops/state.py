@@ -65,6 +65,7 @@ class delta_rule:
 
     def reference(q, k, v, decay, beta, state, sequences, *, retrieve=True):
         state, y, deltas = state.copy(), np.zeros((*q.shape[:3], v.shape[2]), q.dtype), np.zeros_like(v)
+        sequences = np.where(sequences < 0, sequences + len(state), sequences)  # negative ones count from the end
         counts = np.bincount(sequences, minlength=len(state))
         order, starts = np.argsort(sequences, kind="stable"), np.cumsum(counts) - counts
         for i in range(counts.max(initial=0)):  # the i-th tokens of all sequences that have one

@@ -8,7 +8,12 @@ _DECODING = (
     "it is a loop over a whole decoder that is part of its attributes; build the decoder as a model of its own, and run"
     " it for each token"
 )
-REFUSED = {op: _DECODING for op in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")}
+_PACKED = "its weights are packed for the kernels of one ONNX Runtime; export the model with {} in its place"
+REFUSED = {
+    **{op: _DECODING for op in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
+    "MatMulFpQ4": _PACKED.format("MatMulNBits"),
+    "GatherPacked": _PACKED.format("GatherBlockQuantized"),
+}
 
 
 @reads(*REFUSED, domain=MICROSOFT)
