@@ -39,9 +39,8 @@ class Options:
         to exceed, the intersection over union to allow and their number, "score=0.25,iou=0.45,keep=100", of which parts
         may be left out; True for this one.
     outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
-    accept_conversion: build a model that another package converted to ONNX (those of PyTorch, TensorFlow and
-        PaddlePaddle) also if the result computes something else than the model's own framework does, which is then a
-        warning in place of an error. Default: False.
+    accept_conversion: warn, in place of an error, where a model that another package converted to ONNX (PyTorch,
+        TensorFlow, PaddlePaddle) computes something else than its own framework does. Default: False.
 
     The target:
     target: "cpu" (default: the CPU here), "cpu:x86_64_v3", "cpu:x86_64_v3_vnni", "cpu:x86_64_v4", "cpu:x86_64_v4_vnni"
@@ -68,24 +67,22 @@ class Options:
     max_drop: what "int8" may cost, at most: layers go back to fp32 until it holds. It bounds metric(fp32 engine) −
         metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or
         noise power by signal power where outputs are no scores. Default: 0.01.
-    metric: function of an engine, larger where the engine is better, such as its accuracy on labelled samples. It is
-        also called on engines that give the same answer to everything; a warning says if these are good enough.
+    metric: function of an engine, larger where the engine is better, such as its accuracy on labelled samples. It also
+        judges engines of constant answers; a warning says if these are good enough.
     weight_equalization: whether "int8" moves the ranges of channels from what layers read into their weights
         (SmoothQuant, cross-layer equalization). Default: if the data kept aside shows less noise.
     bias_correction: whether "int8" adds to what each layer gives the mean error that its rounding makes in the
         calibration data. Default: if the data kept aside shows less noise.
     threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: that of load_tactics,
         else all that the process may use.
-    hint: what callers want: "latency" (default), of runs one after the other, each with all threads, or "throughput",
-        most inputs a second of several runs at once. Kernels are then tuned for one thread each, unless `threads` says
-        otherwise, and at the end the number of streams is timed, which the engine keeps for `pelton.AsyncQueue`; at
-        level 0, with load_tactics and with timing_cache it is one for each CPU, untimed. CPUs only.
+    hint: "latency" (default): one run at a time, on all threads. "throughput": several runs at once. Kernels are then
+        tuned for one thread, unless `threads` says otherwise, and the best number of streams is timed and kept for
+        `pelton.AsyncQueue`. Without timing (level 0, load_tactics, timing_cache) it is one per CPU. CPUs only.
     strict: allow only arithmetic that differs from the model's by the order of sums: no Winograd, no recurrent weights
         in fp16, no fp16 values widened to fp32. Default: False.
     memory: bytes that a run may take, inputs, outputs and constants included; a model that takes more is rejected.
         Default: the memory of this machine.
-    max_iterations: number of iterations that all loops with data-dependent ends may take together in a run; a run that
-        takes more is rejected. Default: 1,000,000.
+    max_iterations: iterations that all loops with data-dependent ends may take together in a run. Default: 1,000,000.
 
     The search:
     level: effort of timing, 0 (none), 1, 2 (few candidates), 3 (default), 4, 5 (every candidate). From 3 on, engines
@@ -93,19 +90,16 @@ class Options:
     budget: seconds of timing, after which the best guess is taken. Default: no limit.
     timing_cache: file of measured times, read and written; equal times give equal engines. Default: one in cache_dir.
     save_tactics: file to record decisions in: chains, layouts, the tactic of every region. CPUs only.
-    load_tactics: file of recorded decisions, which are taken again without timing, whatever the level, for as many
-        threads as they were recorded for; regions that it lacks are rejected. CPUs only.
+    load_tactics: file of recorded decisions, taken again without timing at any level, for as many threads as they were
+        recorded for; regions that it lacks are rejected. CPUs only.
     check: compare every region with its reference; raises BuildError if one is off by more than 0.001. What is rounded
-        to integers may be either of the two that it lies between, where f32 cannot tell. CPUs only.
-        Default: False.
-    progress: function (stage, done, total) that is called as the build proceeds; False from it raises Cancelled.
-        Default: on a terminal and in a notebook a bar on stderr, elsewhere nothing; PELTON_PROGRESS=0 shows none.
+        to integers may be either of two neighbours, where f32 cannot tell. CPUs only. Default: False.
+    progress: function (stage, done, total), called as the build proceeds; False from it raises Cancelled. Default: a
+        bar on stderr on terminals and in notebooks, unless PELTON_PROGRESS=0.
 
     Files:
-    cache_dir: directory of compiled kernels, times and the engines of sessions. Default: PELTON_CACHE_DIR, else the
-        user's cache directory.
-    cache_limit: bytes that cache_dir may take; the least recently used entries are removed. Default:
-        PELTON_CACHE_LIMIT, else 4 GB.
+    cache_dir: directory of kernels, times and engines of sessions. Default: PELTON_CACHE_DIR, else the user's cache.
+    cache_limit: bytes that cache_dir may take; old entries are removed. Default: PELTON_CACHE_LIMIT, else 4 GB.
     cc: path of a clang to compile with. Default: that of the ziglang wheel.
     image: how pictures become inputs, stored in the engine: "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb",
         with "shorter=256", "stretch" or "letterbox" if their middle is not cut out to be resized (`--image` of `pelton
@@ -114,8 +108,8 @@ class Options:
     refit: keep in the engine what other weights of the same shapes need (`Engine.refit`): the model as a program,
         without weights, and the decisions. Nothing is then decided by the numbers of weights. CPUs, models that are
         ONNX or become it, without "int8" and "best". Default: False.
-    strip_weights: leave out of the engine all weights that can be refitted, so that it is small, and cannot run before
-        it has them again; implies `refit`. Default: False.
+    strip_weights: leave all weights that can be refitted out of the engine, which needs them again before it runs;
+        implies `refit`. Default: False.
     metadata: texts of yours by name, stored in the engine: {"team": "vision"}; at most 64, of 4096 characters each.
     """
 
