@@ -209,12 +209,13 @@ examples: examples-venv
 # MODELS: files, folders, and two sets that benchmarks/models.py writes: tuned (the default) and untuned. The other
 # runtimes, and torch for that, have a venv of their own, unless PEERS is a Python that has them.
 BENCH_MODELS = $(patsubst untuned,build/bench/untuned,$(patsubst tuned,build/bench/tuned,$(or $(MODELS),tuned)))
-BENCH_VENV = $(if $(PEERS),,build/bench/peers/bin/python)
-BENCH_PEERS = $(or $(PEERS),$(BENCH_VENV))
+BENCH_PEERS = $(or $(PEERS),build/bench/peers/bin/python)
+BENCH_VENV = $(if $(PEERS),,build/bench/peers/.complete)
 
-build/bench/peers/bin/python:
+build/bench/peers/.complete:
 	$(PYTHON) -m venv build/bench/peers
 	build/bench/peers/bin/python -m pip install $(QUIET) --disable-pip-version-check onnx onnxruntime openvino MNN ncnn pnnx torch torchvision
+	@touch $@
 
 build/bench/tuned: | $(BENCH_VENV)
 	$(BENCH_PEERS) benchmarks/models.py $@.part resnet50 googlenet mobilenet_v2 yolov2 bert_base lstm
