@@ -38,7 +38,6 @@ def test_help_teaches_with_examples(capsys, command):
 @pytest.mark.parametrize(
     "args, why",
     [
-        ([], "COMMAND"),
         (["fly"], "fly"),
         (["build"], "model"),
         (["build", "m.onnx", "--colour", "red"], "--colour"),

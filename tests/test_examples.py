@@ -28,7 +28,7 @@ def test_each_is_short_and_says_how_it_is_run(path):
     text = path.read_text(encoding="utf-8")
     said = ast.get_docstring(compile_tree(text, path))
     assert text.count("\n") <= LONGEST
-    assert f"python examples/{path.name}" in said and ("pip install pelton[" in said or "pelton[demo]" in said)
+    assert f"python examples/{path.name}" in said and ("pip install 'pelton[" in said or "pelton[demo]" in said)
     assert f"[{path.name}](#{path.name.replace('.', '')})" in PAGE
     assert path.name in CHECK["OF_USERS"] or CHECK["printed"](PAGE)[path.name].strip()
 

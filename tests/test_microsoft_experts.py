@@ -217,7 +217,10 @@ def test_as_documented(name):
 
 REFUSED = {
     "more experts than there are": (lambda rng: _mixture(rng, k=EXPERTS + 1), "k from 1 to the number of its experts"),
-    "an activation": (lambda rng: _mixture(rng, activation_type="relu", swiglu_limit_after_activation=1), "of 1"),
+    "an activation": (
+        lambda rng: _mixture(rng, activation_type="relu", swiglu_limit_after_activation=1),
+        "_after_activation",
+    ),
 }
 
 

@@ -210,7 +210,7 @@ REFUSED = {
             block_size=16,
             weight_prepacked=1,
         ),
-        "MatMulNBits of com.microsoft has an attribute 'weight_prepacked' of 1",
+        "MatMulNBits of opset 1 with attribute 'weight_prepacked'",
     ),
     "an unknown attribute": (
         lambda rng: node(
@@ -223,7 +223,7 @@ REFUSED = {
             quant_type=1,
             double=1,
         ),
-        "MatMulBnb4 of com.microsoft has an attribute 'double'",
+        "MatMulBnb4 of opset 1 has no attribute 'double'",
     ),
     "an unknown input": (
         lambda rng: node(
@@ -235,7 +235,7 @@ REFUSED = {
             block_size=16,
             quant_type=1,
         ),
-        "MatMulBnb4 of com.microsoft has an input 3",
+        "MatMulBnb4 needs 3 inputs, got 4",
     ),
     "scales that do not fit": (
         lambda rng: node(

@@ -358,7 +358,10 @@ def test_a_total_length_that_is_fed():
 
 
 REFUSED = {
-    "a cache that forgets": (lambda rng: _grouped(rng, sliding_window_cache=1), "'sliding_window_cache' of 1"),
+    "a cache that forgets": (
+        lambda rng: _grouped(rng, sliding_window_cache=1),
+        "with attribute 'sliding_window_cache'",
+    ),
     "a window in both directions": (lambda rng: _grouped(rng, window=2, causal=0), "has to be causal"),
 }
 

@@ -285,7 +285,7 @@ def test_as_documented(name):
 
 
 REFUSED = {
-    "states of several tokens": (lambda rng: _linear(rng, state_window=2), "attribute 'state_window' of 2"),
+    "states of several tokens": (lambda rng: _linear(rng, state_window=2), "with attribute 'state_window'"),
     "a rule": (lambda rng: _linear(rng, "gated_forget"), "needs update_rule linear, gated, delta or gated_delta"),
     "heads that do not fit": (lambda rng: _linear(rng, heads=(3, 2, 2)), "heads of queries and of keys that fit 2"),
 }

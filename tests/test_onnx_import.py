@@ -107,10 +107,6 @@ def declared(m: onnx.ModelProto, **types: str) -> onnx.ModelProto:
     "m, feeds",
     [
         (declared(one_node("Reshape", "f32[2, 3]", "i64[2]"), y0="f32[3, 2]"), {"x1": np.array([3, -1])}),
-        (
-            declared(one_node("Resize", "f32[1, 1, n, n]", None, "f32[4]"), y0="f32[1, 1, n, 2]"),
-            {"x2": np.array([1, 1, 1, 2], np.float32)},
-        ),
         # onnx knows it better
         (declared(one_node("CumSum", "f32[2, 3]", "i32[]"), y0="f32[7, 7]"), {"x1": np.array(1, np.int32)}),
         # its function body cannot be read

@@ -287,7 +287,7 @@ def test_on_the_command_line(rng, tmp_path, monkeypatch, capsys):
         ("bad.npz", "no .npz file"),
         ("none.npz", "there is no file"),
         ("none.onnx", "there is no file"),
-        (".", "SavedModel"),
+        (".", "is a folder"),
     ):
         before = (tmp_path / "m.pelton").read_bytes()
         assert main(["refit", "m.pelton", "--weights", weights]) == 2

@@ -186,7 +186,7 @@ def test_a_script_runs_from_its_file(tmp_path):
     engine, x = pelton.load(tmp_path / "e.pelton"), RNG.integers(-128, 128, (2, 3, 4)).astype(np.int8)
     for order in ((2, 0, 1), (0, 2, 1)):
         np.testing.assert_array_equal(run(engine, x=x, order=i32(*order))["y"], x.transpose(order))
-    with pytest.raises(pelton.EngineError, match=r"TRANSPOSE needs an order of the 3 axes of .*, got \[0, 0, 1\]"):
+    with pytest.raises(pelton.InputError, match=r"TRANSPOSE needs an order of the 3 axes of .*, got \[0, 0, 1\]"):
         run(engine, x=x, order=i32(0, 0, 1))
 
 

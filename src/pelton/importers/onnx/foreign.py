@@ -27,12 +27,29 @@ if TYPE_CHECKING:
 # constants up to this many elements go into the model of the step: shapes may depend on them
 _MAX_BAKED = 64
 _MAX_EVALUATED = 1 << 28  # bytes of constants that a node may have to be evaluated at once
-# Ops whose reference in the onnx package is wrong for some opsets or attributes, gives something for numbers that mean
-# nothing (a repeat count too few, a k beyond the axis), or needs types in advance: these run by our own importer and
-# references.
-BY_PELTON = {
+# Ops whose reference in the onnx package is wrong for some opsets or attributes.
+MISREAD = {
+    "BatchNormalization",
+    "GRU",
+    "Gelu",
+    "GroupNormalization",
+    "Hardmax",
+    "LRN",
+    "LSTM",
+    "LogSoftmax",
+    "MaxUnpool",
+    "Pad",
+    "RNN",
+    "Resize",
+    "Softmax",
+    "Upsample",
+}
+# Ops that our own importer and references run as host steps: those, and others whose reference needs types in advance,
+# is absent, or gives something for numbers that mean nothing (a repeat count too few, a k beyond the axis).
+BY_PELTON = MISREAD | {
     "AffineGrid",
     "DFT",
+    "DynamicSlice",
     "OneHot",
     "Reshape",
     "SequenceInsert",
@@ -40,20 +57,6 @@ BY_PELTON = {
     "SplitToSequence",
     "Tile",
     "TopK",
-    "Softmax",
-    "LogSoftmax",
-    "Hardmax",
-    "BatchNormalization",
-    "LSTM",
-    "GRU",
-    "RNN",
-    "LRN",
-    "Pad",
-    "Resize",
-    "Upsample",
-    "Gelu",
-    "GroupNormalization",
-    "MaxUnpool",
 }
 
 

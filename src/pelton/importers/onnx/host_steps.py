@@ -163,6 +163,8 @@ def types(
     given = [known.type(name) if name else None for name in node.input]
     if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS and given[0] is not None:
         return _host_function_types(node, given, fresh(0, 0))[: len(node.output)]
+    if node.op_type == "DynamicSlice" and (x := given[0]) is not None:  # the onnx package does not know it
+        return [x.with_shape(fresh(0, axis, x.rank) for axis in range(x.rank))]
     if node.op_type == "SequenceAt" and (
         items := [known.type(name) for name in known.sequences.get(node.input[0], ())]
     ):

@@ -221,7 +221,7 @@ class Translator:
             found = reader(n)
         except OnData as reason:
             self.program.rewind(mark)
-            if isinstance(reason, DataDependentControl) or not n.domain and n.op in onnx_foreign.BY_PELTON:
+            if isinstance(reason, DataDependentControl) or not n.domain and n.op in onnx_foreign.MISREAD:
                 raise
             try:
                 return self.foreign(n, {})

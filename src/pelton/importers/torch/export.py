@@ -23,7 +23,7 @@ from pelton.importers.imported import Range, Shape, parse_shape
 from pelton.importers.onnx.file import Source
 from pelton.importers.registry import Traceable
 
-from . import custom_ops, files, reference
+from . import custom_ops, files
 from .files import first_line
 
 # loggers of exporters that report what is no news for a caller: packages that are absent, folds that were not made
@@ -123,6 +123,8 @@ def _export_program(program: Any, called: Called) -> Exported:
     """The ONNX model of an ExportedProgram. ModelError if it changes its own state, which engines have none of."""
     import torch
 
+    from . import reference
+
     name, outputs = called.name, _output_names(program)
     try:
         found = torch.onnx.export(
@@ -185,6 +187,8 @@ def _export_script(
 ) -> Exported:
     """The ONNX model of TorchScript, by the exporter that was made for it."""
     import torch
+
+    from . import reference
 
     name, schema = called.name, module.forward.schema
     parameters = schema.arguments[1:]

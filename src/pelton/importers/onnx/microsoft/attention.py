@@ -117,7 +117,7 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
 # --- Attention and QAttention: one product gives queries, keys and values
 
 
-PROJECTED = "num_heads scale mask_filter_value unidirectional do_rotary=0 past_present_share_buffer"
+PROJECTED = "num_heads scale mask_filter_value unidirectional past_present_share_buffer"
 
 
 @reads("Attention", domain=MICROSOFT, attributes=f"{PROJECTED} qkv_hidden_sizes rotary_embedding_dim", inputs=6)

@@ -15,7 +15,7 @@ from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 from .few_bits import FOLDED, unpack_bits
 
 _ATTRIBUTES = """k activation_type activation_alpha activation_beta normalize_routing_weights use_sparse_mixer
-    swiglu_fusion swiglu_limit swiglu_limit_after_activation=0"""
+    swiglu_fusion swiglu_limit"""
 
 
 @reads("MoE", domain=MICROSOFT, attributes=_ATTRIBUTES, inputs=8)
@@ -34,7 +34,7 @@ def mixture(n: Reading) -> Binding:
 @reads(
     "QMoE",
     domain=MICROSOFT,
-    attributes=f"""{_ATTRIBUTES} expert_weight_bits block_size quant_type=int accuracy_level weights_prepacked
+    attributes=f"""{_ATTRIBUTES} expert_weight_bits block_size accuracy_level weights_prepacked
         fc1_expert_weight_bits fc2_expert_weight_bits fc3_expert_weight_bits""",
     inputs=15,
 )
