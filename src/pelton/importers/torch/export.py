@@ -267,6 +267,8 @@ def _examples_of(
             f" {', '.join(map(repr, missing))}; for tensors of f32, sizes suffice: give shapes={{{missing[0]!r}: ...}},"
             f" else in Python example_inputs={{{missing[0]!r}: torch.randn(1, 3, 224, 224)}}"
         )
+    from . import reference  # imports torch
+
     return {
         name: reference.random([size if isinstance(size, int) else max(size.optimum, 2) for size in shape])
         for name, shape in sizes.items()
