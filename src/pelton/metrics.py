@@ -219,8 +219,8 @@ def difference(
     """How an array differs from the expected one, to follow its name: "is off by …"; "" if they agree.
 
     Floats agree up to `tolerance` of the largest expected one, with the same infinities and NaN; other types if no more
-    than `share` of the elements differ. others: results that are as right as `found`, where roundings fall otherwise;
-    what lies in their range agrees.
+    than `share` of the elements differ. others: results of other roundings, as right as `found`;
+    a value within their range agrees.
     """
     if found.shape != expected.shape:
         return f"has shape {list(found.shape)} instead of {list(expected.shape)}"

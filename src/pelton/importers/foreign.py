@@ -1,5 +1,5 @@
-"""Files that users meet and Pelton does not read: weights without a program, and what other engines are
-built as. They are told apart to say the way in."""
+"""Files that users meet and Pelton does not read: weights without a program, and files of other engines.
+Errors name the format and the way in."""
 
 from __future__ import annotations
 

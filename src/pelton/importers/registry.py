@@ -89,7 +89,7 @@ def register_refused(
     command: str = "",
     suffixes: tuple[str, ...] = (),
 ) -> None:
-    """Registers a format that is told apart to be refused. what: as the error calls it, with the way around and its
+    """Registers a format that is recognized and refused. what: its name in the error, with the way around and its
     command; the other arguments are as in `Format` and `About`."""
     around = f"{way}: {command}" if command else way
 
