@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 # packages take minutes to fetch: pip shows them on a terminal, and says nothing in logs
 QUIET := $(shell test -t 2 || echo --quiet)
-NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
+NATIVE := $(wildcard src/pelton/native/*.[ch])
 
 .PHONY: help demo test test-all test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
@@ -229,5 +229,5 @@ bench: $(STAMP) $(filter build/bench/%,$(BENCH_MODELS)) | $(BENCH_VENV)
 	$(BIN)/python benchmarks/cpu/run.py $(BENCH_MODELS) --peers-python $(BENCH_PEERS) $(ARGS)
 
 clean:
-	rm -rf .venv build dist src/pelton.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis src/pelton/backends/cpu/libpelton.so
+	rm -rf .venv build dist src/pelton.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis src/pelton/native/libpelton.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,10 +19,10 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.egg_info import egg_info
 
 HERE = Path(__file__).parent
-NATIVE = Path("src/pelton/backends/cpu/native")
+NATIVE = Path("src/pelton/native")
 GLIBC = (2, 17)  # the oldest C library to run with: manylinux2014
 FLAGS = [
-    "-std=gnu11",
+    "-std=gnu2x",
     "-O2",
     "-g0",
     "-Wall",
@@ -116,7 +116,7 @@ class Info(egg_info):
 setup(
     ext_modules=[
         Extension(
-            "pelton.backends.cpu.libpelton",
+            "pelton.native.libpelton",
             sources=sorted(map(str, NATIVE.glob("*.c"))),
             depends=sorted(map(str, NATIVE.glob("*.h"))),
         )

@@ -78,9 +78,9 @@ static void *call(void *seed) {
         idx n = 1 + rand_r(&random) % 60;
         for (idx r = 0; r < n; r++) {
             if (rand_r(&random) % 8 == 0)
-                pelton_profile(p, NULL, stamps);
+                pelton_program_profile(p, NULL, stamps);
             else
-                pelton_run(p, NULL);
+                pelton_program_run(p, NULL);
             if (rand_r(&random) % 16 == 0) {
                 struct timespec nap = {0, rand_r(&random) % 200000};
                 nanosleep(&nap, NULL);

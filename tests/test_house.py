@@ -36,7 +36,8 @@ BELOW = {
     "exporters": ("network", "system"),
     "passes": ("ops",),
     "reference": ("plugins",),
-    "engine": ("system",),
+    "native": ("ground",),
+    "engine": ("system", "native"),
     "partition": ("ops", "engine"),
     "plan": ("ops", "engine"),
     "codegen": ("plan", "plugins"),
@@ -83,7 +84,7 @@ GROUND = (
 # as users import them
 COMPAT = ("onnxruntime", "onnx_backend")
 # what runs where only numpy is installed
-RUNTIME = ("ground", "system", "engine", "backends", "runtime", "compat", "explorer", "cli", "public")
+RUNTIME = ("ground", "system", "native", "engine", "backends", "runtime", "compat", "explorer", "cli", "public")
 # what these may import at the head of a file
 FOREIGN = {"numpy"}
 

@@ -28,11 +28,11 @@ from kernel_harness import (
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import DType
-import pelton.backends.cpu
+import pelton.native
 from pelton.codegen.template import SOURCES, TEMPLATES, Kernel, Template
 from pelton.ops import get
 
-NATIVE = Path(pelton.backends.cpu.__file__).parent / "native"
+NATIVE = Path(pelton.native.__file__).parent
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
 

@@ -136,7 +136,7 @@ def undefined_symbols(data: bytes) -> set[str]:
 
 
 def test_the_native_library_imports_no_call_of_networks():
-    path = Path(pelton.__file__).parent / "backends" / "cpu" / "libpelton.so"
+    path = Path(pelton.__file__).parent / "native" / "libpelton.so"
     found = undefined_symbols(path.read_bytes())
     assert "pthread_create" in found and not found & CALLS
 
@@ -144,7 +144,7 @@ def test_the_native_library_imports_no_call_of_networks():
 def test_raw_system_calls_of_the_native_library_are_those_of_threads():
     import re
 
-    folder = Path(pelton.__file__).parent / "backends" / "cpu" / "native"
+    folder = Path(pelton.__file__).parent / "native"
     calls = set(re.findall(r"\bsyscall\((\w+)", "".join(p.read_text() for p in folder.glob("*.c"))))
     assert calls <= {"SYS_futex", "SYS_membarrier", "SYS_gettid", "SYS_memfd_create"}, calls
 

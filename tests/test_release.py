@@ -41,7 +41,7 @@ def test_the_wheel_holds_the_package_and_nothing_else():
     package = {n for n in inside if not n.startswith(f"pelton-{version()}.dist-info/")}
     sources = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src/pelton").rglob("*.py")}
     assert sources <= package and all(n.startswith("pelton/") for n in package)
-    assert "pelton/backends/cpu/libpelton.so" in package and "pelton/py.typed" in package
+    assert "pelton/native/libpelton.so" in package and "pelton/py.typed" in package
     assert any(n.endswith("/licenses/LICENSE") for n in inside)
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from handmade import chain, compiled, expected, python, zig_cc
 
-import pelton.backends.cpu
+import pelton.native
 from pelton.backends.cpu import NativeProgram, load_code
 from pelton.errors import InputError
 from pelton.runtime import Engine
 
-NATIVE = Path(pelton.backends.cpu.__file__).parent / "native"
+NATIVE = Path(pelton.native.__file__).parent
 
 
 def place(array: np.ndarray) -> int:
@@ -267,7 +267,7 @@ def stress(program: Path, seconds: float, *arguments: int) -> None:
 
 def test_stress():
     """Short waves of random tile counts from several callers: alone, with too many threads, with spinning, without."""
-    binary = zig_cc(SOURCES, ["-std=gnu11", "-O2", "-w", "-I", str(NATIVE), "-lpthread"])
+    binary = zig_cc(SOURCES, ["-std=gnu2x", "-O2", "-w", "-I", str(NATIVE), "-lpthread"])
     for callers, threads, milli_cores in ((1, 2, 2000), (3, 4, 4000), (2, 4, 1000), (4, 8, 16000)):
         stress(binary, 0.8, callers, threads, milli_cores)
 
@@ -278,7 +278,7 @@ def test_stress_under_the_thread_sanitizer(tmp_path):
         subprocess.run(
             [
                 "cc",
-                "-std=gnu11",
+                "-std=gnu2x",
                 "-O1",
                 "-g",
                 "-w",

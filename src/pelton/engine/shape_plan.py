@@ -1,25 +1,29 @@
 """Resolves an engine's numbers into arrays, for one set of sizes after another; contexts build step tables from them.
 
-`sizes.at` defines the numbers; this does once what is the same for all shapes. The numbers of steps come in the order
+`sizes.at` defines the numbers, the native library computes them. The numbers of steps come in the order
 of kernel arguments (the offsets of a step's operands, then its dims), so that a few additions of arrays give addresses
 and a step table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ctypes
+import weakref
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from pelton import native
 from pelton.errors import EngineError
-
-from .validate import MAX_BYTES, MAX_TILES, validate
-from .model import SIZES, EnginePlan, Port
-from .memory import lay_out, together
 from pelton.record import record
-from .sizes import FUNCTIONS, at, lives
+from pelton.system.memory import address
+
+from .constants import length
+from .model import EnginePlan, Port
+from .plan_tables import Tables
+from .sizes import at
+from .validate import validate
 
 
 @record(frozen=True)
@@ -44,77 +48,25 @@ class ResolvedPlan:
         return int(self.scratch.max(initial=0))
 
 
-class Formulas:
-    """The trees of `EnginePlan.sizes` as straight-line code: each common subexpression once, after its operands."""
-
-    def __init__(self, symbols: Sequence[str], trees: Mapping[str, Any]):
-        self.symbols = symbols
-        self.numbers: list[int] = []
-        self.lines: list[tuple[Callable[[list[int]], int], tuple[int, ...]]] = []
-        found: dict[object, int] = {s: i for i, s in enumerate(symbols)}
-        for n in sorted({n for t in trees.values() for n in _numbers(t)}):
-            found[n] = len(symbols) + len(self.numbers)
-            self.numbers.append(n)
-
-        def place(tree: Any) -> int:
-            if isinstance(tree, (int, str)):
-                return found[tree]
-            function, operands = tree[0], tuple(map(place, tree[1:]))
-            if (function, operands) not in found:
-                found[function, operands] = len(symbols) + len(self.numbers) + len(self.lines)
-                self.lines.append((FUNCTIONS[function], operands))
-            return found[function, operands]
-
-        self.indices = {text: place(t) for text, t in trees.items()}  # text → the index of its number
-
-    def __call__(self, sizes: Mapping[str, int]) -> list[int]:
-        """The values of all subexpressions for these sizes."""
-        known = [sizes[s] for s in self.symbols] + self.numbers
-        for function, operands in self.lines:
-            known.append(function([known[i] for i in operands]))
-        return known
-
-
-def _numbers(tree: Any) -> set[int]:
-    if isinstance(tree, int):
-        return {tree}
-    if isinstance(tree, str):
-        return set()
-    return set().union(*map(_numbers, tree[1:]))
-
-
 class PlanTemplate:
     """The numbers of a validated engine, with gaps for those that depend on sizes."""
 
     def __init__(self, engine: EnginePlan):
         self.engine = engine
-        self.formulas = Formulas([s.name for s in engine.symbols], engine.sizes)
-        cells: list[int] = []
-        gaps: dict[int, str] = {}
-
-        def lay(numbers: Sequence[Any]) -> slice:
-            for n in numbers:
-                if isinstance(n, str):
-                    gaps[len(cells)] = n
-                cells.append(0 if isinstance(n, str) else n)
-            return slice(len(cells) - len(numbers), len(cells))
+        tables = Tables(engine)
+        self._tables = tables.encode()  # the native plan points into it
+        library, why = native.library(), ctypes.create_string_buffer(native.REASON)
+        self._plan = library.pelton_plan_new(self._tables, len(self._tables), length(engine.constants), why)
+        if not self._plan:
+            validate(engine)  # raises, with more to say
+            raise EngineError(f"engine {engine.label!r} is damaged: {why.value.decode()}; build it again")
+        weakref.finalize(self, library.pelton_plan_free, self._plan).atexit = False
 
         steps, buffers = engine.steps, engine.buffers
-        self._bytes = lay([b.size for b in buffers])
-        self._tiles, self._scratch, self._phases = (
-            lay([s.tiles for s in steps]),
-            lay([s.scratch for s in steps]),
-            lay([s.phases for s in steps]),
-        )
-        self._words = lay([n for s in steps for n in (*(a.offset for a in s.args), *s.dims)])
-        self._values = {i: lay(b.values) for i, b in enumerate(buffers) if b.kind == "sizes"}
-        self._cells, self._where = np.array(cells, np.int64), np.fromiter(gaps, np.intp)
-        used = sorted({self.formulas.indices[text] for text in gaps.values()})
-        self._used, self._which = (
-            used,
-            np.array([used.index(self.formulas.indices[text]) for text in gaps.values()], np.intp),
-        )
-
+        self._symbols = [s.name for s in engine.symbols]
+        self._cells, self._steps, self._buffers = len(tables.cells), len(steps), len(buffers)
+        self._all, self._first_word, self._contents = len(tables.steps), tables.words, tables.contents
+        self._shapes = list(zip((*engine.inputs, *engine.outputs), tables.shapes))
         # of each step, its first word; behind the last, their number
         self.first = np.cumsum([0, *(len(s.args) + len(s.dims) for s in steps)])
         self.grain, self.wave = (
@@ -129,74 +81,40 @@ class PlanTemplate:
         self.in_arena = np.array([b.kind == "arena" for b in buffers], bool)
         self.in_zeros = np.array([b.kind == "zeros" for b in buffers], bool)
         self.constant = np.array([b.kind in ("constant", "table") for b in buffers], bool)
-        lying = lives(steps, buffers)
-        self._lying, self._lives = np.array(list(lying), np.intp), list(lying.values())
-        self._beside = together(self._lives)
-        self._starts = np.array(
-            [b.offset if b.kind in ("arena", "zeros", "constant", "table") else 0 for b in buffers], np.int64
-        )
-        self._ports = [
-            (i, b.kind == "output", b.offset) for i, b in enumerate(buffers) if b.kind in ("input", "output")
-        ]
-        port = {i: k + (len(engine.inputs) if out else 0) for i, out, k in self._ports}
+        port = {i: b.offset for i, b in enumerate(buffers) if b.kind == "input"}
+        port |= {i: b.offset + len(engine.inputs) for i, b in enumerate(buffers) if b.kind == "output"}
         reads = [(w, port[i]) for w, i in zip(self.pointers.tolist(), self.operands.tolist()) if i in port]
         # words that are offsets in arrays of the caller, and the ports of these arrays, inputs first
         self.ported, self.ports = np.array(reads, np.int64).reshape(-1, 2).T
         # bytes of all buffers of zeros
         self.zeros = max((b.offset + b.size for b in buffers if b.kind == "zeros"), default=0)
-        self._made = {k for _, out, k in self._ports if out}
-        self._counted = np.array([i for i, b in enumerate(buffers) if b.kind in ("sizes", "iota")], np.intp)
-        self._element = np.array([SIZES[buffers[i].dtype] for i in self._counted], np.int64)
 
     def resolve(self, sizes: Mapping[str, int]) -> ResolvedPlan:
         """The numbers for these values of the symbols; EngineError if they are inconsistent for these values."""
-        try:
-            resolved = self._resolve(sizes)
-        except ArithmeticError:
-            # what takes more than 64 bits is beyond every bound, and so is a quotient by 0
-            resolved = None
-        if resolved is None:
-            validate(at(self.engine, sizes))  # raises, saying what is wrong
-            raise EngineError(f"engine {self.engine.label!r} cannot be laid out for {dict(sizes)}; build it again")
-        return resolved
-
-    def _resolve(self, sizes: Mapping[str, int]) -> ResolvedPlan | None:
-        """None if `validate` would reject the numbers."""
-        cells, known = self._cells.copy(), self.formulas(sizes)
-        cells[self._where] = np.array([known[i] for i in self._used], np.int64)[self._which]
-        nbytes, words, tiles, scratch, phases = (
-            cells[of] for of in (self._bytes, self._words, self._tiles, self._scratch, self._phases)
-        )
-
-        def sized(port: Port) -> Port:
-            return replace(
-                port, shape=tuple(known[self.formulas.indices[d]] if isinstance(d, str) else d for d in port.shape)
-            )
-
-        starts, arena = self._starts, self.engine.arena
-        if self.engine.symbols:
-            offsets, arena = lay_out(nbytes[self._lying].tolist(), self._lives, self._beside)
-            starts = starts.copy()
-            starts[self._lying] = offsets
-        inputs, outputs = (tuple(map(sized, ports)) for ports in (self.engine.inputs, self.engine.outputs))
-        values = {i: cells[where] for i, where in self._values.items()}
-        if not (
-            _within(nbytes, MAX_BYTES)
-            and _within(tiles, MAX_TILES + 1)
-            and _within(scratch, MAX_BYTES)
-            and arena < MAX_BYTES
-            and _within(phases, MAX_TILES + 1)
-            and bool(((phases >= 1) & (tiles * phases <= MAX_TILES)).all())
-            and bool(((0 <= words[self.pointers]) & (words[self.pointers] <= nbytes[self.operands])).all())
-            and not (nbytes[self._counted] % self._element).any()
-            and all(v.nbytes == nbytes[i] for i, v in values.items())
-            and all(0 <= d < MAX_BYTES for p in (*inputs, *outputs) for d in p.numbers)
-            and all((outputs if out else inputs)[k].nbytes == nbytes[i] for i, out, k in self._ports)
-            and all(p.nbytes == 0 for k, p in enumerate(outputs) if k not in self._made)
+        symbols = np.array([sizes[name] for name in self._symbols], np.int64)
+        cells, starts, arena = np.empty(self._cells, np.int64), np.empty(self._buffers, np.int64), ctypes.c_int64()
+        why = ctypes.create_string_buffer(native.REASON)
+        if not native.library().pelton_plan_resolve(
+            self._plan, address(symbols), address(cells), address(starts), ctypes.byref(arena), why
         ):
-            return None
-        return ResolvedPlan(inputs, outputs, nbytes, starts, words, tiles, scratch, phases, values, int(arena))
-
-
-def _within(numbers: np.ndarray, limit: int) -> bool:
-    return not numbers.size or bool(0 <= numbers.min() and numbers.max() < limit)
+            validate(at(self.engine, sizes))  # raises, with more to say
+            raise EngineError(
+                f"engine {self.engine.label!r} cannot be laid out for {dict(sizes)}: {why.value.decode()}; build it"
+                " again"
+            )
+        shapes = [tuple(cells[first : first + len(p.shape)].tolist()) for p, first in self._shapes]
+        ports = tuple(replace(p, shape=shape) for (p, _), shape in zip(self._shapes, shapes))
+        inputs = len(self.engine.inputs)
+        tiles, scratch, phases = (
+            cells[self._buffers + k * self._all :][: self._steps] for k in range(3)
+        )
+        values = {
+            i: cells[first : first + len(b.values)]
+            for i, (b, first) in enumerate(zip(self.engine.buffers, self._contents))
+            if b.kind == "sizes"
+        }
+        words = cells[self._first_word :][: self.first[-1]]
+        return ResolvedPlan(
+            ports[:inputs], ports[inputs:], cells[: self._buffers], starts, words, tiles, scratch, phases, values,
+            arena.value,
+        )

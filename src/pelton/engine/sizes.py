@@ -261,4 +261,4 @@ def lives(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[int, tuple[i
         }:
             if buffers[i].kind == "arena":
                 found[i] = (found[i][0] if i in found else s.wave, s.wave)
-    return found
+    return dict(sorted(found.items()))

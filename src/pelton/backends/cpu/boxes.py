@@ -6,7 +6,7 @@ import numpy as np
 
 from pelton.system.memory import address
 
-from .binding import library
+from pelton.native import library
 
 
 def non_max_suppression(

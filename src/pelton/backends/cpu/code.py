@@ -7,7 +7,7 @@ import struct
 
 from pelton.errors import EngineError
 
-from .binding import library
+from pelton.native import library
 
 _MACHINES = {62: "x86-64", 183: "AArch64", 243: "RISC-V", 40: "ARM", 3: "x86"}
 
@@ -22,7 +22,7 @@ class LoadedCode:
         """The address of a function; EngineError if the code has no function of this name."""
         if self._handle is None:
             raise EngineError(f"the machine code with kernel {name!r} is closed")
-        address = library().pelton_symbol(self._handle, name.encode())
+        address = library().pelton_code_symbol(self._handle, name.encode())
         if not address:
             raise EngineError(
                 f"the engine's machine code has no kernel {name!r}; the engine is damaged, build it again"
@@ -33,7 +33,7 @@ class LoadedCode:
         """Unloads the code; a second time does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
-            library().pelton_unload(handle)
+            library().pelton_code_unload(handle)
 
     def __enter__(self) -> LoadedCode:
         return self
@@ -49,7 +49,7 @@ def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
     """
     check_object(code)
     lib, error = library(), ctypes.create_string_buffer(512)
-    handle = lib.pelton_load(code, len(code), None, error, len(error)) if in_memory else None
+    handle = lib.pelton_code_load(code, len(code), None, error, len(error)) if in_memory else None
     if handle:
         return LoadedCode(handle)
     from tempfile import gettempdir  # rarely needed, and slow to import
@@ -58,7 +58,7 @@ def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
     folder = "a temporary folder"
     try:
         folder = gettempdir()
-        handle = lib.pelton_load(code, len(code), folder.encode(), error, len(error))
+        handle = lib.pelton_code_load(code, len(code), folder.encode(), error, len(error))
         if handle:
             return LoadedCode(handle)
         said.append(error.value.decode(errors="replace"))

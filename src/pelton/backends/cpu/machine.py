@@ -12,7 +12,7 @@ from typing import Any
 from pelton.system.share import cores
 from pelton.targets import LEVELS, fits
 
-from .binding import library
+from pelton.native import library
 
 # leaf, subleaf, register → bit → name (Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E)
 _EAX, _EBX, _ECX, _EDX = range(4)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pelton.engine.model import Port
 
-from .binding import library_with_the_lock
+from pelton.native import library_with_the_lock
 
 PortForm = tuple[str, np.dtype, tuple[int, ...]]
 _DISTINCT_KINDS = "biufc"  # numpy's kinds that have one type of each size

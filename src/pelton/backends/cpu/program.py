@@ -13,7 +13,7 @@ from pelton.errors import EngineError, InputError
 from pelton.system.memory import address
 from pelton.system.share import cores
 
-from .binding import library
+from pelton.native import library
 
 MAX_THREADS = 256
 
@@ -131,22 +131,22 @@ class NativeProgram:
 
         For callers to whom microseconds matter.
         """
-        return self._library.pelton_run, self._handle
+        return self._library.pelton_program_run, self._handle
 
     def run(self, ports: ctypes.Array | None = None) -> None:
         """Runs all steps. `ports`: addresses for the patches."""
-        self._library.pelton_run(self._handle, ports)
+        self._library.pelton_program_run(self._handle, ports)
 
     def time(self, repeats: int = 1, ports: ctypes.Array | None = None) -> list[int]:
         """Nanoseconds of each of `repeats` runs in immediate succession, with the threads awake."""
         times = (ctypes.c_int64 * repeats)()
-        self._library.pelton_time(self._handle, ports, repeats, times)
+        self._library.pelton_program_time(self._handle, ports, repeats, times)
         return list(times)
 
     def trace(self, ports: ctypes.Array | None = None) -> list[tuple[int, int]]:
         """The begin and end of each step, in nanoseconds of `time.monotonic_ns`, in a run without overlap of steps."""
         stamps = (ctypes.c_int64 * (2 * self._count))()
-        self._library.pelton_profile(self._handle, ports, stamps)
+        self._library.pelton_program_profile(self._handle, ports, stamps)
         return list(zip(stamps[::2], stamps[1::2]))
 
     def profile(self, ports: ctypes.Array | None = None) -> list[int]:

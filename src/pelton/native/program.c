@@ -329,14 +329,14 @@ static void prepare(program *p, char *const *ports) {
         p->words[r->word].p = ports[r->port] + r->offset;
 }
 
-void pelton_run(program *p, char *const *ports) {
+void pelton_program_run(program *p, char *const *ports) {
     uint64_t mode = enter_kernel_mode();
     prepare(p, ports);
     run_schedule(p, NULL);
     leave_kernel_mode(mode);
 }
 
-void pelton_profile(program *p, char *const *ports, int64_t *stamps) {
+void pelton_program_profile(program *p, char *const *ports, int64_t *stamps) {
     uint64_t mode = enter_kernel_mode();
     prepare(p, ports);
     if (p->schedules[1].parallel)
@@ -352,7 +352,7 @@ void pelton_profile(program *p, char *const *ports, int64_t *stamps) {
     leave_kernel_mode(mode);
 }
 
-void pelton_time(program *p, char *const *ports, idx repeats, int64_t *times) {
+void pelton_program_time(program *p, char *const *ports, idx repeats, int64_t *times) {
     uint64_t mode = enter_kernel_mode();
     prepare(p, ports);
     if (p->schedules[0].parallel)

@@ -30,8 +30,8 @@ EXPORT program *pelton_program(const step_row *steps, idx n, const int64_t *word
                                const patch_row *patches, idx n_patches, idx threads, idx milli_cores,
                                void *scratch);
 EXPORT void pelton_program_free(program *p);
-EXPORT void pelton_run(program *p, char *const *ports);
-EXPORT void pelton_profile(program *p, char *const *ports, int64_t *stamps);    /* begin and end of every step, in ns */
-EXPORT void pelton_time(program *p, char *const *ports, idx repeats, int64_t *times); /* ns of every run */
+EXPORT void pelton_program_run(program *p, char *const *ports);
+EXPORT void pelton_program_profile(program *p, char *const *ports, int64_t *stamps);    /* begin and end of every step, in ns */
+EXPORT void pelton_program_time(program *p, char *const *ports, idx repeats, int64_t *times); /* ns of every run */
 
 #endif

@@ -60,7 +60,7 @@ static void *load_from_file(const void *bytes, size_t size, const char *director
 
 /* The handle of a shared object given as bytes; NULL with a reason in `error`. With a directory, by a temporary file in
  * it. */
-EXPORT void *pelton_load(const void *bytes, size_t size, const char *directory, char *error, size_t error_size) {
+EXPORT void *pelton_code_load(const void *bytes, size_t size, const char *directory, char *error, size_t error_size) {
     errno = 0;
     dlerror();
     void *code = directory ? load_from_file(bytes, size, directory) : load_from_memory(bytes, size);
@@ -71,5 +71,5 @@ EXPORT void *pelton_load(const void *bytes, size_t size, const char *directory, 
     return code;
 }
 
-EXPORT void *pelton_symbol(void *code, const char *name) { return dlsym(code, name); }
-EXPORT void pelton_unload(void *code) { dlclose(code); }
+EXPORT void *pelton_code_symbol(void *code, const char *name) { return dlsym(code, name); }
+EXPORT void pelton_code_unload(void *code) { dlclose(code); }

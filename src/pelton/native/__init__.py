@@ -17,16 +17,19 @@ _Library = TypeVar("_Library", bound=ctypes.CDLL)
 _SIGNATURES = {
     "pelton_program": (c_void_p, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int64, c_void_p]),
     "pelton_program_free": (None, [c_void_p]),
-    "pelton_run": (None, [c_void_p, c_void_p]),
-    "pelton_profile": (None, [c_void_p, c_void_p, c_void_p]),
-    "pelton_time": (None, [c_void_p, c_void_p, c_int64, c_void_p]),
+    "pelton_program_run": (None, [c_void_p, c_void_p]),
+    "pelton_program_profile": (None, [c_void_p, c_void_p, c_void_p]),
+    "pelton_program_time": (None, [c_void_p, c_void_p, c_int64, c_void_p]),
+    "pelton_plan_new": (c_void_p, [c_char_p, c_size_t, c_int64, c_char_p]),
+    "pelton_plan_free": (None, [c_void_p]),
+    "pelton_plan_resolve": (c_bool, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_char_p]),
     "pelton_suppress": (
         c_int64,
         [c_void_p, c_void_p, c_int64, c_float, c_float, c_bool, c_int64, c_void_p, c_void_p, c_void_p],
     ),
-    "pelton_load": (c_void_p, [c_void_p, c_size_t, c_char_p, c_char_p, c_size_t]),
-    "pelton_symbol": (c_void_p, [c_void_p, c_char_p]),
-    "pelton_unload": (None, [c_void_p]),
+    "pelton_code_load": (c_void_p, [c_void_p, c_size_t, c_char_p, c_char_p, c_size_t]),
+    "pelton_code_symbol": (c_void_p, [c_void_p, c_char_p]),
+    "pelton_code_unload": (None, [c_void_p]),
     "pelton_cpuid": (None, [c_uint32, c_uint32, c_uint32 * 4]),
     "pelton_saved_registers": (c_uint64, []),
 }
@@ -35,6 +38,7 @@ _WITH_THE_LOCK = {  # these use Python objects
     "pelton_bind": (c_int64, [py_object, c_int64, c_int64, c_void_p, c_void_p, c_int64]),
     "pelton_call": (py_object, [py_object, c_void_p, c_ssize_t]),
 }
+REASON = 256  # bytes of a reason for a refusal
 Stamps = c_int64  # the type of time stamps and times
 
 

@@ -154,7 +154,7 @@ EXPORT void *pelton_call(void *self, void *const *given, intptr_t count) {
     }
     if (fits) {
         void *state = python.unlock();
-        pelton_run(c->program, c->addresses);
+        pelton_program_run(c->program, c->addresses);
         python.lock(state);
     }
     while (n > 0)
