@@ -44,5 +44,6 @@ class Truth:
             if path:
                 found = evaluate(read.graph, inputs, round=rounds)
                 outputs = model_outputs({v.name: found[v.name] for v in read.graph.outputs}, read.forms["outputs"])
-                np.savez(path, **{f"{k}": a for k, a in enumerate(leaves([*outputs.values()]))})  # type: ignore[arg-type]
+                arrays: dict[str, Any] = {f"{k}": a for k, a in enumerate(leaves([*outputs.values()]))}
+                np.savez(path, **arrays)
         return {}
