@@ -84,8 +84,8 @@ def page(files: Sequence[File], absent: dict[str, str]) -> str:
             f" One under {MINIMUM:g} is the median of {REPEATS} such"
             " measurements. Quantized models are in all sums; they may be off by the tolerance and the larger of two"
             " errors: of ONNX Runtime without its optimizations, and of an evaluation in the model's own types. Host"
-            " steps are those that run by their reference, in numpy. Second shapes are timed when the session has tuned for them in"
-            " the background, where it does"
+            " steps are those that run by their reference, in numpy. Second shapes are timed when the"
+            " session has tuned for them in the background, where it does"
             " (`pelton.retune`, [tuning](tuning.md)): † marks those for which it kept another engine."
         ),
         "",
