@@ -132,12 +132,15 @@ class Tuner:
         return [*self._ended, *([] if running is None else [running])]
 
     def _count(self, place: Range, engine: Engine, fed: Mapping[str, Any], seconds: float) -> None:
-        if place == range_of_shapes(engine.shapes()) or engine.parts != (engine,):
-            self._settled.add(place)
-            return
-        if place not in self._spent and len(self._spent) >= MAX_RANGES:
-            self._spent.clear()
-        spent = self._spent[place] = self._spent.get(place, 0.0) + seconds
+        spent = self._spent.get(place)
+        if spent is None:
+            if place == range_of_shapes(engine.shapes()) or engine.parts != (engine,):
+                self._settled.add(place)
+                return
+            if len(self._spent) >= MAX_RANGES:
+                self._spent.clear()
+            spent = 0.0
+        self._spent[place] = spent = spent + seconds
         if spent >= self._after:
             self._begin(place, engine, {name: np.shape(a) for name, a in fed.items()})
 
