@@ -8,7 +8,7 @@ from onnx_models import model
 import pelton
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import TEMPLATES, Tactic
-from pelton.tune import measure
+from pelton.tune import measure, search
 from pelton.tune.timing_cache import TimingCache
 from pelton.tune.measure import Stopwatch, weight_traffic
 from pelton.tune.search import best_of, worth
@@ -73,10 +73,10 @@ def test_margins_are_those_of_inexact_tactics():
         assert all(0.02 <= t.margin(c) < 1 if not t.is_exact(c) else t.margin(c) == 0 for _, c in tactics)
 
 
-def lstm():
+def lstm(units=16):
     rng = np.random.default_rng(0)
-    weights = {"w": rng.uniform(-0.2, 0.2, (1, 64, 8)), "r": rng.uniform(-0.2, 0.2, (1, 64, 16))}
-    node = helper.make_node("LSTM", ["x", "w", "r"], ["y", "", ""], "lstm", hidden_size=16)
+    weights = {k: rng.uniform(-0.2, 0.2, (1, 4 * units, n)) for k, n in (("w", 8), ("r", units))}
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y", "", ""], "lstm", hidden_size=units)
     return model([node], {"x": "f32[5, 1, 8]"}, ["y"], {k: a.astype(np.float32) for k, a in weights.items()})
 
 
@@ -91,6 +91,13 @@ def test_engines_take_half_weights_where_they_pay(monkeypatch, tmp_path, half, w
     )
     engine = pelton.build(lstm(), level=1, cache_dir=tmp_path)
     assert wins in {s.info["tactic"].partition(":")[0] for s in engine.steps}
+
+
+def test_tactics_of_one_family_are_timed(tmp_path):
+    engine = pelton.build(lstm(64), level=3, strict=True, cache_dir=tmp_path)
+    (step,) = (s for s in engine.steps if s.info["tactic"].startswith("lstm:"))
+    assert len(step.info["times_ns"]) > 1
+    assert step.info["times_ns"][step.info["tactic"]] <= min(step.info["times_ns"].values()) / search.MARGIN
 
 
 @pytest.mark.parametrize(

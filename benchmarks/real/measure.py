@@ -32,7 +32,7 @@ PAUSE = 0.05
 SMALL = 1e-5
 MINIMUM, REPEATS = 0.95, 3  # a ratio below it counts where it is the median of so many
 RUN = 120.0  # seconds in which a run has to end
-VERSION = 3  # of what is kept; of another one, it is made again
+VERSION = 4  # of what is kept; of another one, it is made again
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def examined(model: Path, hints: Mapping[str, Any], bench: Bench, tell: Any) -> 
         asked.child.end()
     for k, case in enumerate(facts["cases"]):
         tell(f"  meaning of {said(case)}")
-        case |= meaning(model, folder, k, bench)
+        case |= meaning(model, folder, k, bench, facts["quantized"])
     kept.write_text(json.dumps(facts, indent=1))
     return facts
 
@@ -183,9 +183,12 @@ def found_sizes(
     return None
 
 
-def meaning(model: Path, folder: Path, k: int, bench: Bench) -> dict[str, Any]:
-    """Errors of ONNX Runtime with and without its optimizations, against float64, or itself if that takes too long."""
-    files = {name: folder / f"{k}.{name}.npz" for name in ("ort", "plain", "truth")}
+def meaning(model: Path, folder: Path, k: int, bench: Bench, quantized: bool) -> dict[str, Any]:
+    """Errors of ONNX Runtime with and without its optimizations, against float64, or itself if that takes too long.
+
+    Of quantized models also the error of an evaluation in the model's own types: a value that is halfway between two
+    whole numbers may become either of them, and everything behind it changes."""
+    files = {name: folder / f"{k}.{name}.npz" for name in ("ort", "plain", "truth", "rounded")}
     feeds, plain, why = str(folder / f"{k}.npz"), False, ""
     with bench.runtime("onnxruntime", model, plain=True) as child:
         try:
@@ -196,9 +199,11 @@ def meaning(model: Path, folder: Path, k: int, bench: Bench) -> dict[str, Any]:
             pass  # then there is no such answer
     with Child("benchmarks.real.truth", "Truth", {"memory": bench.memory}) as child:
         try:
-            why = child.ask("of", bench.exact, model=str(model), feeds=feeds, keep=str(files["truth"])).get(
-                "failed", ""
+            rounded = str(files["rounded"]) if quantized else ""
+            asked = child.ask(
+                "of", bench.exact, model=str(model), feeds=feeds, keep=str(files["truth"]), rounded=rounded
             )
+            why = asked.get("failed", "")
         except Failed as e:
             why = str(e)
     if not why and off(files["ort"], files["truth"]) == math.inf:
@@ -211,6 +216,7 @@ def meaning(model: Path, folder: Path, k: int, bench: Bench) -> dict[str, Any]:
         "why": why,
         "ort_off": off(files["ort"], files[judge]),
         "plain_off": off(files["plain"], files[judge]) if plain else math.nan,
+        "rounded_off": off(files["rounded"], files[judge]) if quantized and judge == "truth" else 0.0,
     }
 
 

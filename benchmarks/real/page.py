@@ -50,7 +50,8 @@ def problem(file: File, case: dict[str, Any], row: dict[str, Any]) -> str:
     """What is wrong with a run, in a few words; nothing where it is right."""
     if row.get("failed"):
         return " ".join(row["failed"].split())
-    allowed = TOLERANCE + (case["plain_off"] if file.facts["quantized"] and case["plain_off"] < math.inf else 0.0)
+    others = (case["plain_off"], case["rounded_off"]) if file.facts["quantized"] else ()
+    allowed = TOLERANCE + max((x for x in others if x < math.inf), default=0.0)
     if not row["off"] <= allowed:
         return f"off by {row['off']:.1e}"
     if not file.facts["quantized"] and row["apart"] > ODD:
@@ -79,10 +80,12 @@ def page(files: Sequence[File], absent: dict[str, str]) -> str:
         (
             "Errors are the largest difference from an evaluation in float64, relative to the largest value of each"
             " output, or (*) from ONNX Runtime without its optimizations, where the data decides what runs or float64"
-            " would have taken too long. Ratios over 1: Pelton is faster; medians of rounds in turns, so that a ratio"
-            f" is not quite that of the medians beside it. One under {MINIMUM:g} is the median of {REPEATS} such"
-            " measurements. Quantized models are in all sums. Host steps are those that run by their reference, in"
-            " numpy. Second shapes are timed when the session has tuned for them in the background, where it does"
+            " would have taken too long. Ratios over 1: Pelton is faster; medians of rounds in turns."
+            f" One under {MINIMUM:g} is the median of {REPEATS} such"
+            " measurements. Quantized models are in all sums; they may be off by the tolerance and the larger of two"
+            " errors: of ONNX Runtime without its optimizations, and of an evaluation in the model's own types. Host"
+            " steps are those that run by their reference, in numpy. Second shapes are timed when the"
+            " session has tuned for them in the background, where it does"
             " (`pelton.retune`, [tuning](tuning.md)): † marks those for which it kept another engine."
         ),
         "",

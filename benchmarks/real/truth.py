@@ -23,8 +23,9 @@ class Truth:
     def __init__(self, memory: int):
         resource.setrlimit(resource.RLIMIT_AS, (memory << 30, memory << 30))
 
-    def of(self, model: str, feeds: str, keep: str) -> dict[str, Any]:
-        """The outputs for arrays in a file, into another; or why there are none."""
+    def of(self, model: str, feeds: str, keep: str, rounded: str = "") -> dict[str, Any]:
+        """The outputs for arrays in a file, into another; or why there are none. rounded: a file for what they are
+        where every step rounds to the types of the model."""
         with np.load(feeds) as found:
             given = {name: a.astype(object) if a.dtype.kind == "U" else a for name, a in found.items()}
         values: dict[str, np.ndarray] = {}
@@ -38,7 +39,11 @@ class Truth:
                 if not more:
                     return {"failed": f"{type(e).__name__}: {e}"[:500]}
                 values |= more
-        found = evaluate(read.graph, {n: a for n, a in given.items() if n not in values}, round=False)
-        outputs = model_outputs({v.name: found[v.name] for v in read.graph.outputs}, read.forms["outputs"])
-        np.savez(keep, **{f"{k}": a for k, a in enumerate(leaves([*outputs.values()]))})  # type: ignore[arg-type]
+        inputs = {n: a for n, a in given.items() if n not in values}
+        for path, rounds in ((keep, False), (rounded, True)):
+            if path:
+                found = evaluate(read.graph, inputs, round=rounds)
+                outputs = model_outputs({v.name: found[v.name] for v in read.graph.outputs}, read.forms["outputs"])
+                arrays: dict[str, Any] = {f"{k}": a for k, a in enumerate(leaves([*outputs.values()]))}
+                np.savez(path, **arrays)
         return {}

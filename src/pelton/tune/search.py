@@ -176,8 +176,12 @@ def first_few(found: Found) -> Found:
 
 
 def near_best(found: Found, times: Mapping[str, int]) -> Found:
-    """All tactics of the families whose first one came near the best; none if none was timed."""
-    first = {(t.name, t.family(c)): times[c.name] for t, c in first_few(found) if c.name in times}
+    """All tactics of the families whose first one came near the best; none if none was timed, all of a lone family,
+    whose first one had nothing to be timed beside."""
+    firsts = first_few(found)
+    if len(firsts) == 1:
+        return found
+    first = {(t.name, t.family(c)): times[c.name] for t, c in firsts if c.name in times}
     limit = min(first.values(), default=0) * NEAR
     return [(t, c) for t, c in found if first.get((t.name, t.family(c)), limit + 1) <= limit]
 

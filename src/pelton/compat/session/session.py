@@ -248,11 +248,11 @@ class InferenceSession(InProcess):
 
     def _input_arrays(self, feed: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
         """The inputs of the engine: arrays by name."""
-        if not isinstance(feed, Mapping):
+        if type(feed) is not dict and not isinstance(feed, Mapping):
             raise InputError(f"inputs are fed as a dict from their names to arrays, got {type(feed).__name__}")
         if feed.keys() != self._names:
             check_feed_names(self._signature.inputs, self._signature.overridable, feed)
-        if self._only_tensors and all(type(a) is np.ndarray for a in feed.values()):
+        if self._only_tensors and {*map(type, feed.values())} == {np.ndarray}:
             return feed
         arrays: dict[str, Any] = {}
         for a in self._signature.inputs:

@@ -38,7 +38,7 @@ from .pool import Shapes, format_shapes
 log = Logger("pelton.session")
 
 MAX_TUNINGS = 4  # of a session
-MAX_RANGES = 256  # in which the time of runs is counted
+MAX_RANGES = 256  # in which the time of runs is counted, and shapes whose range is remembered
 LONGEST = 900.0  # seconds of a child, which is then stopped
 MEMORY = 4  # times the constants of an engine, that a child may take of the bytes for engines
 
@@ -82,6 +82,7 @@ class Tuner:
         self._ended: list[Tuning] = []
         self._engines: dict[Range, Engine] = {}
         self._spent: dict[Range, float] = {}
+        self._places: dict[tuple[Any, ...], Range] = {}  # names and shapes → their range
         self._settled: set[Range] = set()  # ranges that have been tuned for, or need not be
         self._allowance = Allowance()
         self._child = Child()
@@ -97,18 +98,32 @@ class Tuner:
 
     def run(self, run: Run, engine: Engine, fed: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
         """A run by the engine for the sizes of these arrays, `engine` where there is no other."""
-        place = range_of(fed)
-        tuned = self._engines.get(place)
+        place = self._place(fed)
+        tuned = self._engines.get(place) if self._engines else None
         if tuned is not None:
             try:
                 return run(tuned, fed, out)
             except InputError:
                 pass  # it may take fewer sizes than `engine`, which has the last word
+        if place in self._settled:
+            return run(engine, fed, out)
         begin = time.perf_counter()
         found = run(engine, fed, out)
-        if place not in self._settled:
-            self._count(place, engine, fed, time.perf_counter() - begin)
+        self._count(place, engine, fed, time.perf_counter() - begin)
         return found
+
+    def _place(self, fed: Mapping[str, Any]) -> Range:
+        """The range of the sizes of arrays, remembered by these sizes: small models run in microseconds."""
+        try:
+            key = (*fed, *[a.shape for a in fed.values()])
+        except AttributeError:
+            return range_of(fed)
+        place = self._places.get(key)
+        if place is None:
+            if len(self._places) >= MAX_RANGES:
+                self._places.clear()
+            place = self._places[key] = range_of(fed)
+        return place
 
     def tunings(self, wait: float = 0.0) -> list[Tuning]:
         """All tunings, after the one in progress has ended or that many seconds have passed."""
@@ -117,12 +132,15 @@ class Tuner:
         return [*self._ended, *([] if running is None else [running])]
 
     def _count(self, place: Range, engine: Engine, fed: Mapping[str, Any], seconds: float) -> None:
-        if place == range_of_shapes(engine.shapes()) or engine.parts != (engine,):
-            self._settled.add(place)
-            return
-        if place not in self._spent and len(self._spent) >= MAX_RANGES:
-            self._spent.clear()
-        spent = self._spent[place] = self._spent.get(place, 0.0) + seconds
+        spent = self._spent.get(place)
+        if spent is None:
+            if place == range_of_shapes(engine.shapes()) or engine.parts != (engine,):
+                self._settled.add(place)
+                return
+            if len(self._spent) >= MAX_RANGES:
+                self._spent.clear()
+            spent = 0.0
+        self._spent[place] = spent = spent + seconds
         if spent >= self._after:
             self._begin(place, engine, {name: np.shape(a) for name, a in fed.items()})
 

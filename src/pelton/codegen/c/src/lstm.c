@@ -1,7 +1,7 @@
 // LSTM over a whole sequence, given the input's part of all gates. Recurrent weights are packed in the order in which
 // they are read: by blocks of units, in a block by units of the old state, then gates. They are read once per time step
-// at 64 GB/s from Zen 3's L3. Prefetching 2 KiB ahead was 2 % faster at 512 units and 6 % slower at 128. Weights of a
-// byte are multiplied by states of two i16, each row in steps of its own; a block of them begins with their scales.
+// at 64 GB/s from Zen 3's L3. Prefetching 2 KiB ahead was 2 % faster at 512 units and 6 % slower at 128. Weights of
+// a byte are multiplied by states of two i16, each row in steps of its own; a block of them begins with their scales.
 #include "dot.h"
 #include "recurrent.h"
 

@@ -1,12 +1,11 @@
-// Decision trees. A tile is a run of rows in a part of the trees; tree after tree, so that one stays in L1 while the
+// Decision trees whose leaves have any number of weights (see tree_chains.c for those with one). A tile is a run of rows in a part of the trees; tree after tree, so that one stays in L1 while the
 // rows pass through it, several at a time: each step of a row depends on the node that the step before it found, so
 // several rows hide the latency. Too few rows pass through several trees at a time instead. No comparison is branched
 // on: it is added to the index of the next node.
 #include "vec.h"
 
 // <region>
-enum : idx { ROWS = 5, TREES = 3, PARTS = 1, TARGETS = 1, XR = 4, XF = 1, YP = 5, YR = 1, YT = 1, MISSING = 0,
-             SINGLE = 1 };
+enum : idx { ROWS = 5, TREES = 3, PARTS = 1, TARGETS = 1, XR = 4, XF = 1, YP = 5, YR = 1, YT = 1, MISSING = 0 };
 typedef f32 element, value;
 #define START 0
 #define JOIN(a, b) ((a) + (b))
@@ -18,7 +17,7 @@ enum : idx { RB = 64 };
 // Walks at a time (16 took as long, within 5 %, for one row and for a hundred), and steps between two checks of whether
 // all have arrived.
 enum : idx { ABREAST = 8, STRIDE = 4 };
-typedef struct { element threshold; i32 feature, child; value weight[SINGLE]; } node;
+typedef struct { element threshold; i32 feature, child; } node;
 
 AI i32 next(const node *n, const element *x) {
     const i32 f = MISSING && n->feature < 0 ? ~n->feature : n->feature;
@@ -42,15 +41,10 @@ AI void walk(const node *nodes, const element *x, idx step, i32 *at, idx depth) 
 }
 
 // Joins the leaf in a slot into a row of the result.
-AI void take(const args *a, const node *nodes, value *y, idx tree, i32 at) {
-    if (SINGLE) {
-        value *to = y + ((const i32 *)a[3].p)[tree] * YT;
-        *to = JOIN(*to, nodes[at].weight[0]);
-    } else {
-        const i32 *start = (const i32 *)a[4].p + ((const i32 *)a[3].p)[at], *target = a[5].p;
-        const value *weight = a[6].p;
-        for (i32 e = start[0]; e < start[1]; e++) y[target[e] * YT] = JOIN(y[target[e] * YT], weight[e]);
-    }
+AI void take(const args *a, value *y, i32 at) {
+    const i32 *start = (const i32 *)a[4].p + ((const i32 *)a[3].p)[at], *target = a[5].p;
+    const value *weight = a[6].p;
+    for (i32 e = start[0]; e < start[1]; e++) y[target[e] * YT] = JOIN(y[target[e] * YT], weight[e]);
 }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
@@ -63,7 +57,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const idx part = b / blocks, t0 = part * trees, t1 = t0 + trees < TREES ? t0 + trees : TREES;
         const idx r0 = b % blocks * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS,
                   whole = r0 + (r1 - r0) / ABREAST * ABREAST;
-        value *result = (value *)a[SINGLE ? 4 : 7].p + part * YP;
+        value *result = (value *)a[7].p + part * YP;
         for (idx r = r0; r < r1; r++)
             for (idx k = 0; k < TARGETS; k++) result[r * YR + k * YT] = START;
         for (idx t = t0; t < t1; t++)
@@ -71,7 +65,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
                 i32 at[ABREAST];
                 unroll (int l = 0; l < ABREAST; l++) at[l] = (i32)t;
                 walk(nodes, all + r * XR, XR, at, depth[t]);
-                unroll (int l = 0; l < ABREAST; l++) take(a, nodes, result + (r + l) * YR, t, at[l]);
+                unroll (int l = 0; l < ABREAST; l++) take(a, result + (r + l) * YR, at[l]);
             }
         for (idx t = t0; t < t1; t += ABREAST)
             for (idx r = whole; r < r1; r++) {
@@ -81,7 +75,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
                     deepest = depth[at[l]] > deepest ? depth[at[l]] : deepest;
                 }
                 walk(nodes, all + r * XR, 0, at, deepest);
-                for (int l = 0; l < ABREAST && t + l < t1; l++) take(a, nodes, result + r * YR, t + l, at[l]);
+                for (int l = 0; l < ABREAST && t + l < t1; l++) take(a, result + r * YR, at[l]);
             }
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,55 +46,45 @@ class Trees(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
         parts, rows, _ = region.output.type.shape
-        yield Tactic(
-            self.name,
-            target.isa,
-            (("RB", max(8, min(_MAX_ROWS, ceil_div(ceil_div(rows, ceil_div(4 * target.threads, parts)), 8) * 8))),),
-        )
+        if _Chains.of(region) is None:
+            block = ceil_div(ceil_div(rows, ceil_div(4 * target.threads, parts)), 8) * 8
+            yield Tactic(self.name, target.isa, (("RB", max(8, min(_MAX_ROWS, block))),))
+        else:
+            # 8 divide the few walks of a single row better, 16 hide more latency; 12 took 1.3 times as long as either
+            for walks in (16, 8):
+                yield Tactic(self.name, target.isa, (("WALKS", walks),))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
         x, threshold, feature, child, depth, leaf, start, targets, weight = node.inputs
         table = {v: region.body.constants[v] for v in node.inputs[1:]}
         (xr, xf), (yp, yr, yt), (parts, rows, _) = layouts[x], layouts[node.output], node.output.type.shape
-        leaves: tuple[Value | Packed, ...] = (leaf, start, targets, weight)
-        of_tree = _target_of_tree(*(table[v] for v in (child, depth, leaf, start, targets)))
-        # then a leaf's one weight lies in the node itself, on a line that is there already
-        if of_tree is not None:
-            leaves = (
-                Packed(
-                    (targets,),
-                    "targets by tree",
-                    of_tree.shape,
-                    lambda out: np.copyto(out, of_tree),
-                    I32,
-                    has_indices=True,
-                ),
-            )
-        kind = np.dtype(
-            [
-                ("threshold", x.type.dtype.numpy),
-                ("feature", np.int32),
-                ("child", np.int32),
-                ("weight", weight.type.dtype.numpy, (int(of_tree is not None),)),
-            ],
-            align=True,
-        )
+        chains, join = _Chains.of(region), node.attrs["join"]
+        start_value = initial_value(join)
+        fields = [("threshold", x.type.dtype.numpy), ("feature", np.int32), ("child", np.int32)]
+        if chains is not None:
+            fields.append(("weight", weight.type.dtype.numpy))
+        kind, slots = np.dtype(fields, align=True), threshold.type.size
 
         def pack(out: np.ndarray) -> None:
             packed = out.view(kind)
-            packed["threshold"], packed["feature"], packed["child"] = table[threshold], table[feature], table[child]
-            if of_tree is not None:
-                packed["weight"][:, 0] = table[weight][np.minimum(table[start][table[leaf]], weight.type.size - 1)]
+            packed["threshold"][:slots], packed["feature"][:slots] = table[threshold], table[feature]
+            packed["child"][:slots] = table[child] if chains is None else chains.child
+            if chains is not None:
+                packed["weight"] = start_value
+                packed["weight"][chains.leaves] = table[weight][table[start][table[leaf][chains.leaves]]]
+                packed[slots] = (np.nan, 0, slots - 1, start_value)
 
         nodes = Packed(
-            tuple(node.inputs[1:]), "nodes", (threshold.type.size * kind.itemsize,), pack, U8, has_indices=True
+            tuple(node.inputs[1:]),
+            "nodes",
+            ((slots + (chains is not None)) * kind.itemsize,),
+            pack,
+            U8,
+            has_indices=True,
         )
-        join = node.attrs["join"]
         block = constants(
             ROWS=rows,
-            TREES=depth.type.size,
-            PARTS=parts,
             TARGETS=node.attrs["targets"],
             XR=xr,
             XF=xf,
@@ -101,38 +92,68 @@ class Trees(Template):
             YR=yr,
             YT=yt,
             MISSING=bool((table[feature] < 0).any()),
-            SINGLE=of_tree is not None,
+            **(dict(TREES=depth.type.size, PARTS=parts) if chains is None else dict(CHAINS=chains.first.size)),
         )
         block += f"typedef {memory_type(x.type.dtype)} element;\ntypedef {memory_type(weight.type.dtype)} value;\n"
-        block += f"#define START {number(initial_value(join), weight.type.dtype)}\n#define JOIN(a, b) {_JOINS[join]}\n"
-        return kernel(
-            "trees.c",
-            region,
-            tactic,
-            block,
-            (x, nodes, depth, *leaves, node.output),
-            parts * ceil_div(rows, tactic["RB"]),
+        block += f"#define START {number(start_value, weight.type.dtype)}\n#define JOIN(a, b) {_JOINS[join]}\n"
+        if chains is None:
+            operands = (x, nodes, depth, leaf, start, targets, weight, node.output)
+            tiles = parts * ceil_div(rows, tactic["RB"])
+            return kernel("trees.c", region, tactic, block, operands, tiles)
+        first = Packed(
+            tuple(node.inputs[1:]),
+            "first slots of chains",
+            chains.first.shape,
+            lambda out: np.copyto(out, chains.first),
+            I32,
+            has_indices=True,
         )
+        tiles = ceil_div(chains.first.size * rows, tactic["WALKS"])
+        return kernel("tree_chains.c", region, tactic, block, (x, nodes, first, node.output), tiles)
 
 
-def _target_of_tree(
-    child: np.ndarray, depth: np.ndarray, leaf: np.ndarray, start: np.ndarray, target: np.ndarray
-) -> np.ndarray | None:
-    """The target of each tree if every leaf has one weight, all of a tree for the same target; else None."""
-    found = np.full(depth.size, -1, np.int32)
-    at = tree = np.arange(depth.size)
-    for _ in range(int(depth.max(initial=0)) + 1):
-        ends = child[at] == at - 1
-        held, of = leaf[at[ends]], tree[ends]
-        # a node may have many parents: give up, instead of following every path
-        if at.size > child.size or (start[held + 1] - start[held] != 1).any():
-            return None
-        targets = target[start[held]]
-        found[of[found[of] < 0]] = targets[found[of] < 0]
-        if (found[of] != targets).any():
-            return None
-        at, tree = np.concatenate([child[at[~ends]], child[at[~ends]] + 1]), np.tile(tree[~ends], 2)
-    return found
+@dataclass(frozen=True)
+class _Chains:
+    """The trees of each part and target as one chain, whose last leaves lead to a slot after all others."""
+
+    first: np.ndarray  # i32[parts · targets]: where each chain begins
+    child: np.ndarray  # i32[slots]: as the operator's, but that leaves lead to the slot before the next root
+    leaves: np.ndarray  # the slots of leaves
+
+    @staticmethod
+    def of(region: Region) -> _Chains | None:
+        """None unless every leaf has one weight, and all leaves of a tree one target."""
+        node = region.anchor
+        _, child, depth, leaf, start, target, _ = (region.body.constants[v] for v in node.inputs[2:])
+        parts, targets, trees = node.output.type.shape[0], node.attrs["targets"], depth.size
+        tree = np.full(child.size, -1)  # of each slot
+        of_tree = np.full(trees, -1)  # the target of each tree
+        at, of = np.arange(trees), np.arange(trees)
+        ends = []
+        while at.size:
+            if (tree[at] >= 0).any() or np.unique(at).size != at.size:
+                return None  # a node with two parents
+            tree[at] = of
+            is_end = child[at] == at - 1
+            held, owner = leaf[at[is_end]], of[is_end]
+            if (start[held + 1] - start[held] != 1).any():
+                return None
+            targets_here = target[start[held]]
+            unset = of_tree[owner] < 0
+            of_tree[owner[unset]] = targets_here[unset]
+            if (of_tree[owner] != targets_here).any():
+                return None
+            ends.append(at[is_end])
+            at, of = np.concatenate([child[at[~is_end]], child[at[~is_end]] + 1]), np.tile(of[~is_end], 2)
+        leaves = np.concatenate(ends)
+        first = np.full(parts * targets, child.size, np.int32)
+        following = np.full(trees, child.size)
+        chain = np.arange(trees) // -(-trees // parts) * targets + of_tree
+        for t in range(trees - 1, -1, -1):
+            following[t], first[chain[t]] = first[chain[t]], t
+        linked = child.astype(np.int32)
+        linked[leaves] = following[tree[leaves]] - 1
+        return _Chains(first, linked, leaves)
 
 
 def is_valid(

@@ -48,6 +48,9 @@ class Forest:
 LEAVES = 1 << 30
 PARTS = 16  # of a large forest, which threads walk in parallel
 MIN_PARALLEL_TREES = 256
+ABREAST = 16  # walks of one row that hide each other's latency
+PART_BYTES = 1 << 16  # of the trees for one target: rows pass through them while they are in L1 or nearly so
+MIN_TREES = 8  # of a part and target, where trees are large: walks of different lengths even out over them
 
 
 def _without_equalities(f: Forest) -> Forest:
@@ -157,9 +160,19 @@ def emit_trees(
         np.asarray(weight),
     )
     parts = PARTS if roots >= MIN_PARALLEL_TREES else 1
+    if (np.diff(start)[slot[~inner] - LEAVES] == 1).all():
+        parts = _count_chained_parts(roots, targets, slot.size * 2 * (4 + dtype.size))
     y = n.emit("trees", x, *(n.constant(t) for t in tables), targets=targets, parts=parts, join=join)
     y = n.reshape(y, y.type.shape[1:]) if parts == 1 else n.emit(f"reduce_{join}", y, axes=(0,), keepdims=False)
     return y if join == "sum" else n.emit("where", n.emit("equal", y, n.like(y, initial_value(join))), n.like(y, 0), y)
+
+
+def _count_chained_parts(trees: int, targets: int, size: int) -> int:
+    """Parts of a forest of `size` bytes whose leaves have one weight each; no part is without trees."""
+    each = trees / targets
+    parts = PARTS if trees >= MIN_PARALLEL_TREES else min(-(-ABREAST // targets), int(each / 2))
+    parts = max(1, parts, int(min(each / MIN_TREES, size / targets / PART_BYTES)))
+    return -(-trees // -(-trees // parts)) if trees else 1
 
 
 @reads("TreeEnsemble", domain=ML)
