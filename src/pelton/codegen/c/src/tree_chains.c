@@ -18,7 +18,7 @@ enum : idx { WALKS = 16 };
 enum : idx { STRIDE = 2 }; // steps between two checks of whether all have arrived
 typedef struct { element threshold; i32 feature, child; value weight; } node;
 
-typedef struct { const node *nodes; const u8 *missing; } forest; // missing: whether NaN leads on as the least value does
+typedef struct { const node *nodes; const u8 *missing; } forest; // missing: whether NaN leads to the child
 
 AI bool has_nan(const element *x) {
     bool found = false;
