@@ -19,6 +19,7 @@ import pelton as ort
 from pelton.compat.session import tuning
 from pelton.compat.session import model as models
 from pelton.compat.session.tuning import Child, Tuner, range_of
+from pelton.runtime import Engine
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((16, 24)).astype(np.float32)
@@ -68,7 +69,7 @@ def asked(monkeypatch) -> list:
     return seen
 
 
-def test_runs_far_from_the_first_sizes_get_an_engine_of_their_own(asked, caplog):
+def test_runs_far_from_the_first_sizes_get_an_engine_of_their_own(asked, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     session = ort.InferenceSession(network())
     assert right(session, 4) and right(session, 7) and not session.background_tuning(5)  # the same range
@@ -80,9 +81,8 @@ def test_runs_far_from_the_first_sizes_get_an_engine_of_their_own(asked, caplog)
     tuned = session._tuner._engines[range_of(rows(40))]
     assert tuned.symbols[0].optimum == 40 and session._engine.symbols[0].optimum == 4
     runs = []
-    session._tuner._engines[range_of(rows(40))] = tuned
-    real = session._call_engine
-    session._call_engine = lambda engine, fed, out: runs.append(engine) or real(engine, fed, out)
+    real = Engine.run
+    monkeypatch.setattr(Engine, "run", lambda engine, fed, out: runs.append(engine) or real(engine, fed, out))
     assert right(session, 63) and right(session, 4) and right(session, 32)
     assert [e is tuned for e in runs] == [True, False, True]
     assert "tuning for x [40, 16] in the background" in caplog.text and "kept, 2.00 times as fast" in caplog.text

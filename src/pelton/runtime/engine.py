@@ -205,9 +205,16 @@ class Engine:
         out: arrays that some or all outputs are written into; the others are allocated.
         Raises InputError for arrays that do not fit (see `Context.run`).
         """
-        if self.forms:
-            return model_outputs(self._run(self._ported(inputs), out), self.forms["outputs"])
-        return self._run(inputs, out)
+        contexts = self._contexts  # with a refit, there are others
+        try:
+            context = contexts.pop()
+        except IndexError:
+            context = self.context()
+        try:
+            found = context.run(self._ported(inputs) if self.forms else inputs, out)
+        finally:
+            contexts.append(context)
+        return model_outputs(found, self.forms["outputs"]) if self.forms else found
 
     def run_async(self, inputs: Mapping[str, Any], *, share_inputs: bool = False) -> AsyncRun:
         """Starts a run and returns at once: `result()` of what it returns waits for the outputs, `await` does so in a
@@ -251,17 +258,6 @@ class Engine:
     def _ported(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arrays for ports that the given inputs of the model consist of."""
         return arrays_of_ports(inputs, self.forms["inputs"]) if self.forms and isinstance(inputs, Mapping) else inputs
-
-    def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-        contexts = self._contexts  # with a refit, there are others
-        try:
-            context = contexts.pop()
-        except IndexError:
-            context = self.context()
-        try:
-            return context.run(inputs, out)
-        finally:
-            contexts.append(context)
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Takes inputs in order, or by name as in `engine(image=x)`; returns the output, or a tuple of several.

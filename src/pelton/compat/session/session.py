@@ -183,10 +183,11 @@ class InferenceSession(InProcess):
     ) -> list[np.ndarray]:
         """Runs the model and returns the outputs of these names, or all if None. Lists become arrays of the input's
         type; arrays must have it."""
-        names = self._requested_outputs(output_names)
-        check_run(run_options)
+        names = self._output_names if output_names is None else self._requested_outputs(output_names)
+        if run_options is not None:
+            check_run(run_options)
         found = self._run(self._input_arrays(input_feed), None)
-        return [found[name] for name in names]
+        return [*map(found.__getitem__, names)]
 
     def run_async(
         self,
@@ -234,9 +235,7 @@ class InferenceSession(InProcess):
         found = self._run(self._input_arrays(iobinding.inputs), fixed or None)
         iobinding.results = {name: found[name] for name in iobinding.outputs}
 
-    def _requested_outputs(self, names: Sequence[str] | None) -> Sequence[str]:
-        if names is None:
-            return self._output_names
+    def _requested_outputs(self, names: Sequence[str]) -> Sequence[str]:
         if isinstance(names, str):
             raise InputError(f"outputs are asked for as a list of names, got {names!r}; write [{names!r}]")
         unknown = next((name for name in names if name not in self._output_names), None)
@@ -302,13 +301,13 @@ class InferenceSession(InProcess):
         self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None
     ) -> dict[str, np.ndarray]:
         """Runs an engine, or one that was tuned in the background for such sizes."""
-        tuner = self._tuner
-        return self._call_engine(engine, fed, out) if tuner is None else tuner.run(self._call_engine, engine, fed, out)
+        run = Engine.run if self._profile is None else self._run_profiled
+        return run(engine, fed, out) if self._tuner is None else self._tuner.run(run, engine, fed, out)
 
-    def _call_engine(
+    def _run_profiled(
         self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None
     ) -> dict[str, np.ndarray]:
-        """Runs this engine, with a trace if profiling is enabled."""
+        """Runs this engine with a trace, unless profiling has just ended."""
         profile = self._profile
         if profile is None:
             return engine.run(fed, out)

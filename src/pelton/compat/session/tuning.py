@@ -82,7 +82,8 @@ class Tuner:
         self._ended: list[Tuning] = []
         self._engines: dict[Range, Engine] = {}
         self._spent: dict[Range, float] = {}
-        self._places: dict[tuple[Any, ...], Range] = {}  # names and shapes → their range
+        # names and shapes → the engine that was tuned for them, if there is one: small models run in microseconds
+        self._routes: dict[tuple[Any, ...], Engine | None] = {}
         self._settled: set[Range] = set()  # ranges that have been tuned for, or need not be
         self._allowance = Allowance()
         self._child = Child()
@@ -98,32 +99,27 @@ class Tuner:
 
     def run(self, run: Run, engine: Engine, fed: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
         """A run by the engine for the sizes of these arrays, `engine` where there is no other."""
-        place = self._place(fed)
-        tuned = self._engines.get(place) if self._engines else None
+        try:
+            key = (*fed, *[a.shape for a in fed.values()])
+        except AttributeError:
+            key = (*fed, *map(np.shape, fed.values()))
+        if key not in self._routes:
+            place = range_of(fed)
+            if place not in self._engines and place not in self._settled:
+                begin = time.perf_counter()
+                found = run(engine, fed, out)
+                self._count(place, engine, fed, time.perf_counter() - begin)
+                return found
+            if len(self._routes) >= MAX_RANGES:
+                self._routes.clear()
+            self._routes[key] = self._engines.get(place)
+        tuned = self._routes.get(key)
         if tuned is not None:
             try:
                 return run(tuned, fed, out)
             except InputError:
                 pass  # it may take fewer sizes than `engine`, which has the last word
-        if place in self._settled:
-            return run(engine, fed, out)
-        begin = time.perf_counter()
-        found = run(engine, fed, out)
-        self._count(place, engine, fed, time.perf_counter() - begin)
-        return found
-
-    def _place(self, fed: Mapping[str, Any]) -> Range:
-        """The range of the sizes of arrays, remembered by these sizes: small models run in microseconds."""
-        try:
-            key = (*fed, *[a.shape for a in fed.values()])
-        except AttributeError:
-            return range_of(fed)
-        place = self._places.get(key)
-        if place is None:
-            if len(self._places) >= MAX_RANGES:
-                self._places.clear()
-            place = self._places[key] = range_of(fed)
-        return place
+        return run(engine, fed, out)
 
     def tunings(self, wait: float = 0.0) -> list[Tuning]:
         """All tunings, after the one in progress has ended or that many seconds have passed."""
@@ -172,6 +168,7 @@ class Tuner:
         self._allowance.spend((tuning.end - tuning.begin) / 1e9)
         if engine is not None:
             self._engines[place] = engine
+            self._routes.clear()
         self._ended.append(tuning)
         self._running = None
         gain = "" if tuning.gain is None else f", {tuning.gain:.2f} times as fast"

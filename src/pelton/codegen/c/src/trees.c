@@ -1,7 +1,7 @@
-// Decision trees whose leaves have any number of weights (see tree_chains.c for those with one). A tile is a run of rows in a part of the trees; tree after tree, so that one stays in L1 while the
-// rows pass through it, several at a time: each step of a row depends on the node that the step before it found, so
-// several rows hide the latency. Too few rows pass through several trees at a time instead. No comparison is branched
-// on: it is added to the index of the next node.
+// Decision trees whose leaves have any number of weights (tree_chains.c: those with one). A tile is a run of rows in a
+// part of the trees; tree after tree, so that one stays in L1 while the rows pass through it, several at a time: each
+// step of a row depends on the node that the step before it found, so several rows hide the latency. Too few rows pass
+// through several trees at a time instead. No comparison is branched on: it is added to the index of the next node.
 #include "vec.h"
 
 // <region>

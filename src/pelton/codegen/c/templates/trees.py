@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, F64, I32, U8
+from pelton.ir.types import F32, F64, I32, U8, DType
 from pelton.ops.trees import initial_value
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
@@ -68,7 +68,8 @@ class Trees(Template):
 
         def pack(out: np.ndarray) -> None:
             packed = out.view(kind)
-            packed["threshold"][:slots], packed["feature"][:slots] = table[threshold], table[feature]
+            packed["threshold"][:slots] = table[threshold]
+            packed["feature"][:slots] = table[feature] if chains is None else chains.feature
             packed["child"][:slots] = table[child] if chains is None else chains.child
             if chains is not None:
                 packed["weight"] = start_value
@@ -92,7 +93,11 @@ class Trees(Template):
             YR=yr,
             YT=yt,
             MISSING=bool((table[feature] < 0).any()),
-            **(dict(TREES=depth.type.size, PARTS=parts) if chains is None else dict(CHAINS=chains.first.size)),
+            **(
+                dict(TREES=depth.type.size, PARTS=parts)
+                if chains is None
+                else dict(FEATURES=x.type.shape[1], CHAINS=chains.first.size)
+            ),
         )
         block += f"typedef {memory_type(x.type.dtype)} element;\ntypedef {memory_type(weight.type.dtype)} value;\n"
         block += f"#define START {number(start_value, weight.type.dtype)}\n#define JOIN(a, b) {_JOINS[join]}\n"
@@ -100,16 +105,15 @@ class Trees(Template):
             operands = (x, nodes, depth, leaf, start, targets, weight, node.output)
             tiles = parts * ceil_div(rows, tactic["RB"])
             return kernel("trees.c", region, tactic, block, operands, tiles)
-        first = Packed(
-            tuple(node.inputs[1:]),
-            "first slots of chains",
-            chains.first.shape,
-            lambda out: np.copyto(out, chains.first),
-            I32,
-            has_indices=True,
-        )
+
+        def table_of(form: str, array: np.ndarray, dtype: DType) -> Packed:
+            tables = tuple(node.inputs[1:])
+            return Packed(tables, form, array.shape, lambda out: np.copyto(out, array), dtype, has_indices=True)
+
+        first = table_of("first slots of chains", chains.first, I32)
+        missing = table_of("whether NaN leads to the child", chains.missing, U8)
         tiles = ceil_div(chains.first.size * rows, tactic["WALKS"])
-        return kernel("tree_chains.c", region, tactic, block, (x, nodes, first, node.output), tiles)
+        return kernel("tree_chains.c", region, tactic, block, (x, nodes, first, missing, node.output), tiles)
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,15 @@ class _Chains:
 
     first: np.ndarray  # i32[parts · targets]: where each chain begins
     child: np.ndarray  # i32[slots]: as the operator's, but that leaves lead to the slot before the next root
+    feature: np.ndarray  # i32[slots]
+    missing: np.ndarray  # u8[slots + 1]: whether NaN leads to the child
     leaves: np.ndarray  # the slots of leaves
 
     @staticmethod
     def of(region: Region) -> _Chains | None:
         """None unless every leaf has one weight, and all leaves of a tree one target."""
         node = region.anchor
-        _, child, depth, leaf, start, target, _ = (region.body.constants[v] for v in node.inputs[2:])
+        feature, child, depth, leaf, start, target, _ = (region.body.constants[v] for v in node.inputs[2:])
         parts, targets, trees = node.output.type.shape[0], node.attrs["targets"], depth.size
         tree = np.full(child.size, -1)  # of each slot
         of_tree = np.full(trees, -1)  # the target of each tree
@@ -153,7 +159,8 @@ class _Chains:
             following[t], first[chain[t]] = first[chain[t]], t
         linked = child.astype(np.int32)
         linked[leaves] = following[tree[leaves]] - 1
-        return _Chains(first, linked, leaves)
+        missing = np.append(feature < 0, False).astype(np.uint8)
+        return _Chains(first, linked, np.where(feature < 0, ~feature, feature), missing, leaves)
 
 
 def is_valid(
