@@ -23,6 +23,7 @@ _SIGNATURES = {
     "pelton_plan_new": (c_void_p, [c_char_p, c_size_t, c_int64, c_char_p]),
     "pelton_plan_free": (None, [c_void_p]),
     "pelton_plan_resolve": (c_bool, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_char_p]),
+    "pelton_sha256": (None, [c_char_p, c_size_t, c_bool, c_char_p]),
     "pelton_suppress": (
         c_int64,
         [c_void_p, c_void_p, c_int64, c_float, c_float, c_bool, c_int64, c_void_p, c_void_p, c_void_p],
