@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 import pelton
 from pelton.engine import sizes
+from pelton.engine.constants import length
 from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, DynamicDimension
 from pelton.engine.plan_tables import Tables
 from pelton.engine.shape_plan import PlanTemplate
@@ -191,7 +192,7 @@ def test_altered_tables_are_refused_or_harmless(engines, name, tmp_path):
     engine = engines[name]
     path = tmp_path / "tables"
     path.write_bytes(Tables(engine).encode())
-    command = [sys.executable, "-c", MUTATE, str(path), str(len(memoryview(engine.constants))), "3", "3000"]
+    command = [sys.executable, "-c", MUTATE, str(path), str(length(engine.constants)), "3", "3000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parent)
     assert done.returncode == 0, done.stderr[-2000:]
     assert 0 < int(done.stdout) < 3000

@@ -15,7 +15,6 @@ DTYPES = (
     " f8e8m0fnu f6e2m3fn f6e3m2fn f4e2m1fn i4 u4 i2 u2"
 ).split()  # the position is the code
 FUNCTIONS = ("+", "*", "max", "min", "//", "%")
-NO_HASH = bytes(32)
 
 
 class Tables:
@@ -75,8 +74,8 @@ class Tables:
             self.lines.append(key)
         return self.values[key]
 
-    def encode(self) -> bytes:
-        """All tables, one after the other."""
+    def encode(self, hash_of_tables: bytes = bytes(32)) -> bytes:
+        """All tables, one after the other. hash_of_tables: of the constants that kernels use for addressing, SHA-256."""
         e = self.engine
         tensors: list[tuple[int, ...]] = []
         operands: list[int] = []
@@ -113,7 +112,7 @@ class Tables:
         return b"".join(
             _padded(part)
             for part in (
-                np.array([e.arena], "<i8").tobytes() + np.array(heads, "<i4").tobytes() + NO_HASH,
+                np.array([e.arena], "<i8").tobytes() + np.array(heads, "<i4").tobytes() + hash_of_tables,
                 _rows(symbols, "<i8,<i8,<i8,<i4,<i4", 0),
                 np.array(self.numbers, "<i8").tobytes(),
                 np.array(lines, "<i4").tobytes(),

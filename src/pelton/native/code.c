@@ -1,8 +1,10 @@
 /* Loads the machine code of an engine by the system's loader, from memory or from a temporary file. */
 #define _GNU_SOURCE
+#include "code.h"
 #include "program.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -70,6 +72,41 @@ EXPORT void *pelton_code_load(const void *bytes, size_t size, const char *direct
     }
     return code;
 }
+
+bool code_is_sound(const void *bytes, size_t size, reason *why) {
+    const Elf64_Ehdr *h = bytes;
+    const char *const damaged = "its machine code is no whole shared object for this machine";
+    if (size < sizeof *h || memcmp(h->e_ident, ELFMAG "\2\1\1", 7) || h->e_type != ET_DYN
+#if defined(__x86_64__)
+        || h->e_machine != EM_X86_64
+#elif defined(__aarch64__)
+        || h->e_machine != EM_AARCH64
+#endif
+        || h->e_phentsize != sizeof(Elf64_Phdr) || !h->e_phnum || h->e_phoff % 8 || h->e_phoff > size
+        || h->e_phnum * sizeof(Elf64_Phdr) > size - h->e_phoff)
+        return refuse(why, "%s", damaged);
+    const Elf64_Phdr *p = (const void *)((const char *)bytes + h->e_phoff);
+    for (; p < (const Elf64_Phdr *)((const char *)bytes + h->e_phoff) + h->e_phnum; p++)
+        if ((p->p_type == PT_LOAD || p->p_type == PT_DYNAMIC)
+            && (p->p_offset > size || p->p_filesz > size - p->p_offset || p->p_filesz > p->p_memsz
+                || p->p_memsz > UINT64_C(1) << 32))
+            return refuse(why, "%s: a segment lies beyond its end", damaged);
+    return true;
+}
+
+void *code_load(const void *bytes, size_t size, reason *why) {
+    char first[128] = "", then[128] = "";
+    void *code = pelton_code_load(bytes, size, NULL, first, sizeof first);
+    const char *folder = getenv("TMPDIR");
+    if (!code)
+        code = pelton_code_load(bytes, size, folder && *folder ? folder : "/tmp", then, sizeof then);
+    if (!code)
+        refuse(why, "its machine code cannot be loaded: %s; %s", first, then);
+    return code;
+}
+
+void *code_symbol(void *code, const char *name) { return dlsym(code, name); }
+void code_unload(void *code) { dlclose(code); }
 
 EXPORT void *pelton_code_symbol(void *code, const char *name) { return dlsym(code, name); }
 EXPORT void pelton_code_unload(void *code) { dlclose(code); }

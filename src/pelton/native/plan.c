@@ -21,7 +21,7 @@ static const uint8_t BYTES[DTYPES] = {
     [U4] = 1, [I2] = 1, [U2] = 1,
 };
 
-static bool refuse(reason *why, const char *format, ...) {
+bool refuse(reason *why, const char *format, ...) {
     va_list given;
     va_start(given, format);
     say_all(why->text, sizeof why->text, format, given);
@@ -149,6 +149,8 @@ static bool check_buffers(const plan *p, reason *why) {
             return refuse(why, "buffer %d starts at %d", (int64_t)i, b->offset);
         if (!within(b->values, b->count, h->cells) || !is_dtype(b->dtype) || b->dtype == STRING)
             return refuse(why, "buffer %d has no contents", (int64_t)i);
+        if ((b->kind == CONSTANT || b->kind == TABLE || b->kind == TEXT) && plan_value(p, i) >= 0)
+            return refuse(why, "buffer %d is a constant of another size for other inputs", (int64_t)i);
     }
     return true;
 }
@@ -599,6 +601,73 @@ bool plan_resolve(const plan *p, const int64_t *symbols, int64_t *cells, int64_t
     *arena = h->arena;
     return (!h->symbols || lay_out(p, cells, starts, arena, why)) && check_sizes(p, cells, starts, *arena, why)
         && check_work(p, cells, why);
+}
+
+int32_t plan_value(const plan *p, int32_t cell) {
+    int32_t low = 0, high = p->head->gaps;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (p->gaps[middle].cell < cell)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const bool found = low < p->head->gaps && p->gaps[low].cell == cell;
+    return found ? p->formulas[p->gaps[low].formula].value : -1;
+}
+
+/* The symbol that a value is, or is a multiple of: `times` says which; -1 for others. */
+static int32_t symbol_of(const plan *p, int32_t value, int64_t *times) {
+    const plan_head *h = p->head;
+    *times = 1;
+    if (value < h->symbols)
+        return value;
+    const int32_t line = value - h->symbols - h->numbers;
+    if (line < 0 || p->lines[line].function != PRODUCT || p->lines[line].count != 2)
+        return -1;
+    const int32_t *terms = p->terms + p->lines[line].first;
+    for (int k = 0; k < 2; k++) {
+        const int32_t number = terms[!k] - h->symbols;
+        if (terms[k] < h->symbols && number >= 0 && number < h->numbers && p->numbers[number] > 0) {
+            *times = p->numbers[number];
+            return terms[k];
+        }
+    }
+    return -1;
+}
+
+void plan_range(const plan *p, int32_t cell, int64_t *least, int64_t *greatest) {
+    const int32_t value = plan_value(p, cell);
+    int64_t times;
+    const int32_t s = value < 0 ? -1 : symbol_of(p, value, &times);
+    *least = s < 0 ? p->cells[cell] : p->symbols[s].minimum * times;
+    *greatest = s < 0 ? p->cells[cell] : p->symbols[s].maximum * times;
+}
+
+bool plan_solve(const plan *p, const int64_t *const *shapes, int64_t *symbols, reason *why) {
+    const plan_head *h = p->head;
+    for (int32_t i = 0; i < h->symbols; i++)
+        symbols[i] = -1;
+    for (int32_t i = 0; i < h->inputs; i++) {
+        const port_row *t = &p->ports[i];
+        for (int32_t d = 0; d < t->rank; d++) {
+            const int32_t value = plan_value(p, t->shape + d);
+            int64_t times;
+            const int32_t s = value < 0 ? -1 : symbol_of(p, value, &times);
+            if (s < 0 || symbols[s] >= 0)
+                continue;
+            const symbol_row *of = &p->symbols[s];
+            const int64_t size = shapes[i][d] / times;
+            if (shapes[i][d] < 0 || size < of->minimum || size > of->maximum)
+                return refuse(why, "axis %d of input %s may have %d to %d, given %d", (int64_t)d, p->text + t->name,
+                              of->minimum * times, of->maximum * times, shapes[i][d]);
+            symbols[s] = size;
+        }
+    }
+    for (int32_t i = 0; i < h->symbols; i++)
+        if (symbols[i] < 0)
+            symbols[i] = p->symbols[i].optimum;
+    return true;
 }
 
 /* ---- for callers that keep no struct ---- */

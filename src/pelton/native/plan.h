@@ -75,8 +75,9 @@ struct plan {
     void *memory;
 };
 
-/* A reason for a refusal, as text. */
+/* A reason for a refusal, as text: `refuse` writes it (%s a text, %d an int64_t) and returns false. */
 typedef struct { char text[256]; } reason;
+bool refuse(reason *why, const char *format, ...);
 
 /* Opens tables, which have to stay where they are, at a multiple of 8 bytes; `constants`: their bytes. False where
  * something does not hang together for the optimum sizes, with the reason. Closing is always allowed afterwards. */
@@ -86,6 +87,18 @@ void plan_close(plan *p);
 /* The numbers for these values of the symbols: all cells, the start of each buffer in the arena or the constants, and
  * the bytes of the arena. False, with the reason, where they do not hang together: see `pelton.engine.validate`. */
 bool plan_resolve(const plan *p, const int64_t *symbols, int64_t *cells, int64_t *starts, int64_t *arena, reason *why);
+
+/* The values of all symbols for inputs of these shapes, one after the other; false, with the reason, where a size is
+ * outside of its bounds. Sizes that are neither a symbol nor a multiple of one are not looked at: compare the shapes that
+ * `plan_resolve` gives with these. */
+bool plan_solve(const plan *p, const int64_t *const *shapes, int64_t *symbols, reason *why);
+
+/* The formula of a cell: the number of its value, -1 for a cell that is a number. */
+int32_t plan_value(const plan *p, int32_t cell);
+
+/* The least and the greatest number that a cell can be, as far as its formula is one symbol or a multiple of it; those
+ * of its optimum otherwise. */
+void plan_range(const plan *p, int32_t cell, int64_t *least, int64_t *greatest);
 
 int64_t dtype_bytes(int32_t dtype);
 

@@ -32,7 +32,7 @@ static void hash_blocks(uint32_t h[8], const uint8_t *p, size_t blocks) {
             w[t] = (turned(w[t - 2], 17) ^ turned(w[t - 2], 19) ^ w[t - 2] >> 10) + w[t - 7]
                  + (turned(w[t - 15], 7) ^ turned(w[t - 15], 18) ^ w[t - 15] >> 3) + w[t - 16];
         memcpy(v, h, sizeof v);
-#pragma GCC unroll 64
+#pragma GCC unroll 8
         for (int t = 0; t < 64; t++) {
             /* letters move on by one place in each round: here, their places do */
 #define AT(i) v[((i) - t) & 7]
