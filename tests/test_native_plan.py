@@ -152,10 +152,10 @@ def test_formulas_are_those_of_python():
 def test_what_is_beyond_all_bounds_is_refused():
     template = PlanTemplate(made(TREES))
     for given, why in (
-        ({"n": 4, "m": 9}, "does not explain|ZeroDivisionError|beyond"),  # a quotient by 0
+        ({"n": 4, "m": 9}, "beyond all bounds"),  # a quotient by 0
         ({"n": 1 << 40, "m": 1 << 39}, "input 'x'|bounds|x is of a shape"),
     ):
-        with pytest.raises((EngineError, ZeroDivisionError), match=why):
+        with pytest.raises(EngineError, match=why):
             template.resolve(given)
 
 

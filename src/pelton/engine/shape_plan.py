@@ -97,7 +97,10 @@ class PlanTemplate:
         if not native.library().pelton_plan_resolve(
             self._plan, address(symbols), address(cells), address(starts), ctypes.byref(arena), why
         ):
-            validate(at(self.engine, sizes))  # raises, with more to say
+            try:
+                validate(at(self.engine, sizes))  # raises, with more to say
+            except ArithmeticError:  # a size divided by 0
+                pass
             raise EngineError(
                 f"engine {self.engine.label!r} cannot be laid out for {dict(sizes)}: {why.value.decode()}; build it"
                 " again"
