@@ -33,6 +33,7 @@ FLAGS = [
     "-fPIC",
     "-shared",
     "-Wl,-z,nodelete",
+    "-Wl,-s",
 ]  # its threads live as long as the process
 
 

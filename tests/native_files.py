@@ -127,9 +127,7 @@ class Session:
             port = self.lib.pelton_context_output(self.context, i).contents
             outs.append(np.full(port.shape[: port.rank], 7, numpy_dtype(DTYPES[port.dtype])))
             assert outs[-1].nbytes == port.bytes
-        given, taken = (
-            (c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays)) for arrays in (inputs, outs)
-        )
+        given, taken = ((c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays)) for arrays in (inputs, outs))
         self.check(self.lib.pelton_run(self.context, given, taken))
         return outs
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .constants import bytes_of
-from .model import KINDS, Buffer, EnginePlan, Number, Port, Step, Tensor
+from .model import KINDS, Buffer, EnginePlan, Number, Port, Tensor
 
 DTYPES = (
     "f64 f32 f16 bf16 i64 i32 i16 i8 u64 u32 u16 u8 bool other c64 c128 string f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz"

@@ -108,9 +108,7 @@ class PlanTemplate:
         shapes = [tuple(cells[first : first + len(p.shape)].tolist()) for p, first in self._shapes]
         ports = tuple(replace(p, shape=shape) for (p, _), shape in zip(self._shapes, shapes))
         inputs = len(self.engine.inputs)
-        tiles, scratch, phases = (
-            cells[self._buffers + k * self._all :][: self._steps] for k in range(3)
-        )
+        tiles, scratch, phases = (cells[self._buffers + k * self._all :][: self._steps] for k in range(3))
         values = {
             i: cells[first : first + len(b.values)]
             for i, (b, first) in enumerate(zip(self.engine.buffers, self._contents))
@@ -118,6 +116,14 @@ class PlanTemplate:
         }
         words = cells[self._first_word :][: self.first[-1]]
         return ResolvedPlan(
-            ports[:inputs], ports[inputs:], cells[: self._buffers], starts, words, tiles, scratch, phases, values,
+            ports[:inputs],
+            ports[inputs:],
+            cells[: self._buffers],
+            starts,
+            words,
+            tiles,
+            scratch,
+            phases,
+            values,
             arena.value,
         )

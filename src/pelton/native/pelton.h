@@ -71,7 +71,7 @@ PELTON_API int pelton_run(pelton_context *, const void *const *inputs, void *con
 PELTON_API void *pelton_input_data(pelton_context *, int i);
 PELTON_API void *pelton_output_data(pelton_context *, int i);
 
-/* The number of steps, the name of one, and the begin and end of each in nanoseconds, in a run in which none overlap. */
+/* The number of steps, the name of one, and the begin and end of each in ns, in a run in which none overlap. */
 PELTON_API int pelton_steps(const pelton_engine *);
 PELTON_API const char *pelton_step(const pelton_engine *, int i);
 PELTON_API int pelton_profile(pelton_context *, const void *const *inputs, void *const *outputs, int64_t *stamps);

@@ -1,18 +1,13 @@
-/* Opens the plan of an engine and resolves its numbers. Nothing of it is believed: every index, count and offset is
+/* Opens the plan of an engine. Nothing of it is believed: every index, count and offset is
  * checked, so that no step reaches memory outside of its buffers, whatever the bytes say. What kernels do with their
  * dims is unknown here: code and dims are trusted like a program. */
-#include "plan.h"
+#include "plan_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "program.h"
 #include "say.h"
-
-enum { ALIGNMENT = 64, MAX_RANK = 32, MAX_ROWS = 1 << 24 };
-static const int64_t MAX_BYTES = INT64_C(1) << 46;          /* more than any machine has */
-static const int64_t MAX_ZEROS = INT64_C(1) << 28;          /* far more than all counters of an engine take */
-static const int64_t MAX_TILES = (INT64_C(1) << 31) - 1;    /* the walker counts them in 32 bits */
 
 static const uint8_t BYTES[DTYPES] = {
     [F64] = 8, [F32] = 4, [F16] = 2, [BF16] = 2, [I64] = 8, [I32] = 4, [I16] = 2, [I8] = 1, [U64] = 8, [U32] = 4,
@@ -32,15 +27,6 @@ bool refuse(reason *why, const char *format, ...) {
 static bool is_dtype(int32_t dtype) { return dtype >= 0 && dtype < DTYPES && BYTES[dtype]; }
 
 int64_t dtype_bytes(int32_t dtype) { return is_dtype(dtype) ? BYTES[dtype] : 0; }
-
-/* Whether `count` things from `first` on are among `all`. */
-static bool within(int64_t first, int64_t count, int64_t all) {
-    return first >= 0 && count >= 0 && first <= all && count <= all - first;
-}
-
-static const char *label(const plan *p, const plan_step *s) { return p->text + s->name; }
-
-/* ---- opening ---- */
 
 typedef struct { const char *at; size_t left; bool wrong; } cursor;
 
@@ -195,7 +181,8 @@ static bool check_steps(const plan *p, reason *why) {
         for (int32_t k = 0; k < s->args; k++) {
             const int32_t b = p->operands[s->operands + k];
             if (b < 0 || b >= h->buffers)
-                return refuse(why, "step %s uses buffer %d, there are %d", label(p, s), (int64_t)b, (int64_t)h->buffers);
+                return refuse(why, "step %s uses buffer %d, there are %d", label(p, s), (int64_t)b,
+                              (int64_t)h->buffers);
             if (is_text_buffer(p, b))
                 return refuse(why, "step %s is a kernel and would touch strings", label(p, s));
         }
@@ -240,9 +227,6 @@ static void use_all(const plan *p, int32_t *first, int32_t *last, const plan_ste
         use(p, first, last, p->tensors[s->outputs + k].buffer, wave);
 }
 
-/* Sorts numbers from 0 to n - 1 by a heap; `after` says of two whether the first comes later. */
-typedef bool after(const void *with, int32_t a, int32_t b);
-
 static void sink(int32_t *heap, int32_t n, int32_t i, after *later, const void *with) {
     const int32_t moved = heap[i];
     for (int32_t child; (child = 2 * i + 1) < n; i = child) {
@@ -254,7 +238,7 @@ static void sink(int32_t *heap, int32_t n, int32_t i, after *later, const void *
     heap[i] = moved;
 }
 
-static void sort(int32_t *numbers, int32_t n, after *later, const void *with) {
+void sort(int32_t *numbers, int32_t n, after *later, const void *with) {
     for (int32_t i = n / 2; i-- > 0;)
         sink(numbers, n, i, later, with);
     while (n > 1) {
@@ -371,307 +355,7 @@ void plan_close(plan *p) {
     p->memory = NULL, p->beside = NULL;
 }
 
-/* ---- resolving ---- */
-
-static bool compute(int32_t function, const int64_t *values, const int32_t *terms, int32_t count, int64_t *out) {
-    int64_t r = values[terms[0]];
-    for (int32_t k = 1; k < count; k++) {
-        const int64_t x = values[terms[k]];
-        switch (function) {
-        case SUM:
-            if (__builtin_add_overflow(r, x, &r))
-                return false;
-            break;
-        case PRODUCT:
-            if (__builtin_mul_overflow(r, x, &r))
-                return false;
-            break;
-        case MAXIMUM: r = r > x ? r : x; break;
-        case MINIMUM: r = r < x ? r : x; break;
-        default:
-            if (x == 0 || (x == -1 && r == INT64_MIN))
-                return false;
-            const int64_t rest = r % x, down = rest && (rest < 0) != (x < 0);
-            r = function == QUOTIENT ? r / x - down : rest + (down ? x : 0);
-        }
-    }
-    *out = r;
-    return true;
-}
-
-static bool fill(const plan *p, const int64_t *symbols, int64_t *cells, reason *why) {
-    const plan_head *h = p->head;
-    memcpy(cells, p->cells, sizeof *cells * h->cells);
-    if (!h->gaps)
-        return true;
-    const size_t known = (size_t)h->symbols + h->numbers;
-    int64_t *values = malloc(sizeof *values * (known + h->lines + 1));
-    if (!values)
-        return refuse(why, "there is no memory for its plan");
-    memcpy(values, symbols, sizeof *values * h->symbols);
-    memcpy(values + h->symbols, p->numbers, sizeof *values * h->numbers);
-    bool sound = true;
-    for (int32_t i = 0; sound && i < h->lines; i++) {
-        const line_row *l = &p->lines[i];
-        sound = compute(l->function, values, p->terms + l->first, l->count, &values[known + i]);
-    }
-    for (int32_t i = 0; sound && i < h->gaps; i++)
-        cells[p->gaps[i].cell] = values[p->formulas[p->gaps[i].formula].value];
-    free(values);
-    return sound || refuse(why, "a size is beyond all bounds");
-}
-
-typedef struct { const plan *p; const int64_t *sizes; } by_size;
-
-static int64_t room_of(const plan *p, const int64_t *cells, int32_t lying) {
-    const int64_t size = cells[p->which[lying]];
-    return ((size > 1 ? size : 1) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-/* Larger ones come first, then those that are used earlier. */
-static bool lies_later(const void *with, int32_t a, int32_t b) {
-    const by_size *s = with;
-    const int64_t x = s->sizes[s->p->which[a]], y = s->sizes[s->p->which[b]];
-    if (x != y)
-        return x < y;
-    return s->p->first[a] != s->p->first[b] ? s->p->first[a] > s->p->first[b] : a > b;
-}
-
-/* Largest first, each into the tightest gap that holds it between those that live when it does, else behind them; as
- * `pelton.engine.memory`. */
-static bool lay_out(const plan *p, const int64_t *cells, int64_t *starts, int64_t *arena, reason *why) {
-    const int32_t n = p->lying;
-    int32_t *order = malloc(sizeof *order * (2 * (size_t)n + 1)), *near = order + n;
-    if (!order)
-        return refuse(why, "there is no memory for its plan");
-    for (int32_t i = 0; i < n; i++)
-        order[i] = i, starts[p->which[i]] = -1;
-    sort(order, n, lies_later, &(by_size){p, cells});
-    *arena = 0;
-    for (int32_t k = 0; k < n; k++) {
-        const int32_t i = order[k];
-        int32_t count = 0;
-        for (int32_t b = p->bounds[i]; b < p->bounds[i + 1]; b++) {
-            const int32_t other = p->beside[b];
-            const int64_t start = starts[p->which[other]];
-            if (start < 0)
-                continue;
-            int32_t place = count++;
-            for (; place && starts[p->which[near[place - 1]]] > start; place--)
-                near[place] = near[place - 1];
-            near[place] = other;
-        }
-        const int64_t size = room_of(p, cells, i);
-        int64_t at = 0, best = -1, gap = 0;
-        for (int32_t c = 0; c < count; c++) {
-            const int64_t start = starts[p->which[near[c]]], end = start + room_of(p, cells, near[c]);
-            if (start - at >= size && (best < 0 || start - at < gap))
-                best = at, gap = start - at;
-            at = end > at ? end : at;
-        }
-        starts[p->which[i]] = best < 0 ? at : best;
-        const int64_t end = starts[p->which[i]] + size;
-        *arena = end > *arena ? end : *arena;
-        if (*arena >= MAX_BYTES) {
-            free(order);
-            return refuse(why, "its arena has %d bytes", *arena);
-        }
-    }
-    free(order);
-    return true;
-}
-
-/* The bytes of an array, -1 where there is none; 0 where an axis is empty. */
-static int64_t array_bytes(int32_t dtype, const int64_t *shape, int32_t rank) {
-    int64_t bytes = BYTES[dtype];
-    bool empty = false;
-    for (int32_t d = 0; d < rank; d++) {
-        if (shape[d] < 0 || shape[d] >= MAX_BYTES)
-            return -1;
-        empty |= !shape[d];
-        if (shape[d] && (__builtin_mul_overflow(bytes, shape[d], &bytes) || bytes >= MAX_BYTES))
-            return -1;
-    }
-    return empty ? 0 : bytes;
-}
-
-static bool check_sizes(const plan *p, const int64_t *cells, const int64_t *starts, int64_t arena, reason *why) {
-    const plan_head *h = p->head;
-    for (int32_t i = 0; i < h->inputs + h->outputs; i++) {
-        const port_row *t = &p->ports[i];
-        if (array_bytes(t->dtype, cells + t->shape, t->rank) < 0)
-            return refuse(why, "%s is of a shape that no array has", p->text + t->name);
-    }
-    for (int32_t i = 0; i < h->buffers; i++) {
-        const buffer_row *b = &p->buffers[i];
-        const int64_t size = cells[i];
-        if (size < 0 || size >= MAX_BYTES)
-            return refuse(why, "buffer %d has %d bytes", (int64_t)i, size);
-        switch (b->kind) {
-        case INPUT: case OUTPUT: {
-            const port_row *t = &p->ports[b->offset + (b->kind == OUTPUT ? h->inputs : 0)];
-            const int64_t bytes = array_bytes(t->dtype, cells + t->shape, t->rank);
-            if (size != bytes)
-                return refuse(why, "buffer %d has %d bytes, %s has %d", (int64_t)i, size, p->text + t->name, bytes);
-            break;
-        }
-        case SIZES: case IOTA:
-            if (size % BYTES[b->dtype] || (b->kind == SIZES && (b->dtype != I64 || size != 8 * (int64_t)b->count)))
-                return refuse(why, "buffer %d has %d bytes for %d sizes", (int64_t)i, size, (int64_t)b->count);
-            break;
-        case STRINGS: break;
-        default: {
-            const int64_t limit = b->kind == ZEROS ? MAX_ZEROS : b->kind == ARENA ? arena : p->constants;
-            /* one of the arena that no step uses has no place */
-            if (!(b->kind == ARENA && h->symbols) && (starts[i] % ALIGNMENT || !within(starts[i], size, limit)))
-                return refuse(why, "buffer %d is %d bytes from %d on, there are %d", (int64_t)i, size, starts[i], limit);
-        }
-        }
-    }
-    for (int32_t i = 0; i < h->outputs; i++) {
-        const port_row *t = &p->ports[h->inputs + i];
-        bool made = !array_bytes(t->dtype, cells + t->shape, t->rank);
-        for (int32_t b = 0; b < h->buffers && !made; b++)
-            made = p->buffers[b].kind == OUTPUT && p->buffers[b].offset == i;
-        if (!made)
-            return refuse(why, "no buffer is output %s", p->text + t->name);
-    }
-    return true;
-}
-
-static bool check_reach(const plan *p, const plan_step *s, const tensor_row *t, const int64_t *cells, reason *why) {
-    const int64_t *shape = cells + t->shape, *strides = cells + t->strides, offset = cells[t->offset];
-    const int64_t bytes = array_bytes(t->dtype, shape, t->rank), element = BYTES[t->dtype];
-    int64_t room = cells[t->buffer], begin = offset, end = offset + element;
-    if (bytes < 0 || offset < 0 || offset > room)
-        return refuse(why, "step %s uses byte %d of buffer %d", label(p, s), offset, (int64_t)t->buffer);
-    for (int32_t d = 0; d < t->rank; d++) {
-        int64_t span;
-        if (strides[d] <= -MAX_BYTES || strides[d] >= MAX_BYTES)
-            return refuse(why, "a stride of step %s is %d", label(p, s), strides[d]);
-        if (!bytes)
-            continue;
-        if (__builtin_mul_overflow(shape[d] - 1, strides[d], &span) || __builtin_mul_overflow(span, element, &span)
-            || __builtin_add_overflow(span < 0 ? begin : end, span, span < 0 ? &begin : &end))
-            return refuse(why, "step %s reaches beyond all bounds", label(p, s));
-    }
-    if (t->dtype == STRING) {
-        room = room / element * element;
-        if (offset % element)
-            return refuse(why, "step %s uses byte %d of strings", label(p, s), offset);
-    }
-    if (bytes && (begin < 0 || end > room))
-        return refuse(why, "step %s reaches byte %d of buffer %d, which has %d", label(p, s), begin < 0 ? begin : end,
-                      (int64_t)t->buffer, room);
-    return true;
-}
-
-static bool check_work(const plan *p, const int64_t *cells, reason *why) {
-    for (int32_t i = 0; i < p->all; i++) {
-        const plan_step *s = &p->steps[i];
-        const int64_t tiles = cells[p->tiles + i], phases = cells[p->phases + i], scratch = cells[p->scratch + i];
-        if (tiles < 0 || tiles > MAX_TILES || phases < 1 || phases > MAX_TILES || tiles * phases > MAX_TILES)
-            return refuse(why, "step %s has %d phases of %d tiles", label(p, s), phases, tiles);
-        if (scratch < 0 || scratch >= MAX_BYTES)
-            return refuse(why, "step %s needs %d bytes of scratch memory", label(p, s), scratch);
-        for (int32_t k = 0; k < s->args; k++) {
-            const int64_t offset = cells[s->words + k], room = cells[p->operands[s->operands + k]];
-            if (offset < 0 || offset > room)
-                return refuse(why, "step %s uses byte %d of buffer %d, which has %d", label(p, s), offset,
-                              (int64_t)p->operands[s->operands + k], room);
-        }
-        for (int32_t k = 0; k < s->reads + s->writes; k++)
-            if (!check_reach(p, s, &p->tensors[k < s->reads ? s->inputs + k : s->outputs + k - s->reads], cells, why))
-                return false;
-    }
-    return true;
-}
-
-bool plan_resolve(const plan *p, const int64_t *symbols, int64_t *cells, int64_t *starts, int64_t *arena, reason *why) {
-    const plan_head *h = p->head;
-    if (!fill(p, symbols, cells, why))
-        return false;
-    for (int32_t i = 0; i < h->buffers; i++) {
-        const int32_t kind = p->buffers[i].kind;
-        starts[i] = kind == ARENA || kind == ZEROS || kind == CONSTANT || kind == TABLE || kind == TEXT
-                        ? p->buffers[i].offset : 0;
-        if (cells[i] < 0 || cells[i] >= MAX_BYTES)
-            return refuse(why, "buffer %d has %d bytes", (int64_t)i, cells[i]);
-    }
-    *arena = h->arena;
-    return (!h->symbols || lay_out(p, cells, starts, arena, why)) && check_sizes(p, cells, starts, *arena, why)
-        && check_work(p, cells, why);
-}
-
-int32_t plan_value(const plan *p, int32_t cell) {
-    int32_t low = 0, high = p->head->gaps;
-    while (low < high) {
-        const int32_t middle = low + (high - low) / 2;
-        if (p->gaps[middle].cell < cell)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const bool found = low < p->head->gaps && p->gaps[low].cell == cell;
-    return found ? p->formulas[p->gaps[low].formula].value : -1;
-}
-
-/* The symbol that a value is, or is a multiple of: `times` says which; -1 for others. */
-static int32_t symbol_of(const plan *p, int32_t value, int64_t *times) {
-    const plan_head *h = p->head;
-    *times = 1;
-    if (value < h->symbols)
-        return value;
-    const int32_t line = value - h->symbols - h->numbers;
-    if (line < 0 || p->lines[line].function != PRODUCT || p->lines[line].count != 2)
-        return -1;
-    const int32_t *terms = p->terms + p->lines[line].first;
-    for (int k = 0; k < 2; k++) {
-        const int32_t number = terms[!k] - h->symbols;
-        if (terms[k] < h->symbols && number >= 0 && number < h->numbers && p->numbers[number] > 0) {
-            *times = p->numbers[number];
-            return terms[k];
-        }
-    }
-    return -1;
-}
-
-void plan_range(const plan *p, int32_t cell, int64_t *least, int64_t *greatest) {
-    const int32_t value = plan_value(p, cell);
-    int64_t times;
-    const int32_t s = value < 0 ? -1 : symbol_of(p, value, &times);
-    *least = s < 0 ? p->cells[cell] : p->symbols[s].minimum * times;
-    *greatest = s < 0 ? p->cells[cell] : p->symbols[s].maximum * times;
-}
-
-bool plan_solve(const plan *p, const int64_t *const *shapes, int64_t *symbols, reason *why) {
-    const plan_head *h = p->head;
-    for (int32_t i = 0; i < h->symbols; i++)
-        symbols[i] = -1;
-    for (int32_t i = 0; i < h->inputs; i++) {
-        const port_row *t = &p->ports[i];
-        for (int32_t d = 0; d < t->rank; d++) {
-            const int32_t value = plan_value(p, t->shape + d);
-            int64_t times;
-            const int32_t s = value < 0 ? -1 : symbol_of(p, value, &times);
-            if (s < 0 || symbols[s] >= 0)
-                continue;
-            const symbol_row *of = &p->symbols[s];
-            const int64_t size = shapes[i][d] / times;
-            if (shapes[i][d] < 0 || size < of->minimum || size > of->maximum)
-                return refuse(why, "axis %d of input %s may have %d to %d, given %d", (int64_t)d, p->text + t->name,
-                              of->minimum * times, of->maximum * times, shapes[i][d]);
-            symbols[s] = size;
-        }
-    }
-    for (int32_t i = 0; i < h->symbols; i++)
-        if (symbols[i] < 0)
-            symbols[i] = p->symbols[i].optimum;
-    return true;
-}
-
-/* ---- for callers that keep no struct ---- */
-
+/* For callers that keep no struct. */
 EXPORT plan *pelton_plan_new(const void *bytes, size_t size, int64_t constants, reason *why) {
     plan *p = malloc(sizeof *p);
     if (p && plan_open(p, bytes, size, constants, why))

@@ -31,7 +31,7 @@ EXPORT program *pelton_program(const step_row *steps, idx n, const int64_t *word
                                void *scratch);
 EXPORT void pelton_program_free(program *p);
 EXPORT void pelton_program_run(program *p, char *const *ports);
-EXPORT void pelton_program_profile(program *p, char *const *ports, int64_t *stamps);    /* begin and end of every step, in ns */
+EXPORT void pelton_program_profile(program *p, char *const *ports, int64_t *stamps); /* begin, end of each step, ns */
 EXPORT void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]);
 EXPORT void pelton_program_time(program *p, char *const *ports, idx repeats, int64_t *times); /* ns of every run */
 

@@ -101,7 +101,8 @@ static void hash(sha256 *s, const uint8_t *p, size_t blocks) {
 }
 
 void sha256_start(sha256 *s) {
-    *s = (sha256){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+    *s = (sha256){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
+                        0x5be0cd19}};
 }
 
 void sha256_add(sha256 *s, const void *bytes, size_t size) {
