@@ -91,7 +91,8 @@ def test_a_fork_during_a_profile():
         x, z, stamps = np.ones(64, np.float32), np.zeros(64, np.float32), (ctypes.c_int64 * 2)()
         code = load_code(compiled())
         program = NativeProgram([(code.symbol("slow"), [x.ctypes.data, z.ctypes.data, 1, 3000], 2, 64, 1, 0, 0, 1)], 2)
-        profiles = threading.Thread(target=lambda: program._library.pelton_program_profile(program._handle, None, stamps))
+        profile = program._library.pelton_program_profile
+        profiles = threading.Thread(target=lambda: profile(program._handle, None, stamps))
         profiles.start()
         while not z[0]:
             time.sleep(0.001)

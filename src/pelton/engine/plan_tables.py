@@ -74,7 +74,7 @@ class Tables:
         return self.values[key]
 
     def encode(self, hash_of_tables: bytes = bytes(32)) -> bytes:
-        """All tables, one after the other. hash_of_tables: of the constants that kernels use for addressing, SHA-256."""
+        """All tables, one after the other. hash_of_tables: SHA-256 of the constants that kernels use for addressing."""
         e = self.engine
         tensors: list[tuple[int, ...]] = []
         operands: list[int] = []
