@@ -71,13 +71,10 @@ def test_round_trip(tmp_path):
 def test_layout_on_disk():
     """Constants start on a page, so that their pieces are on cache lines when the file is mapped."""
     data = file.to_bytes(chain())
-    header = json.loads(data[64 : 64 + int.from_bytes(data[16:24], "little")])
-    body = -(-(64 + int.from_bytes(data[16:24], "little")) // 4096) * 4096
-    sections = header["sections"]
-    assert (body + sections["constants"]["offset"]) % 4096 == 0 and all(
-        (body + s["offset"]) % 64 == 0 for s in sections.values()
-    )
-    assert len(data) == body + sections["constants"]["offset"] + sections["constants"]["size"]
+    rows = container.open_container(*container.map_file(data)).rows
+    assert list(rows) == ["plan", "code", "meta", "constants"]
+    assert rows["constants"].offset % 4096 == 0 and all(row.offset % 64 == 0 for row in rows.values())
+    assert len(data) == rows["constants"].offset + rows["constants"].size
 
 
 def test_constants_are_mapped_not_read(tmp_path):
@@ -159,9 +156,9 @@ def test_truncated_and_longer_files_are_refused():
 
 def test_what_is_refused_says_why(tmp_path):
     data = file.to_bytes(chain())
-    assert "format version 8" in (why := refused(data[:8] + b"\10" + data[9:])) and "newer Pelton" in why
-    assert "format version 6" in (why := refused(data[:8] + b"\6" + data[9:])) and "build it again" in why
-    assert "altered in its first bytes" in refused(data[:12] + b"\1" + data[13:])
+    assert "format version 9" in (why := refused(data[:8] + b"\11" + data[9:])) and "newer Pelton" in why
+    assert "format version 7" in (why := refused(data[:8] + b"\7" + data[9:])) and "build it again" in why
+    assert "altered in its first bytes" in refused(data[:16] + b"\1" + data[17:])
     assert refused(b"") == "the given data is not a Pelton engine: it is empty"
     (tmp_path / "m.onnx").write_bytes(b"\x08\x07" * 50)
     for path, why in (
@@ -286,80 +283,70 @@ FORGE = """
 """
 
 
+NUMBERS = [0, 1, -1, 2, 63, 64, 4096, (1 << 31) - 1, -(1 << 31), 1 << 31, 1 << 32, 1 << 45, 1 << 62, -(1 << 63)]
+OTHERS = [1 << 63, 1 << 64, 10**400, 1.5, 1e300, None, True, "x", [], {}, [[]]]
+
+
+def mutate(value, rng: random.Random):
+    """Goes down to a random place of what JSON can hold and changes it."""
+    if isinstance(value, dict) and value and rng.random() < 0.95:
+        key = rng.choice(sorted(value))
+        if rng.random() < 0.05:
+            return {k: v for k, v in value.items() if k != key}
+        return {**value, key: mutate(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.95:
+        i = rng.randrange(len(value))
+        changed = [] if rng.random() < 0.1 else [mutate(value[i], rng)]
+        return value[:i] + changed + value[i + 1 :]
+    if type(value) is int and rng.random() < 0.5:
+        return value + rng.choice([-64, -1, 1, 64, value])
+    return rng.choice(NUMBERS + OTHERS)
+
+
 def forge(data: bytes, rng: random.Random) -> bytes:
-    """A file with something changed in its header or plan and all hashes right again."""
-    size = int.from_bytes(data[16:24], "little")
-    header = json.loads(data[64 : 64 + size])
-    body = -(-(64 + size) // 4096) * 4096
-    names = sorted(header["sections"], key=lambda n: header["sections"][n]["offset"])
-    parts = {
-        n: bytearray(data[body + s["offset"] : body + s["offset"] + s["size"]]) for n, s in header["sections"].items()
-    }
-    numbers = [
-        0,
-        1,
-        -1,
-        2,
-        63,
-        64,
-        4096,
-        1 << 31,
-        (1 << 31) - 1,
-        1 << 32,
-        1 << 45,
-        1 << 62,
-        1 << 63,
-        -(1 << 63),
-        1 << 64,
-        10**400,
-    ]
-    others = [1.5, 1e300, None, True, "x", [], {}, [[]]]
+    """A file with something changed in its sections or their rows, and all hashes right again."""
+    found = container.open_container(*container.map_file(data))
+    parts = {name: bytearray(part) for name, part in found.sections(found.rows).items()}
+    inner = [name for name in parts if name.startswith("engine ")]
+    texts = [name for name in ("script", "meta") if name in parts]
+    match rng.choice(["bytes", "cells", "cells", "json", "json", "deep", "rows", *(["inner"] * 2 if inner else [])]):
+        case "bytes":
+            part = parts[rng.choice([*texts, "plan" if "plan" in parts else "script"])]
+            for _ in range(rng.randint(1, 3)):
+                part[rng.randrange(len(part))] = rng.randrange(256)
+        case "cells" if "plan" in parts:
+            for _ in range(rng.randint(1, 3)):
+                width = rng.choice([4, 8])
+                at = rng.randrange(0, len(parts["plan"]) - 7, width)
+                old = int.from_bytes(parts["plan"][at : at + width], "little", signed=True)
+                new = rng.choice([old + rng.choice([-64, -1, 1, 64, old]), rng.choice(NUMBERS)])
+                parts["plan"][at : at + width] = (new % (1 << 8 * width)).to_bytes(width, "little")
+        case "deep":
+            parts[rng.choice(texts)][:] = b"[" * 100000
+        case "inner":
+            name = rng.choice(inner)
+            parts[name] = bytearray(forge(bytes(parts[name]), rng))
+        case "rows":
+            return _with_other_rows(data, len(parts), rng)
+        case _:
+            name = rng.choice(texts)
+            parts[name][:] = json.dumps(mutate(json.loads(parts[name]), rng)).encode()
+    return b"".join(container.frame(parts))
 
-    def mutate(value):
-        """Goes down to a random place and changes it."""
-        if isinstance(value, dict) and value and rng.random() < 0.95:
-            key = rng.choice(sorted(value))
-            if rng.random() < 0.05:
-                return {k: v for k, v in value.items() if k != key}
-            return {**value, key: mutate(value[key])}
-        if isinstance(value, list) and value and rng.random() < 0.95:
-            i = rng.randrange(len(value))
-            return value[:i] + value[i + 1 :] if rng.random() < 0.1 else value[:i] + [mutate(value[i])] + value[i + 1 :]
-        if type(value) is int and rng.random() < 0.5:
-            return value + rng.choice([-64, -1, 1, 64, value])
-        return rng.choice(numbers + others)
 
-    what = rng.randrange(5 if "engines" in header else 4)
-    if what == 4:
-        inner = rng.choice([n for n in names if n.startswith("engine ")] or ["plan"])
-        parts[inner] = bytearray(forge(bytes(parts[inner]), rng)) if inner != "plan" else parts[inner]
-    elif what == 0:
-        plan = parts["plan"]
-        for _ in range(rng.randint(1, 3)):
-            plan[rng.randrange(len(plan))] = rng.randrange(256)
-    elif what == 1:
-        parts["plan"] = bytearray(json.dumps(mutate(json.loads(parts["plan"]))).encode())
-    elif what == 2:
-        parts["plan"] = bytearray(b"[" * 100000)
-    at = 0
-    for name in names:
-        at = -(-at // 4096) * 4096
-        header["sections"][name] = {
-            "offset": at,
-            "size": len(parts[name]),
-            "sha256": hashlib.sha256(parts[name]).hexdigest(),
-        }
-        at += len(parts[name])
-    if what == 3:
-        header = mutate(header)
-    text = json.dumps(header).encode()
-    body = -(-(64 + len(text)) // 4096) * 4096
-    start = data[:16] + len(text).to_bytes(8, "little") + (body + at).to_bytes(8, "little")
-    out = bytearray(start + hashlib.sha256(start + text).digest() + text)
-    out += bytes(body - len(out))
-    for name in names:
-        out += bytes(-len(out) % 4096) + parts[name]
-    return bytes(out)
+def _with_other_rows(data: bytes, count: int, rng: random.Random) -> bytes:
+    """A file with something changed in the rows of its sections."""
+    end = 64 + 64 * count
+    rows, head = bytearray(data[64:end]), bytearray(data[:32])
+    for _ in range(rng.randint(1, 2)):
+        at, width = rng.choice([(64 * rng.randrange(count) + k, 8) for k in (0, 8, 16, 24)])
+        old = int.from_bytes(rows[at : at + width], "little")
+        new = rng.choice([old + rng.choice([-64, -1, 1, 64]), rng.choice(NUMBERS)])
+        rows[at : at + width] = (new % (1 << 64)).to_bytes(width, "little")
+    if rng.random() < 0.1:
+        head[rng.randrange(12, 24)] ^= 1
+    head, rows = bytes(head), bytes(rows)
+    return head + hashlib.sha256(head + rows).digest() + rows + data[end:]
 
 
 def test_forged_plans_never_crash():

@@ -6,10 +6,11 @@ import random
 
 import numpy as np
 import pytest
-from native_files import Refused, Session, encode, frame
+from native_interface import Refused, Session
 from test_native_plan import MODELS
 
 import pelton
+from pelton.engine import container, file
 from pelton.runtime import Engine
 
 
@@ -28,7 +29,7 @@ def engines(kernel_cache):
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_are_those_of_python(engines, name, threads):
     plain, draw = engines[name], np.random.default_rng(3)
-    engine, session = Engine(plain), Session(encode(plain), threads)
+    engine, session = Engine(plain), Session(file.to_bytes(plain), threads)
     bounds = {s.name: (s.minimum, min(s.maximum, 40)) for s in plain.symbols}
     context = engine.context(threads=threads)
     for _ in range(8):
@@ -43,7 +44,7 @@ def test_outputs_are_those_of_python(engines, name, threads):
 
 
 def test_what_is_altered_is_refused(engines):
-    data = encode(engines["cnn"])
+    data = file.to_bytes(engines["cnn"])
     sound = Session(data)
     assert sound.lib.pelton_verify(sound.engine) == 0
     draw = random.Random(4)
@@ -74,13 +75,13 @@ def test_what_is_altered_is_refused(engines):
     ],
 )
 def test_shapes_that_the_engine_does_not_take_are_refused(engines, shape, why):
-    session = Session(encode(engines["residuals"]))
+    session = Session(file.to_bytes(engines["residuals"]))
     with pytest.raises(Refused, match=why):
         session.shape(shape)
 
 
 def test_runs_need_shapes_and_arrays_that_do_not_overlap(engines):
-    session = Session(encode(engines["cnn"]))
+    session = Session(file.to_bytes(engines["cnn"]))
     assert session.lib.pelton_run(session.context, None, None)
     assert b"call pelton_set_shapes" in session.lib.pelton_error()
     session.shape((2, 3, 12, 12))
@@ -93,4 +94,4 @@ def test_runs_need_shapes_and_arrays_that_do_not_overlap(engines):
 
 def test_files_without_a_plan_are_refused():
     with pytest.raises(Refused, match="no plan, code or constants"):
-        Session(frame({"meta": b"{}"}))
+        Session(b"".join(container.frame({"meta": b"{}"})))

@@ -249,18 +249,21 @@ def test_files_of_stripped_engines_that_do_not_hang_together_are_refused(rng):
 
     data = pelton.build(CASES["batch_norms"](rng), level=0, strip_weights=True).tobytes()
     found = container.open_container(*container.map_file(data))
-    sections = found.sections(("plan", "code", "constants", "refit"))
+    sections = found.sections(found.rows)
+    meta = json.loads(bytes(sections["meta"]))
+    assert b"".join(container.frame(sections)) == data
     for change in (
         {"absent": [0]},
         {"absent": [10**6]},
         {"absent": "all"},
+        {"absent": [-1]},
         {"constants": 1 << 60},
         {"constants": -1},
-        {"absent": found.header["absent"][1:]},
+        {"absent": meta["absent"][1:]},
     ):
-        header = {k: v for k, v in {**found.header, **change}.items() if k != "sections"}
+        altered = {**sections, "meta": json.dumps({**meta, **change}).encode()}
         with pytest.raises(EngineError):
-            pelton.load(b"".join(container.frame(header, sections)), device=None)
+            pelton.load(b"".join(container.frame(altered)), device=None)
 
 
 def test_on_the_command_line(rng, tmp_path, monkeypatch, capsys):

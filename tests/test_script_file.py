@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from script_harness import builder, by_name, same
 from script_models import MODELS, N, graph, model
 
 import pelton
-from pelton.engine import file
+from pelton.engine import container, file
 from pelton.engine.program import (
     DEEPEST,
     Block,
@@ -51,11 +50,9 @@ def test_round_trip(name, engines, tmp_path):
 
 def test_altered_files_are_refused(engines):
     data = engines("scanned_rnn").tobytes()
-    header = json.loads(data[64 : 64 + int.from_bytes(data[16:24], "little")])
-    body = -(-(64 + int.from_bytes(data[16:24], "little")) // 4096) * 4096
-    places = [70, body + header["sections"]["plan"]["offset"] + 5]
-    # the header of an engine in it
-    places += [body + header["sections"]["engine 0"]["offset"] + 70]
+    rows = container.open_container(*container.map_file(data)).rows
+    # the rows, and the first bytes of an engine in it
+    places = [70, rows["script"].offset + 5, rows["meta"].offset + 5, rows["engine 0"].offset + 70]
     for place in places:
         altered = bytearray(data)
         altered[place] ^= 1

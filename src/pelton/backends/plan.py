@@ -34,27 +34,22 @@ class Plan:
     def __init__(self, plain: plain_engine.EnginePlan):
         self.plain = plain
         self._constants = None if isinstance(plain.constants, DeferredConstants) else aligned(plain.constants)
-        self.texts = {
-            i: strings_in(self.constants[b.offset : b.offset + b.size])
-            for i, b in enumerate(plain.buffers)
-            if b.kind == "text"
-        }
+        self.template = PlanTemplate(plain)
+        rows = self.template.rows
+        self.texts = {i: strings_in(self.constants[o : o + n]) for i, (o, n) in rows.places("text").items()}
         # copies, so that rewriting the file cannot send kernels out of bounds; deferred constants are in no such file
         self.tables = (
             {
-                i: aligned(bytes(self._constants[b.offset : b.offset + b.size]))
-                for i, b in enumerate(plain.buffers)
-                if b.kind == "table" and b.size <= LARGEST_TABLE
+                i: aligned(bytes(self._constants[offset : offset + size]))
+                for i, (offset, size) in rows.places("table").items()
+                if size <= LARGEST_TABLE
             }
             if self._constants is not None
             else {}
         )
-        self.computed = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
-        self.template = PlanTemplate(plain)
-        hosted = any(s.host for s in plain.steps)
-        self.host = (
-            self.host_steps(sizes.at(plain, sizes.optimum_sizes(plain)), sizes.optimum_sizes(plain)) if hosted else {}
-        )
+        self.computed = self.template.of_kind("strings", "sizes", "iota")
+        optimum = sizes.optimum_sizes(plain)
+        self.host = self.host_steps(sizes.at(plain, optimum), optimum) if rows.is_hosted else {}
         if self.host:
             log.warning(
                 "engine %r runs %d of its %d steps on the host, by their reference: %s",

@@ -1,14 +1,16 @@
-"""The container of engine files: a preamble, a JSON header, then sections, verified by SHA-256.
+"""The container of engine files: a preamble, a row for each section, then the sections, verified by SHA-256.
 
-    bytes 0–7   magic          8–11  format version      12–15  zero
-    16–23       header size    24–31 file size           32–63  SHA-256 of bytes 0–31 and the header
+    bytes 0–7   magic          8–11  format version      12–15  number of sections     16–23  zero
+    24–31       file size      32–63 SHA-256 of bytes 0–31 and the rows
 
-The header has a table of the sections (offset from the first page after it, size, SHA-256). Integers are little-endian.
-Equal contents give equal bytes. Of signed files the last section is `SIGNATURES` (see `signature`).
+A row is the name of a section (16 bytes, padded by zeros), its offset in the file, its size (8 bytes each) and its
+SHA-256. Integers are little-endian. Equal contents give equal bytes. Of signed files the last section is `SIGNATURES`
+(see `signature`). The native library checks preamble and rows (`native/file.c`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import mmap
@@ -18,19 +20,24 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
+
+from pelton import native
 from pelton.errors import EngineAbsent, EngineError
 from pelton.record import record
 from pelton.system import files, heads
+from pelton.system.memory import address
 
-VERSION = 7
+VERSION = 8
 PREAMBLE = struct.Struct("<8sIIQQ32s")
+ROW = struct.Struct("<16sQQ32s")
 ALIGN = 64
 PAGE = 4096  # constants start on one
 SIGNATURES = "signatures"
-MAPPED = ("constants", "refit")  # sections that are not read before they are needed
-SMALL = ("plan", "code", SIGNATURES)  # sections that start anywhere, not on a page
+# sections that are not read before they are needed, and start on a page
+MAPPED = ("constants", "present", "refit")
 AGAIN = "copy or build it again"
 BYTES = "the given data"  # what messages call an engine that came without a file
 
@@ -57,11 +64,11 @@ def write_file(pieces: Iterator[Any], path: str | os.PathLike[str]) -> None:
         files.write(path, chain((first,), pieces), durable=True)
 
 
-def frame(header: Mapping[str, Any], contents: Mapping[str, Any]) -> Iterator[Any]:
-    """The bytes of a file with these sections and this header, to which the table of sections is added."""
+def frame(contents: Mapping[str, Any]) -> Iterator[Any]:
+    """The bytes of a file with these sections, one after another."""
     places = place_sections(contents)
-    yield build_front(header, places, {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()})
-    written = 0
+    yield build_front(places, {name: hashlib.sha256(data).digest() for name, data in contents.items()})
+    written = PREAMBLE.size + ROW.size * len(contents)
     for name, data in contents.items():
         yield bytes(places[name][0] - written)
         yield data
@@ -69,22 +76,21 @@ def frame(header: Mapping[str, Any], contents: Mapping[str, Any]) -> Iterator[An
 
 
 def place_sections(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Section → (offset in the body, which itself starts on a page, size), in bytes."""
-    found, at = {}, 0
+    """Section → (offset in the file, size), in bytes."""
+    found, at = {}, PREAMBLE.size + ROW.size * len(contents)
     for name, data in contents.items():
-        at = round_up(at, PAGE if name not in SMALL else ALIGN)
+        at = round_up(at, PAGE if name in MAPPED else ALIGN)
         found[name] = at, len(data)
         at += len(data)
     return found
 
 
-def build_front(header: Mapping[str, Any], places: Mapping[str, tuple[int, int]], digests: Mapping[str, str]) -> bytes:
-    """Preamble and header, up to the body; their size does not depend on the digests."""
-    sections = {name: {"offset": at, "size": size, "sha256": digests[name]} for name, (at, size) in places.items()}
-    text = to_json({**header, "sections": sections}, "meta")
-    body = round_up(PREAMBLE.size + len(text), PAGE)
-    start = PREAMBLE.pack(heads.ENGINE, VERSION, 0, len(text), body + max(map(sum, places.values())), bytes(32))[:32]
-    return start + hashlib.sha256(start + text).digest() + text + bytes(body - PREAMBLE.size - len(text))
+def build_front(places: Mapping[str, tuple[int, int]], digests: Mapping[str, bytes]) -> bytes:
+    """Preamble and rows; their size does not depend on the digests."""
+    rows = b"".join(ROW.pack(name.encode(), at, size, digests[name]) for name, (at, size) in places.items())
+    size = max(map(sum, places.values()), default=PREAMBLE.size)
+    start = PREAMBLE.pack(heads.ENGINE, VERSION, len(places), 0, size, bytes(32))[:32]
+    return start + hashlib.sha256(start + rows).digest() + rows
 
 
 def round_up(n: int, to: int) -> int:
@@ -122,76 +128,57 @@ def _map_pages(f: BinaryIO) -> memoryview:
     return memoryview(mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
 
 
+class Row(NamedTuple):
+    """Where a section lies in its file, and its hash."""
+
+    offset: int
+    size: int
+    sha256: bytes
+
+
 @record(frozen=True)
 class Container:
-    """A file whose preamble and header are sound: its header, and the bytes after it."""
+    """A file whose preamble and rows are sound."""
 
-    header: dict[str, Any]
-    body: memoryview
+    data: memoryview
+    rows: Mapping[str, Row]
     damaged: str  # how messages begin that say what is wrong with it
 
     def sections(self, names: Iterable[str]) -> dict[str, memoryview]:
-        """The bytes of sections, by name. EngineError where one is missing or outside of the file.
+        """The bytes of sections, by name. EngineError where one is missing.
 
         Those of `MAPPED` are views of the file. All else is copied, so that what is verified is what runs, even if the
         file is rewritten meanwhile."""
         found = {}
-        table = as_object(self.header.get("sections"), self.damaged + "its table of sections")
         for name in names:
-            entry = as_object(table.get(name), self.damaged + f"the entry of its {name}")
-            offset, size = entry.get("offset"), entry.get("size")
-            if (
-                type(offset) is not int
-                or type(size) is not int
-                or offset < 0
-                or size < 0
-                or offset % ALIGN
-                or offset + size > len(self.body)
-            ):
-                raise EngineError(
-                    f"{self.damaged}its {name} would be {size!r} bytes at {offset!r}, there are {len(self.body)}"
-                )
-            data = self.body[offset : offset + size]
+            if name not in self.rows:
+                raise EngineError(f"{self.damaged}it has no section {name!r}; {AGAIN}")
+            offset, size, _ = self.rows[name]
+            data = self.data[offset : offset + size]
             found[name] = data if name in MAPPED else memoryview(bytes(data))
         return found
 
     def verify(self, sections: Mapping[str, memoryview], where: str) -> None:
-        """Raises EngineError unless the sections have the hashes of the header."""
+        """Raises EngineError unless the sections have the hashes of their rows."""
         for name, data in sections.items():
-            if hashlib.sha256(data).hexdigest() != self.header["sections"][name].get("sha256"):
+            if hashlib.sha256(data).digest() != self.rows[name].sha256:
                 raise EngineError(f"{where} is altered in its {name}; {AGAIN}")
 
 
 def open_container(data: memoryview, where: str) -> Container:
-    """Checks preamble and header. EngineError where these are no engine file, or one of another format version."""
+    """Checks preamble and rows. EngineError where these are no engine file, or one of another format version."""
     begin = bytes(data[: heads.LONGEST])
     if not begin.startswith(heads.ENGINE):
         raise EngineError(f"{where} is not a Pelton engine{_instead(begin, where)}")
-    if len(data) < PREAMBLE.size:
-        raise EngineError(f"{where} is truncated: it has only {len(data)} bytes; {AGAIN}")
-    start = bytes(data[: PREAMBLE.size])
-    _, version, zero, header_size, file_size, digest = PREAMBLE.unpack(start)
-    if version > VERSION:
-        raise EngineError(
-            f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; install a newer"
-            " Pelton or build it again"
-        )
-    if version < VERSION:
-        raise EngineError(
-            f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; build it again"
-        )
-    if zero:
-        raise EngineError(f"{where} is altered in its first bytes; {AGAIN}")
-    if len(data) < file_size:
-        raise EngineError(f"{where} is truncated: it should have {file_size} bytes and has {len(data)}; {AGAIN}")
-    if len(data) > file_size:
-        raise EngineError(f"{where} is altered: it should have {file_size} bytes and has {len(data)}; {AGAIN}")
-    header = bytes(data[PREAMBLE.size : PREAMBLE.size + header_size])
-    if len(header) < header_size or hashlib.sha256(start[:32] + header).digest() != digest:
-        raise EngineError(f"{where} is altered in its header; {AGAIN}")
-    damaged = f"{where} is damaged: "
-    h = as_object(parse_json(header, damaged + "its header"), damaged + "its header")
-    return Container(h, data[min(round_up(PREAMBLE.size + header_size, PAGE), len(data)) :], damaged)
+    start = np.frombuffer(data, np.uint8)
+    why = ctypes.create_string_buffer(native.REASON)
+    if not native.library().pelton_file_check(address(start), len(data), why):
+        raise EngineError(f"{where} {why.value.decode().removeprefix('it ')}")
+    count = PREAMBLE.unpack_from(data)[2]
+    rows: dict[str, Row] = {}
+    for name, *row in ROW.iter_unpack(data[PREAMBLE.size : PREAMBLE.size + ROW.size * count]):
+        rows.setdefault(name.rstrip(b"\0").decode(errors="replace"), Row(*row))
+    return Container(data, rows, f"{where} is damaged: ")
 
 
 def _instead(begin: bytes, where: str) -> str:
@@ -218,4 +205,10 @@ def parse_json(text: bytes | memoryview, what: str) -> Any:
 def as_object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise EngineError(f"{what} is no JSON object")
+    return value
+
+
+def as_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, got {value!r:.50}")
     return value

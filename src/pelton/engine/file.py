@@ -1,7 +1,7 @@
-"""Engine files: an engine's header, plan, machine code and constants in a container (see `container`).
+"""Engine files: the sections of an engine in a container (see `container`).
 
-Equal engines give equal bytes. Header, plan, code and the constants used for addressing are verified whenever a file is
-read; all constants on request.
+Equal engines give equal bytes. All but the constants are verified whenever a file is read, and of these the ones that
+are used for addressing; all constants on request.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pelton.system.memory import allocate
 from .constants import ALIGN, DeferredConstants, bytes_of, length
 from .container import (
     AGAIN,
+    MAPPED,
     Container,
     as_object,
     build_front,
@@ -36,20 +37,24 @@ from .container import (
     to_json,
     write_file,
 )
-from .model import Buffer, DynamicDimension, EnginePlan, IndexRange, Number, Port, Slice, Step, Tensor
+from .model import Buffer, EnginePlan
+from .plan_rows import PlanRows
+from .plan_tables import HASH, NAMED, with_hash
+from .stored import plan_rows, stored_plan
 from .validate import validate
 
 if TYPE_CHECKING:
     from .program import Script
 
-SECTIONS = ("plan", "code", "constants")
+SECTIONS = ("plan", "code", "meta", "constants")
+PRESENT = "present"  # in place of the constants: those of a stripped engine that are not absent
 REFIT = "refit"  # the section of engines that can be refitted, see `refit_record`
 STORED = ("constant", "table", "text")  # kinds of buffers whose bytes are among the constants
 LARGEST = 1 << 44  # bytes of constants
-# what else a file may hold than an engine: a key of its header → what reads it
-FORMATS = {"engines": ".program_file"}
+# what else a file may hold than an engine: a section → what reads it
+FORMATS = {"script": ".program_file"}
 NOTHING: Mapping[str, bytes] = {}
-UNKNOWN = "0" * 64  # a hash of what is not there yet
+UNKNOWN = bytes(HASH)  # a hash of what is not there yet
 
 
 # ---- writing ----
@@ -80,35 +85,28 @@ def write(engine: EnginePlan, path: str | os.PathLike[str], sign: Any = None) ->
             write_file(_pieces(engine), path)
             return
         validate(engine)
-        header, contents = _header(engine), _sections(engine, constants)
+        contents = _sections(engine, plan_rows(engine).bytes, constants)
         with report_write_errors(path):
-            files.make(path, lambda handle: _make(handle, engine, header, contents, constants), durable=True)
+            files.make(path, lambda handle: _make(handle, engine, contents, constants), durable=True)
 
 
-def _make(
-    handle: int,
-    engine: EnginePlan,
-    header: Mapping[str, Any],
-    contents: Mapping[str, Any],
-    constants: DeferredConstants,
-) -> None:
+def _make(handle: int, engine: EnginePlan, contents: dict[str, Any], constants: DeferredConstants) -> None:
     """Fills the file of an engine, making its constants in place: the front, which has their hashes, comes last."""
     places = place_sections(contents)
-    front = build_front({**header, "tables": UNKNOWN}, places, dict.fromkeys(contents, UNKNOWN))
-    start = len(front) + places["constants"][0]
+    start = places["constants"][0]
     # so that memory mapped to the file has a place on the disk
     os.posix_fallocate(handle, 0, start + constants.size)
     room, digest = np.frombuffer(mmap.mmap(handle, start + constants.size), np.uint8)[start:], hashlib.sha256()
     for part in constants.parts(room):
         digest.update(part.data)
+    contents["plan"] = with_hash(contents["plan"], _hash_of_tables(plan_rows(engine), room.data))
     digests = {
-        name: digest.hexdigest() if name == "constants" else hashlib.sha256(data).hexdigest()
+        name: digest.digest() if name == "constants" else hashlib.sha256(data).digest()
         for name, data in contents.items()
     }
-    front = build_front({**header, "tables": _hash_of_tables(engine.buffers, room.data)}, places, digests)
     for at, data in (
-        (0, front),
-        *((len(front) + places[name][0], contents[name]) for name in contents if name != "constants"),
+        (0, build_front(places, digests)),
+        *((places[name][0], contents[name]) for name in contents if name != "constants"),
     ):
         os.pwrite(handle, data, at)
     whole = np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)
@@ -118,16 +116,15 @@ def _make(
 def _pieces(engine: EnginePlan, lent: bool = False, more: Mapping[str, bytes] = NOTHING) -> Iterator[Any]:
     """The bytes of an engine's file, one after another. more: sections behind its own."""
     validate(engine)
-    constants = bytes_of(engine.constants)
-    header = {**_header(engine), "tables": _hash_of_tables(engine.buffers, constants)}
+    rows, constants = plan_rows(engine), bytes_of(engine.constants)
+    tables = with_hash(rows.bytes, _hash_of_tables(rows, constants))
     stored: Any = _present(engine, constants) if engine.absent else constants
-    if lent:
-        stored = b""
-    yield from frame(header, {**_sections(engine, stored), **more})
+    yield from frame({**_sections(engine, tables, b"" if lent else stored), **more})
 
 
-def _sections(engine: EnginePlan, constants: Any) -> dict[str, Any]:
-    own = {"plan": _plan(engine), "code": bytes(engine.code), "constants": constants}
+def _sections(engine: EnginePlan, tables: bytes, constants: Any) -> dict[str, Any]:
+    name = PRESENT if engine.absent else "constants"
+    own = {"plan": tables, "code": bytes(engine.code), "meta": _meta(engine), name: constants}
     return {**own, REFIT: memoryview(engine.refit).cast("B")} if len(engine.refit) else own
 
 
@@ -144,72 +141,26 @@ def _stored(buffers: Sequence[Buffer], absent: Collection[int]) -> list[Buffer]:
     return [b for i, b in enumerate(buffers) if b.kind in STORED and i not in absent]
 
 
-def _plan(engine: EnginePlan) -> bytes:
+def _meta(engine: EnginePlan) -> bytes:
+    """What no run needs."""
     return to_json(
         {
-            "buffers": [
-                [b.kind, b.offset, b.size, *([b.values, b.dtype] if b.kind in ("sizes", "iota") else [])]
-                for b in engine.buffers
-            ],
-            "steps": [_step_to_json(s) for s in engine.steps],
-            "sizes": dict(engine.sizes),
+            "dims": [p.dims for p in (*engine.inputs, *engine.outputs)],
+            "info": [dict(s.info) for s in (*engine.steps, *(k for s in engine.steps for k in s.alternatives))],
+            "target": {key: value for key, value in engine.target.items() if key not in (*NAMED, "features")},
+            "meta": dict(engine.meta),
+            **({"absent": engine.absent, "constants": length(engine.constants)} if engine.absent else {}),
         },
-        "plan",
+        "meta",
     )
 
 
-def _header(engine: EnginePlan) -> dict[str, Any]:
-    """All but what hashes say."""
-    return {
-        "name": engine.name,
-        "inputs": [port_to_json(p) for p in engine.inputs],
-        "outputs": [port_to_json(p) for p in engine.outputs],
-        "symbols": [[s.name, s.minimum, s.optimum, s.maximum] for s in engine.symbols],
-        "arena": engine.arena,
-        "target": dict(engine.target),
-        "meta": dict(engine.meta),
-        **({"absent": engine.absent, "constants": length(engine.constants)} if engine.absent else {}),
-    }
-
-
-def _hash_of_tables(buffers: tuple[Buffer, ...], constants: memoryview) -> str:
+def _hash_of_tables(rows: PlanRows, constants: memoryview) -> bytes:
+    """SHA-256 of the constants that kernels use for addressing."""
     digest = hashlib.sha256()
-    for b in buffers:
-        if b.kind == "table":
-            digest.update(constants[b.offset : b.offset + b.size])
-    return digest.hexdigest()
-
-
-def port_to_json(p: Port) -> dict[str, Any]:
-    indices = {"indices": [p.indices.low, p.indices.high, p.indices.layer]} if p.indices is not None else {}
-    return {"name": p.name, "dtype": p.dtype, "shape": p.shape, "dims": p.dims, **indices}
-
-
-def _tensor_to_json(t: Tensor) -> list[Any]:
-    return [t.slice.buffer, t.slice.offset, t.dtype, t.shape, t.strides]
-
-
-def _step_to_json(s: Step) -> dict[str, Any]:
-    common = {"name": s.name, "wave": s.wave, "info": dict(s.info)}
-    if s.host:
-        return {
-            **common,
-            "host": s.host,
-            "inputs": [_tensor_to_json(t) for t in s.inputs],
-            "outputs": [_tensor_to_json(t) for t in s.outputs],
-        }
-    return {
-        **common,
-        "symbol": s.symbol,
-        "args": [[a.buffer, a.offset] for a in s.args],
-        "dims": s.dims,
-        "tiles": s.tiles,
-        "grain": s.grain,
-        "scratch": s.scratch,
-        "phases": s.phases,
-        "outputs": [_tensor_to_json(t) for t in s.outputs],
-        "alternatives": [_step_to_json(x) for x in s.alternatives],
-    }
+    for offset, size in rows.places("table").values():
+        digest.update(constants[offset : offset + size])
+    return digest.digest()
 
 
 # ---- reading ----
@@ -233,136 +184,54 @@ def read(
         found = open_container(data, where)
         signature.check(data, found, trust, where)
     for key, reader in FORMATS.items():
-        if key in found.header:
+        if key in found.rows:
             return import_module(reader, __package__).read_in(found, where, verify)
     return engine_in(found, where, verify)
 
 
 def engine_in(found: Container, where: str, verify: bool, lent: memoryview | None = None) -> EnginePlan:
     """The engine in a file that was opened, with constants that it was written without, if these are given."""
-    h, damaged = found.header, found.damaged
-    sections = found.sections(SECTIONS)
-    found.verify({name: sections[name] for name in (SECTIONS if verify else SECTIONS[:2])}, where)
-    refit = found.sections([REFIT]) if REFIT in found.header["sections"] else {}
-    if verify:
-        found.verify(refit, where)
-    constants = sections["constants"] if lent is None else lent
-    plan = as_object(parse_json(sections["plan"], damaged + "its plan"), damaged + "its plan")
+    damaged = found.damaged
+    names = [PRESENT if name == "constants" and PRESENT in found.rows else name for name in SECTIONS]
+    sections = found.sections([*names, *([REFIT] if REFIT in found.rows else [])])
+    found.verify({name: data for name, data in sections.items() if verify or name not in MAPPED}, where)
+    meta = as_object(parse_json(sections["meta"], damaged + "its meta"), damaged + "its meta")
     try:
-        buffers = tuple(map(_buffer, plan["buffers"]))
-        absent = as_numbers(h["absent"]) if "absent" in h else ()
+        constants = lent if lent is not None else sections[names[-1]]
+        absent, size = (tuple(meta["absent"]), meta["constants"]) if PRESENT in sections else ((), len(constants))
+        if not all(type(n) is int and 0 <= n <= LARGEST for n in (*absent, size)):
+            raise ValueError(f"it lacks the constants {absent!r:.50} of {size!r:.50} bytes")
+        rows = PlanRows(bytes(sections["plan"]), size)
         if absent:
-            constants = _with_gaps(constants, buffers, absent, h["constants"])
-        engine = EnginePlan(
-            name=as_text(h["name"]),
-            inputs=tuple(map(as_port, h["inputs"])),
-            outputs=tuple(map(as_port, h["outputs"])),
-            arena=h["arena"],
-            symbols=tuple(map(as_symbol, h["symbols"])),
-            sizes=as_object(plan["sizes"], "its table of sizes"),
-            buffers=buffers,
-            steps=tuple(map(_step, plan["steps"])),
+            constants = _with_gaps(constants, rows.buffers(), absent, size)
+        engine = stored_plan(
+            rows,
+            meta["dims"],
+            meta["info"],
+            as_object(meta["target"], "its target"),
             constants=constants,
             code=bytes(sections["code"]),
-            target=as_object(h["target"], "its target"),
-            meta=as_object(h["meta"], "its meta"),
+            meta=as_object(meta["meta"], "its meta"),
             file=path_of(where),
-            refit=refit.get(REFIT, b""),
+            refit=sections.get(REFIT, b""),
             absent=absent,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
-        raise EngineError(
-            f"{damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}"
-        ) from None
-    validate(engine)
-    if _hash_of_tables(engine.buffers, constants) != h.get("tables"):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, EngineError) as e:
+        raise EngineError(f"{damaged}{e}; {AGAIN}") from None
+    if rows.hash_of_tables != _hash_of_tables(rows, constants):
         raise EngineError(f"{where} is altered in the constants it uses for addressing; {AGAIN}")
     return engine
 
 
-def _with_gaps(present: memoryview, buffers: Sequence[Buffer], absent: Collection[int], size: Any) -> memoryview:
+def _with_gaps(present: memoryview, buffers: Sequence[Buffer], absent: Collection[int], size: int) -> memoryview:
     """The constants of a stripped engine, with zeros where they are absent. ValueError where they do not fit."""
     kept = _stored(buffers, absent)
-    numbers = [size, *(n for b in buffers if b.kind in STORED for n in (b.offset, b.size))]
-    if any(type(n) is not int or not 0 <= n <= LARGEST for n in numbers) or not all(
-        0 <= i < len(buffers) and buffers[i].kind == "constant" for i in absent
-    ):
+    if not all(i < len(buffers) and buffers[i].kind == "constant" for i in absent):
         raise ValueError("buffers that are absent are no weights")
-    if size < max(b.offset + b.size for b in buffers if b.kind in STORED) or len(present) != sum(
-        round_up(b.size, ALIGN) for b in kept
-    ):
+    if len(present) != sum(round_up(b.size, ALIGN) for b in kept):
         raise ValueError(f"{len(present)} bytes of constants are not those that it should have")
     whole, at = allocate(size).data, 0  # which takes memory only where it is written
     for b in kept:
         whole[b.offset : b.offset + b.size] = present[at : at + b.size]
         at += round_up(b.size, ALIGN)
     return whole
-
-
-def as_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a text, got {value!r:.50}")
-    return value
-
-
-def as_numbers(value: Any) -> tuple[Number, ...]:
-    if not isinstance(value, list) or any(type(v) is not int and type(v) is not str for v in value):
-        raise TypeError(f"expected whole numbers, got {value!r:.50}")
-    return tuple(value)
-
-
-def as_symbol(s: list[Any]) -> DynamicDimension:
-    name, minimum, optimum, maximum = s
-    return DynamicDimension(as_text(name), minimum, optimum, maximum)
-
-
-def _buffer(b: list[Any]) -> Buffer:
-    kind, offset, size, *made = b
-    if not made:
-        return Buffer(as_text(kind), offset, size)
-    values, dtype = made
-    return Buffer(as_text(kind), offset, size, as_numbers(values), as_text(dtype))
-
-
-def as_port(p: Mapping[str, Any]) -> Port:
-    return Port(
-        as_text(p["name"]),
-        as_text(p["dtype"]),
-        as_numbers(p["shape"]),
-        tuple(None if d is None else as_text(d) for d in p["dims"]),
-        _indices(*p["indices"]) if "indices" in p else None,
-    )
-
-
-def _indices(low: Any, high: Any, layer: Any) -> IndexRange:
-    return IndexRange(low, high, as_text(layer))
-
-
-def _tensor(t: list[Any]) -> Tensor:
-    buffer, offset, dtype, shape, strides = t
-    return Tensor(Slice(buffer, offset), as_text(dtype), as_numbers(shape), as_numbers(strides))
-
-
-def _step(s: Mapping[str, Any]) -> Step:
-    common = {"name": as_text(s["name"]), "wave": s["wave"], "info": as_object(s["info"], "the info of a step")}
-    if "host" in s:
-        return Step(
-            symbol="",
-            host=as_text(s["host"]),
-            tiles=0,
-            inputs=tuple(map(_tensor, s["inputs"])),
-            outputs=tuple(map(_tensor, s["outputs"])),
-            **common,
-        )
-    return Step(
-        symbol=as_text(s["symbol"]),
-        args=tuple(Slice(b, o) for b, o in s["args"]),
-        dims=as_numbers(s["dims"]),
-        tiles=s["tiles"],
-        grain=s["grain"],
-        scratch=s["scratch"],
-        phases=s["phases"],
-        outputs=tuple(map(_tensor, s["outputs"])),
-        alternatives=tuple(map(_step, s["alternatives"])),
-        **common,
-    )

@@ -224,6 +224,18 @@ class EnginePlan:
     refit: Any = b""
     absent: tuple[int, ...] = ()
 
+    def __getattr__(self, name: str) -> Any:
+        """Of a plan that was read from a file (`stored`), these fields are decoded when they are first asked for."""
+        state = vars(self)
+        if name not in ("buffers", "steps", "sizes") or "_rows" not in state:
+            raise AttributeError(f"an engine's plan has no {name!r}")
+        rows = state["_rows"]
+        try:
+            state[name] = rows.steps(state["_infos"]) if name == "steps" else getattr(rows, name)()
+        except ValueError as e:
+            raise EngineError(f"engine {self.label!r} is damaged: {e}; build it again") from None
+        return state[name]
+
     @property
     def label(self) -> str:
         """What messages call it: the file that it comes from, else its name."""

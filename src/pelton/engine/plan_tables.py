@@ -14,6 +14,42 @@ DTYPES = (
     " f8e8m0fnu f6e2m3fn f6e3m2fn f4e2m1fn i4 u4 i2 u2"
 ).split()  # the position is the code
 FUNCTIONS = ("+", "*", "max", "min", "//", "%")
+NAMED = ("os", "arch", "isa", "cpu")  # keys of a target that are texts
+HASH = 32  # bytes of SHA-256
+
+
+def _row(fields: str, dtype: str = "<i4", **others: str) -> np.dtype:
+    return np.dtype([(name, others.get(name, dtype)) for name in fields.split()])
+
+
+COUNTS = (
+    "symbols numbers lines terms formulas cells gaps inputs outputs buffers steps alternatives operands tensors features"
+    " text"
+)
+HEAD = _row(
+    f"arena {COUNTS.replace(' text', ' text_bytes')} name os arch isa cpu threads unused0 unused1 hash",
+    arena="<i8",
+    hash=f"V{HASH}",
+)
+# the tables behind the head, in this order
+TABLES = {
+    "symbols": _row("minimum optimum maximum name unused", minimum="<i8", optimum="<i8", maximum="<i8"),
+    "numbers": np.dtype("<i8"),
+    "lines": _row("function first count unused"),
+    "terms": np.dtype("<i4"),
+    "formulas": _row("value text"),
+    "cells": np.dtype("<i8"),
+    "gaps": _row("cell formula"),
+    "ports": _row("name dtype rank shape low high layer unused", low="<i8", high="<i8"),
+    "buffers": _row("kind dtype values count offset", offset="<i8"),
+    "steps": _row(
+        "name symbol host wave grain words args dims operands inputs reads outputs writes alternatives spares unused"
+    ),
+    "operands": np.dtype("<i4"),
+    "tensors": _row("buffer dtype rank offset shape strides"),
+    "features": np.dtype("<i4"),
+    "text": np.dtype("u1"),
+}
 
 
 class Tables:
@@ -29,8 +65,8 @@ class Tables:
         self.numbers = sorted({n for tree in engine.sizes.values() for n in _numbers(tree)})
         self.values |= {n: len(self.values) + i for i, n in enumerate(self.numbers)}
         self.lines: list[tuple[int, tuple[int, ...]]] = []
-        self.formulas = {text: i for i, text in enumerate(engine.sizes)}
-        self._formula_values = [self._line(tree) for tree in engine.sizes.values()]
+        self.formulas = {text: i for i, text in enumerate(sorted(engine.sizes))}
+        self._formula_values = [self._line(engine.sizes[text]) for text in self.formulas]
 
         main = engine.steps
         spares = [k for s in main for k in s.alternatives]
@@ -42,10 +78,9 @@ class Tables:
             [s.phases for s in self.steps],
         ):
             self.put(numbers)
-        self.words = len(self.cells)
         self._words = [self.put([*(a.offset for a in s.args), *s.dims]) for s in self.steps]
-        self.contents = [self.put(b.values) for b in engine.buffers]
-        self.shapes = [self.put(p.shape) for p in (*engine.inputs, *engine.outputs)]
+        self._contents = [self.put(b.values) for b in engine.buffers]
+        self._shapes = [self.put(p.shape) for p in (*engine.inputs, *engine.outputs)]
 
     def put(self, numbers: Sequence[Number | str]) -> int:
         """The first cell of these numbers."""
@@ -73,8 +108,8 @@ class Tables:
             self.lines.append(key)
         return self.values[key]
 
-    def encode(self, hash_of_tables: bytes = bytes(32)) -> bytes:
-        """All tables, one after the other. hash_of_tables: SHA-256 of the constants that kernels use for addressing."""
+    def encode(self) -> bytes:
+        """All tables, one after the other; the hash is left open (see `with_hash`)."""
         e = self.engine
         tensors: list[tuple[int, ...]] = []
         operands: list[int] = []
@@ -94,56 +129,52 @@ class Tables:
             given = (words, len(s.args), len(s.dims), at, *place(s.inputs), *place(s.outputs))
             rows.append((*names, s.wave, s.grain, *given, spare, len(s.alternatives), 0))
             spare += len(s.alternatives)
-        symbols = [(s.minimum, s.optimum, s.maximum, self.text(s.name)) for s in e.symbols]
-        terms = [t for _, of in self.lines for t in of]
         ends = np.cumsum([len(of) for _, of in self.lines], dtype=np.int64).tolist()
-        lines = [(f, end - len(of), len(of), 0) for (f, of), end in zip(self.lines, ends)]
-        formulas = [(v, self.text(t)) for v, t in zip(self._formula_values, e.sizes)]
-        ports = [self._port(p, shape) for p, shape in zip((*e.inputs, *e.outputs), self.shapes)]
-        buffers = [self._buffer(b, at) for b, at in zip(e.buffers, self.contents)]
-        features = [self.text(f) for f in e.target.get("features", ())]
-        needs = [self.text(e.name), *(self.text(str(e.target.get(k, ""))) for k in ("os", "arch", "isa", "cpu"))]
-        text = bytes(self._text)
-        counts = (symbols, self.numbers, lines, terms, formulas, self.cells, self.gaps, e.inputs, e.outputs, buffers)
-        counts += (e.steps, rows[len(e.steps) :], operands, tensors, features, text)
+        contents: dict[str, list[Any]] = {
+            "symbols": [(s.minimum, s.optimum, s.maximum, self.text(s.name), 0) for s in e.symbols],
+            "numbers": self.numbers,
+            "lines": [(f, end - len(of), len(of), 0) for (f, of), end in zip(self.lines, ends)],
+            "terms": [t for _, of in self.lines for t in of],
+            "formulas": [(v, self.text(t)) for v, t in zip(self._formula_values, self.formulas)],
+            "cells": self.cells,
+            "gaps": self.gaps,
+            "ports": [self._port(p, shape) for p, shape in zip((*e.inputs, *e.outputs), self._shapes)],
+            "buffers": [self._buffer(b, at) for b, at in zip(e.buffers, self._contents)],
+            "steps": rows,
+            "operands": operands,
+            "tensors": tensors,
+            "features": [self.text(f) for f in e.target.get("features", ())],
+        }
         threads = e.meta.get("threads")
-        heads = [*map(len, counts), *needs, threads if type(threads) is int and 0 <= threads < 1 << 31 else 0, 0, 0]
-        return b"".join(
-            _padded(part)
-            for part in (
-                np.array([e.arena], "<i8").tobytes() + np.array(heads, "<i4").tobytes() + hash_of_tables,
-                _rows(symbols, "<i8,<i8,<i8,<i4,<i4", 0),
-                np.array(self.numbers, "<i8").tobytes(),
-                np.array(lines, "<i4").tobytes(),
-                np.array(terms, "<i4").tobytes(),
-                np.array(formulas, "<i4").tobytes(),
-                np.array(self.cells, "<i8").tobytes(),
-                np.array(self.gaps, "<i4").tobytes(),
-                _rows(ports, "<i4,<i4,<i4,<i4,<i8,<i8,<i4,<i4", 0),
-                _rows(buffers, "<i4,<i4,<i4,<i4,<i8"),
-                np.array(rows, "<i4").tobytes(),
-                np.array(operands, "<i4").tobytes(),
-                np.array(tensors, "<i4").tobytes(),
-                np.array(features, "<i4").tobytes(),
-                text,
-            )
-        )
+        fields = [
+            *(self.text(t) for t in (e.name, *(e.target.get(k, "") for k in NAMED))),
+            threads if type(threads) is int and 0 <= threads < 1 << 31 else 0,
+        ]
+        counts = {
+            **{name: len(rows) for name, rows in contents.items()},
+            "inputs": len(e.inputs),
+            "outputs": len(e.outputs),
+            "steps": len(e.steps),
+            "alternatives": len(rows) - len(e.steps),
+            "text": len(self._text),
+        }
+        head = np.array((e.arena, *(counts[name] for name in COUNTS.split()), *fields, 0, 0, bytes(HASH)), HEAD)
+        parts = [np.array(rows, TABLES[name]).tobytes() for name, rows in contents.items()]
+        return b"".join(part + bytes(-len(part) % 8) for part in (head.tobytes(), *parts, bytes(self._text)))
 
     def _port(self, p: Port, shape: int) -> tuple[int, ...]:
         bounds = (0, 0, -1) if p.indices is None else (p.indices.low, p.indices.high, self.text(p.indices.layer))
-        return self.text(p.name), DTYPES.index(p.dtype), len(p.shape), shape, *bounds
+        return self.text(p.name), DTYPES.index(p.dtype), len(p.shape), shape, *bounds, 0
 
     def _buffer(self, b: Buffer, contents: int) -> tuple[int, ...]:
         offset = b.offset if isinstance(b.offset, int) else 0
         return KINDS.index(b.kind), DTYPES.index(b.dtype), contents, len(b.values), offset
 
 
-def _rows(rows: Sequence[tuple[int, ...]], types: str, *more: int) -> bytes:
-    return np.array([(*row, *more) for row in rows], np.dtype(types)).tobytes()
-
-
-def _padded(part: bytes) -> bytes:
-    return part + bytes(-len(part) % 8)
+def with_hash(tables: bytes, digest: bytes) -> bytes:
+    """The tables with the SHA-256 of the constants that kernels use for addressing."""
+    at = HEAD.fields["hash"][1]  # type: ignore[index]
+    return tables[:at] + digest + tables[at + HASH :]
 
 
 def _numbers(tree: Any) -> set[int]:

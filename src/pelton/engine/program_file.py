@@ -11,9 +11,19 @@ from pelton.errors import EngineError
 
 from . import file
 from .constants import bytes_of
-from .container import AGAIN, Container, as_object, frame, open_container, parse_json, path_of, to_json, write_file
-from .model import EnginePlan
-from .file import as_numbers, as_port, as_symbol, as_text
+from .container import (
+    AGAIN,
+    Container,
+    as_object,
+    as_text,
+    frame,
+    open_container,
+    parse_json,
+    path_of,
+    to_json,
+    write_file,
+)
+from .model import DynamicDimension, EnginePlan, IndexRange, Number, Port
 from .program import (
     DEEPEST,
     Action,
@@ -52,28 +62,22 @@ def _pieces(script: Script, more: Mapping[str, bytes] = file.NOTHING) -> Iterato
     """The bytes of the file, one after another. more: sections behind its own."""
     validate_script(script)
     constants = bytes_of(script.constants)
-    header = {
+    text = {
         "name": script.name,
-        "inputs": [file.port_to_json(p) for p in script.inputs],
-        "outputs": [file.port_to_json(p) for p in script.outputs],
+        "inputs": [_port_to_json(p) for p in script.inputs],
+        "outputs": [_port_to_json(p) for p in script.outputs],
         "symbols": [[s.name, s.minimum, s.optimum, s.maximum] for s in script.symbols],
         "target": dict(script.target),
-        "meta": dict(script.meta),
         "engines": len(script.engines),
+        "main": _block_to_json(script.main),
+        "sizes": dict(script.sizes),
+        "iterations": script.iterations,
+        "arrays": {name: [c.dtype, c.shape, c.offset, c.size] for name, c in script.arrays.items()},
     }
-    plan = to_json(
-        {
-            "main": _block_to_json(script.main),
-            "sizes": dict(script.sizes),
-            "iterations": script.iterations,
-            "arrays": {name: [c.dtype, c.shape, c.offset, c.size] for name, c in script.arrays.items()},
-        },
-        "plan",
-    )
     yield from frame(
-        header,
         {
-            "plan": plan,
+            "script": to_json(text, "script"),
+            "meta": to_json(dict(script.meta), "meta"),
             "constants": constants,
             **{f"engine {i}": file.to_bytes(e, lent=True) for i, e in enumerate(script.engines)},
             **more,
@@ -118,34 +122,39 @@ def _action_to_json(a: Action) -> list[Any]:
 
 def read_in(found: Container, where: str, verify: bool) -> Script:
     """The script in a file that was opened, as `file.engine_in`."""
-    h, count = found.header, found.header["engines"]
+    sections = found.sections(("script", "meta", "constants"))
+    constants = sections["constants"]
+    found.verify({n: d for n, d in sections.items() if verify or n != "constants"}, where)
+
+    def text(name: str) -> dict[str, Any]:
+        what = f"{found.damaged}its {name}"
+        return as_object(parse_json(sections[name], what), what)
+
+    h, meta = text("script"), text("meta")
+    count = h.get("engines")
     if type(count) is not int or not 0 <= count <= MOST:
         raise EngineError(f"{found.damaged}it would hold {count!r} engines; {AGAIN}")
-    names = [f"engine {i}" for i in range(count)]
-    sections = found.sections(("plan", "constants", *names))
-    found.verify({name: sections[name] for name in (("plan", "constants") if verify else ("plan",))}, where)
-    plan = as_object(parse_json(sections["plan"], found.damaged + "its plan"), found.damaged + "its plan")
-    engines = tuple(_engine(sections[name], f"{where} ({name})", verify, sections["constants"]) for name in names)
+    parts = found.sections(f"engine {i}" for i in range(count))
+    engines = tuple(_engine(data, f"{where} ({name})", verify, constants) for name, data in parts.items())
     try:
         script = Script(
             name=as_text(h["name"]),
-            inputs=tuple(map(as_port, h["inputs"])),
-            outputs=tuple(map(as_port, h["outputs"])),
-            main=_block(plan["main"]),
+            inputs=tuple(map(_port, h["inputs"])),
+            outputs=tuple(map(_port, h["outputs"])),
+            main=_block(h["main"]),
             engines=engines,
-            arrays={name: _constant(c) for name, c in as_object(plan["arrays"], "its constants").items()},
-            constants=sections["constants"],
+            arrays={name: _constant(c) for name, c in as_object(h["arrays"], "its constants").items()},
+            constants=constants,
             target=as_object(h["target"], "its target"),
-            meta=as_object(h["meta"], "its meta"),
-            symbols=tuple(map(as_symbol, h["symbols"])),
-            sizes=as_object(plan["sizes"], "its table of sizes"),
-            iterations=plan["iterations"],
+            meta=meta,
+            symbols=tuple(map(_symbol, h["symbols"])),
+            sizes=as_object(h["sizes"], "its table of sizes"),
+            iterations=h["iterations"],
             file=path_of(where),
         )
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
         raise EngineError(
-            f"{found.damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e});"
-            f" {AGAIN}"
+            f"{found.damaged}a part of it is missing or of another form ({type(e).__name__}: {e}); {AGAIN}"
         ) from None
     validate_script(script)
     return script
@@ -153,14 +162,44 @@ def read_in(found: Container, where: str, verify: bool) -> Script:
 
 def _engine(data: memoryview, where: str, verify: bool, constants: memoryview) -> EnginePlan:
     found = open_container(data, where)
-    if "engines" in found.header:
+    if "script" in found.rows:
         raise EngineError(f"{found.damaged}a script cannot be part of another one; {AGAIN}")
     return file.engine_in(found, where, verify, constants)
 
 
+def _port_to_json(p: Port) -> dict[str, Any]:
+    indices = {"indices": [p.indices.low, p.indices.high, p.indices.layer]} if p.indices is not None else {}
+    return {"name": p.name, "dtype": p.dtype, "shape": p.shape, "dims": p.dims, **indices}
+
+
+def _numbers(value: Any) -> tuple[Number, ...]:
+    if not isinstance(value, list) or any(type(v) is not int and type(v) is not str for v in value):
+        raise TypeError(f"expected whole numbers, got {value!r:.50}")
+    return tuple(value)
+
+
+def _symbol(s: list[Any]) -> DynamicDimension:
+    name, minimum, optimum, maximum = s
+    return DynamicDimension(as_text(name), minimum, optimum, maximum)
+
+
+def _port(p: Mapping[str, Any]) -> Port:
+    return Port(
+        as_text(p["name"]),
+        as_text(p["dtype"]),
+        _numbers(p["shape"]),
+        tuple(None if d is None else as_text(d) for d in p["dims"]),
+        _indices(*p["indices"]) if "indices" in p else None,
+    )
+
+
+def _indices(low: Any, high: Any, layer: Any) -> IndexRange:
+    return IndexRange(low, high, as_text(layer))
+
+
 def _constant(c: list[Any]) -> Constant:
     dtype, shape, offset, size = c
-    return Constant(as_text(dtype), as_numbers(shape), offset, size)
+    return Constant(as_text(dtype), _numbers(shape), offset, size)
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -211,11 +250,11 @@ def _action(a: Any, depth: int) -> Action:
         return ScanAction(
             _names(carried),
             _names(scanned),
-            as_numbers(axes),
+            _numbers(axes),
             _flags(back),
             _block(body, depth + 1),
             _names(outputs),
-            as_numbers(into),
+            _numbers(into),
             _flags(reversed),
             _stacked(stacked),
         )
@@ -227,4 +266,4 @@ def _flags(value: Any) -> tuple[bool, ...]:
 
 
 def _stacked(value: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple((as_text(dtype), as_numbers(shape)) for dtype, shape in _listed(value))
+    return tuple((as_text(dtype), _numbers(shape)) for dtype, shape in _listed(value))

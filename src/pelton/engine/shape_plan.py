@@ -8,7 +8,6 @@ and a step table.
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,10 +18,9 @@ from pelton.errors import EngineError
 from pelton.record import record
 from pelton.system.memory import address
 
-from .constants import length
-from .model import EnginePlan, Port
-from .plan_tables import Tables
+from .model import KINDS, EnginePlan, Port
 from .sizes import at
+from .stored import plan_rows
 from .validate import validate
 
 
@@ -49,53 +47,50 @@ class ResolvedPlan:
 
 
 class PlanTemplate:
-    """The numbers of a validated engine, with gaps for those that depend on sizes."""
+    """The numbers of a validated engine, with gaps for those that depend on sizes.
+
+    pointers: the words that are operands, and `operands` their buffers. ported: the words that are offsets in arrays of
+    the caller, and `ports` the ports of these, inputs first. zeros: bytes of all buffers of zeros.
+    """
 
     def __init__(self, engine: EnginePlan):
-        self.engine = engine
-        tables = Tables(engine)
-        self._tables = tables.encode()  # the native plan points into it
-        library, why = native.library(), ctypes.create_string_buffer(native.REASON)
-        self._plan = library.pelton_plan_new(self._tables, len(self._tables), length(engine.constants), why)
-        if not self._plan:
-            validate(engine)  # raises, with more to say
-            raise EngineError(f"engine {engine.label!r} is damaged: {why.value.decode()}; build it again")
-        weakref.finalize(self, library.pelton_plan_free, self._plan).atexit = False
-
-        steps, buffers = engine.steps, engine.buffers
+        self.engine, self.rows = engine, plan_rows(engine)
+        rows, head = self.rows.rows, self.rows.head
+        buffers, steps = rows["buffers"], rows["steps"][: head["steps"]]
         self._symbols = [s.name for s in engine.symbols]
-        self._cells, self._steps, self._buffers = len(tables.cells), len(steps), len(buffers)
-        self._all, self._first_word, self._contents = len(tables.steps), tables.words, tables.contents
-        self._shapes = list(zip((*engine.inputs, *engine.outputs), tables.shapes))
+        self._shapes = list(zip((*engine.inputs, *engine.outputs), rows["ports"]["shape"].tolist()))
+        words, args = steps["args"].astype(np.int64) + steps["dims"], steps["args"]
         # of each step, its first word; behind the last, their number
-        self.first = np.cumsum([0, *(len(s.args) + len(s.dims) for s in steps)])
-        self.grain, self.wave = (
-            np.array([s.grain for s in steps], np.int64),
-            np.array([s.wave for s in steps], np.int64),
+        self.first = np.concatenate([[0], np.cumsum(words)])
+        self._words = _ranges(steps["words"], words)
+        self.grain, self.wave = steps["grain"].astype(np.int64), steps["wave"].astype(np.int64)
+        self.pointers = _ranges(self.first[:-1], args)
+        self.operands = rows["operands"][_ranges(steps["operands"], args)].astype(np.intp)
+        kinds = buffers["kind"]
+        self.in_arena, self.in_zeros, self.constant = (
+            np.isin(kinds, list(map(KINDS.index, of))) for of in (("arena",), ("zeros",), ("constant", "table"))
         )
-        # words that are operands
-        self.pointers = np.array(
-            [at + k for at, s in zip(self.first.tolist(), steps) for k in range(len(s.args))], np.intp
-        )
-        self.operands = np.array([a.buffer for s in steps for a in s.args], np.intp)  # their buffers
-        self.in_arena = np.array([b.kind == "arena" for b in buffers], bool)
-        self.in_zeros = np.array([b.kind == "zeros" for b in buffers], bool)
-        self.constant = np.array([b.kind in ("constant", "table") for b in buffers], bool)
-        port = {i: b.offset for i, b in enumerate(buffers) if b.kind == "input"}
-        port |= {i: b.offset + len(engine.inputs) for i, b in enumerate(buffers) if b.kind == "output"}
-        reads = [(w, port[i]) for w, i in zip(self.pointers.tolist(), self.operands.tolist()) if i in port]
-        # words that are offsets in arrays of the caller, and the ports of these arrays, inputs first
-        self.ported, self.ports = np.array(reads, np.int64).reshape(-1, 2).T
-        # bytes of all buffers of zeros
-        self.zeros = max((b.offset + b.size for b in buffers if b.kind == "zeros"), default=0)
+        used = kinds[self.operands]
+        is_input, is_output = (used == KINDS.index(kind) for kind in ("input", "output"))
+        self.ported = self.pointers[is_input | is_output]
+        ports = buffers["offset"][self.operands] + np.where(is_output, head["inputs"], 0)
+        self.ports = ports[is_input | is_output].astype(np.int64)
+        sizes = rows["cells"][: len(buffers)]
+        self.zeros = int((buffers["offset"] + sizes)[self.in_zeros].max(initial=0))
+
+    def of_kind(self, *kinds: str) -> list[int]:
+        """The numbers of the buffers of these kinds."""
+        return np.flatnonzero(np.isin(self.rows.rows["buffers"]["kind"], list(map(KINDS.index, kinds)))).tolist()
 
     def resolve(self, sizes: Mapping[str, int]) -> ResolvedPlan:
         """The numbers for these values of the symbols; EngineError if they are inconsistent for these values."""
+        rows, head = self.rows.rows, self.rows.head
         symbols = np.array([sizes[name] for name in self._symbols], np.int64)
-        cells, starts, arena = np.empty(self._cells, np.int64), np.empty(self._buffers, np.int64), ctypes.c_int64()
+        count, steps = len(rows["buffers"]), len(rows["steps"])
+        cells, starts, arena = np.empty(len(rows["cells"]), np.int64), np.empty(count, np.int64), ctypes.c_int64()
         why = ctypes.create_string_buffer(native.REASON)
         if not native.library().pelton_plan_resolve(
-            self._plan, address(symbols), address(cells), address(starts), ctypes.byref(arena), why
+            self.rows.handle, address(symbols), address(cells), address(starts), ctypes.byref(arena), why
         ):
             try:
                 validate(at(self.engine, sizes))  # raises, with more to say
@@ -107,23 +102,24 @@ class PlanTemplate:
             )
         shapes = [tuple(cells[first : first + len(p.shape)].tolist()) for p, first in self._shapes]
         ports = tuple(replace(p, shape=shape) for (p, _), shape in zip(self._shapes, shapes))
-        inputs = len(self.engine.inputs)
-        tiles, scratch, phases = (cells[self._buffers + k * self._all :][: self._steps] for k in range(3))
-        values = {
-            i: cells[first : first + len(b.values)]
-            for i, (b, first) in enumerate(zip(self.engine.buffers, self._contents))
-            if b.kind == "sizes"
-        }
-        words = cells[self._first_word :][: self.first[-1]]
+        tiles, scratch, phases = (cells[count + k * steps :][: head["steps"]] for k in range(3))
+        contents = {i: rows["buffers"][i] for i in self.of_kind("sizes")}
+        values = {i: cells[b["values"] : b["values"] + b["count"]] for i, b in contents.items()}
         return ResolvedPlan(
-            ports[:inputs],
-            ports[inputs:],
-            cells[: self._buffers],
+            ports[: head["inputs"]],
+            ports[head["inputs"] :],
+            cells[:count],
             starts,
-            words,
+            cells[self._words],
             tiles,
             scratch,
             phases,
             values,
             arena.value,
         )
+
+
+def _ranges(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The numbers from each of `first` on, `counts` of each, one range after the other."""
+    before = np.cumsum(counts, dtype=np.int64) - counts
+    return np.repeat(first - before, counts) + np.arange(counts.sum())

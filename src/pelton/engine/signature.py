@@ -19,7 +19,7 @@ import numpy as np
 from pelton.errors import EngineError, InputAbsent, InputError, Needs
 from pelton.system.memory import allocate
 
-from .container import AGAIN, SIGNATURES, Container, as_object, frame, map_file, open_container, write_file
+from .container import AGAIN, SIGNATURES, Container, frame, map_file, open_container, write_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -68,9 +68,7 @@ def sign_file(source: str | os.PathLike[str], key: Any, target: str | os.PathLik
     own = private_key(key)
     data, where = map_file(source)
     found = open_container(data, where)
-    table = as_object(found.header.get("sections"), f"{found.damaged}its table of sections")
-    sections = found.sections(table)
-    sections = {name: sections[name] for name in sorted(sections, key=lambda name: table[name]["offset"])}
+    sections = found.sections(sorted(found.rows, key=lambda name: found.rows[name].offset))
     found.verify({name: section for name, section in sections.items() if name != SIGNATURES}, where)
     slots, public = [], _raw(own.public_key())
     if SIGNATURES in sections:
@@ -78,9 +76,8 @@ def sign_file(source: str | os.PathLike[str], key: Any, target: str | os.PathLik
         _verify(slots, data, where)
     if len(slots) == MOST:
         raise EngineError(f"{where} has {MOST} signatures, which is as many as it may have")
-    header = {name: value for name, value in found.header.items() if name != "sections"}
     contents = {**{name: section for name, section in sections.items() if name != SIGNATURES}, **EMPTY}
-    write_file(signed(frame(header, contents), [own], b"".join(slots)), target or source)
+    write_file(signed(frame(contents), [own], b"".join(slots)), target or source)
 
 
 # ---- verifying ----
@@ -122,11 +119,10 @@ def private_copy(data: memoryview) -> memoryview:
 
 def _slots(found: Container, data: memoryview) -> list[bytes]:
     """The filled slots of a file. EngineError where its section of signatures is not what it should be."""
-    if SIGNATURES not in as_object(found.header.get("sections"), f"{found.damaged}its table of sections"):
+    if SIGNATURES not in found.rows:
         return []
-    found.sections([SIGNATURES])
-    entry = found.header["sections"][SIGNATURES]
-    if entry["size"] != ROOM or entry["offset"] + ROOM != len(found.body):
+    row = found.rows[SIGNATURES]
+    if row.size != ROOM or row.offset + ROOM != len(data):
         raise EngineError(f"{found.damaged}its signatures should be its last {ROOM} bytes; {AGAIN}")
     room, digest = bytes(data[-ROOM:])[:SLOTS], bytes(data[SLOTS - ROOM :])
     if hashlib.sha256(room).digest() != digest:  # damage alone: the signatures themselves tell of forgery

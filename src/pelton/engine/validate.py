@@ -29,23 +29,19 @@ def validate(engine: EnginePlan) -> None:
     validated at its optimum sizes; for other sizes, validate what `sizes.at` returns.
     """
     refuse = Refusal(engine.label)
-    check_target(engine.target, refuse)
+    validate_front(engine)
     if engine.symbols:
-        _symbols(engine, refuse)
+        _expressions(engine, refuse)
         try:
             resolved = at(engine, optimum_sizes(engine))
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as e:
             refuse(f"its plan uses a size that it does not explain ({type(e).__name__}: {e})")
         validate(resolved)
         return
-    check_metadata(engine.meta, refuse)
     _number(engine.arena, MAX_BYTES, refuse, "the size of the arena")
     for kind, ports in (("input", engine.inputs), ("output", engine.outputs)):
         for port in ports:
             _port(port, refuse, kind)
-        names = [p.name for p in ports]
-        if len(set(names)) < len(names):
-            refuse(f"its {kind}s have a name in common: {', '.join(names)}")
     objects = _buffers(engine, refuse)
     wave = 0
     for i, step in enumerate(engine.steps):
@@ -63,6 +59,24 @@ def validate(engine: EnginePlan) -> None:
             _step(alternative, engine.buffers, objects, refuse, where)
     if not engine.code and any(s.symbol for s in engine.steps):
         refuse("it has kernels but no machine code")
+
+
+def validate_front(engine: EnginePlan) -> None:
+    """Raises EngineError for what is wrong with an engine beside the numbers of its plan: target, metadata, names."""
+    refuse = Refusal(engine.label)
+    check_target(engine.target, refuse)
+    check_metadata(engine.meta, refuse)
+    for kind, ports in (("input", engine.inputs), ("output", engine.outputs)):
+        names = [p.name for p in ports]
+        if not all(isinstance(name, str) and name for name in names):
+            refuse(f"an {kind} has no name")
+        if len(set(names)) < len(names):
+            refuse(f"its {kind}s have a name in common: {', '.join(names)}")
+        for p in ports:
+            if p.dims and len(p.dims) != len(p.shape):
+                refuse(f"{kind} {p.name!r} has {len(p.shape)} sizes and {len(p.dims)} names for them")
+    if engine.symbols:
+        _symbols(engine, refuse)
 
 
 def check_target(target: Mapping[str, Any], refuse: Callable[[str], NoReturn]) -> None:
@@ -87,8 +101,12 @@ def _symbols(engine: EnginePlan, refuse: Refusal) -> None:
             refuse(f"the size {s.name!r} has the bounds {s.minimum!r}, {s.optimum!r}, {s.maximum!r}")
         if not any(multiple_of(engine, d)[0] == s.name for p in engine.inputs for d in p.shape):
             refuse(f"no input has the size {s.name!r}")
+
+
+def _expressions(engine: EnginePlan, refuse: Refusal) -> None:
+    names = {s.name for s in engine.symbols}
     for text, tree in engine.sizes.items():
-        if not is_well_formed(tree, set(names)):
+        if not is_well_formed(tree, names):
             refuse(f"it does not say what the size {text!r} is")
     for i, b in enumerate(engine.buffers):
         if b.kind in ("constant", "table", "text", "zeros") and not (type(b.offset) is int and type(b.size) is int):
@@ -127,11 +145,7 @@ def _tensor_size(dtype: object, shape: object, refuse: Refusal, where: str) -> i
 
 
 def _port(port: Port, refuse: Refusal, kind: str) -> None:
-    if not isinstance(port.name, str) or not port.name:
-        refuse(f"an {kind} has no name")
     _tensor_size(port.dtype, port.shape, refuse, f"{kind} {port.name!r}")
-    if port.dims and len(port.dims) != len(port.shape):
-        refuse(f"{kind} {port.name!r} has {len(port.shape)} sizes and {len(port.dims)} names for them")
     if port.indices is not None:
         _number(port.indices.high, MAX_BYTES, refuse, f"the greatest index of {kind} {port.name!r}")
         if kind != "input" or port.dtype not in ("i32", "i64") or port.indices.low != -port.indices.high - 1:

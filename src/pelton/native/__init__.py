@@ -20,6 +20,7 @@ _SIGNATURES = {
     "pelton_program_run": (None, [c_void_p, c_void_p]),
     "pelton_program_profile": (None, [c_void_p, c_void_p, c_void_p]),
     "pelton_program_time": (None, [c_void_p, c_void_p, c_int64, c_void_p]),
+    "pelton_file_check": (c_bool, [c_void_p, c_size_t, c_char_p]),
     "pelton_plan_new": (c_void_p, [c_char_p, c_size_t, c_int64, c_char_p]),
     "pelton_plan_free": (None, [c_void_p]),
     "pelton_plan_resolve": (c_bool, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_char_p]),

@@ -9,6 +9,8 @@
 
 static const char MAGIC[] = "\x93PELTON\n"; /* without its zero */
 
+#define AGAIN "copy or build it again"
+
 typedef struct {
     char magic[8];
     uint32_t version, count;
@@ -24,16 +26,17 @@ bool file_open(engine_file *f, const void *bytes, size_t size, reason *why) {
     if (size < sizeof p->magic || memcmp(p->magic, MAGIC, sizeof p->magic))
         return refuse(why, "it is not a Pelton engine");
     if (size < sizeof *p)
-        return refuse(why, "it is truncated: it has only %d bytes", (int64_t)size);
+        return refuse(why, "it is truncated: it has only %d bytes; " AGAIN, (int64_t)size);
     if (p->version != FILE_VERSION)
-        return refuse(why, "it is an engine of format version %d, this Pelton reads version %d", (int64_t)p->version,
-                      (int64_t)FILE_VERSION);
+        return refuse(why, "it is an engine of format version %d, this Pelton reads version %d; %sbuild it again",
+                      (int64_t)p->version, (int64_t)FILE_VERSION,
+                      p->version > FILE_VERSION ? "install a newer Pelton or " : "");
     if (p->size != size)
-        return refuse(why, "it is %s: it should have %d bytes and has %d", size < p->size ? "truncated" : "altered",
-                      (int64_t)p->size, (int64_t)size);
+        return refuse(why, "it is %s: it should have %d bytes and has %d; " AGAIN,
+                      size < p->size ? "truncated" : "altered", (int64_t)p->size, (int64_t)size);
     f->count = p->count;
     if (p->count > SECTIONS || p->count * sizeof *f->sections > size - sizeof *p)
-        return refuse(why, "it is altered in its first bytes");
+        return refuse(why, "it is altered in its first bytes; " AGAIN);
     sha256 s;
     uint8_t hash[32];
     sha256_start(&s);
@@ -41,13 +44,13 @@ bool file_open(engine_file *f, const void *bytes, size_t size, reason *why) {
     sha256_add(&s, f->sections, p->count * sizeof *f->sections);
     sha256_end(&s, hash);
     if (p->unused || !is_same(hash, p->hash))
-        return refuse(why, "it is altered in its header");
+        return refuse(why, "it is altered in its first bytes; " AGAIN);
     const uint64_t first = sizeof *p + p->count * sizeof *f->sections;
     for (const section_row *r = f->sections; r < f->sections + p->count; r++)
         if (r->name[sizeof r->name - 1] || r->offset % 64 || r->offset < first || r->offset > size
             || r->size > size - r->offset)
-            return refuse(why, "section %d is %d bytes at %d, there are %d", (int64_t)(r - f->sections),
-                          (int64_t)r->size, (int64_t)r->offset, (int64_t)size);
+            return refuse(why, "it is damaged: section %d would be %d bytes at %d, there are %d; " AGAIN,
+                          (int64_t)(r - f->sections), (int64_t)r->size, (int64_t)r->offset, (int64_t)size);
     return true;
 }
 
@@ -65,4 +68,10 @@ bool file_verify(const section_row *s, const void *bytes) {
     sha256_add(&now, bytes, s->size);
     sha256_end(&now, hash);
     return is_same(hash, s->hash);
+}
+
+/* For callers that keep no struct. */
+EXPORT bool pelton_file_check(const void *bytes, size_t size, reason *why) {
+    engine_file f;
+    return file_open(&f, bytes, size, why);
 }

@@ -9,7 +9,7 @@
 
 #include "plan.h"
 
-enum { FILE_VERSION = 8, SECTIONS = 4096 };
+enum { FILE_VERSION = 8, SECTIONS = 1 << 15 };
 
 typedef struct {
     char name[16];          /* padded by zeros */

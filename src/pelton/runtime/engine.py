@@ -14,7 +14,7 @@ from pelton.backends.plan import Plan
 from pelton.engine import file, refit_record, sizes
 from pelton.engine import model as plain_engine
 from pelton.engine.model import Port, Step, DynamicDimension
-from pelton.engine.validate import validate
+from pelton.engine.stored import check
 from pelton.errors import EngineError, Needs
 
 from .context import Context
@@ -42,7 +42,7 @@ class Engine:
     _queue: AsyncQueue | None = None  # of runs that `run_async` starts
 
     def __init__(self, plain: plain_engine.EnginePlan):
-        validate(plain)
+        check(plain)
         self.plain = plain
         self.plan = Plan(plain)
         self._backend = backend(plain.target)

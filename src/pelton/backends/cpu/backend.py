@@ -96,10 +96,11 @@ def load(plan: Plan, device: Any) -> CpuLoaded:
     """
     plain = plan.plain
     check_machine(plan.label, plain.target)
-    addresses, code = {"": 0}, load_code(plain.code) if plain.code else None
-    if code is not None:
-        addresses |= {symbol: code.symbol(symbol) for symbol in {s.symbol: None for s in plain.steps} if symbol}
-    loaded = CpuLoaded(plan, np.array([addresses[s.symbol] for s in plain.steps], np.int64))
+    rows, code = plan.template.rows, load_code(plain.code) if plain.code else None
+    places, which = np.unique(rows.rows["steps"]["symbol"][: rows.head["steps"]], return_inverse=True)
+    symbols = list(map(rows.text, places.tolist()))
+    found = [code.symbol(symbol) if code is not None and symbol else 0 for symbol in symbols]
+    loaded = CpuLoaded(plan, np.array(found, np.int64)[which])
     if code is not None:
         weakref.finalize(loaded, code.close).atexit = False  # at exit a thread may still be running it
     return loaded

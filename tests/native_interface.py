@@ -1,53 +1,15 @@
-"""Engine files as the native library reads them, and its public interface, declared to ctypes."""
+"""The public interface of the native library, declared to ctypes."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import json
-import struct
-from collections.abc import Mapping
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
 
 import numpy as np
 
 from pelton import native
-from pelton.engine.constants import bytes_of
-from pelton.engine.container import round_up
-from pelton.engine.model import EnginePlan, numpy_dtype
-from pelton.engine.plan_tables import DTYPES, Tables
-
-VERSION, PAGE = 8, 4096
-
-
-def encode(engine: EnginePlan) -> bytes:
-    """The file of an engine, of format version 8."""
-    constants, hashed = bytes(bytes_of(engine.constants)), hashlib.sha256()
-    for b in engine.buffers:
-        if b.kind == "table":
-            hashed.update(constants[b.offset : b.offset + b.size])
-    return frame(
-        {
-            "plan": Tables(engine).encode(hashed.digest()),
-            "code": bytes(engine.code),
-            "meta": json.dumps({"name": engine.name}).encode(),
-            "constants": constants,
-        }
-    )
-
-
-def frame(sections: Mapping[str, bytes]) -> bytes:
-    """A file of these sections: see `native/file.h`."""
-    at, rows, body = 64 + 64 * len(sections), b"", b""
-    begin = at
-    for name, data in sections.items():
-        start = round_up(at, PAGE if name == "constants" else 64)
-        body += bytes(start - at) + data
-        at = start + len(data)
-        rows += struct.pack("<16sQQ32s", name.encode(), start, len(data), hashlib.sha256(data).digest())
-    head = struct.pack("<8sIIQQ", b"\x93PELTON\n", VERSION, len(sections), 0, at)
-    assert len(rows) + 64 == begin
-    return head + hashlib.sha256(head + rows).digest() + rows + body
+from pelton.engine.model import numpy_dtype
+from pelton.engine.plan_tables import DTYPES
 
 
 class Port(ctypes.Structure):

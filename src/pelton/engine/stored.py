@@ -1,0 +1,65 @@
+"""Plans as they are in files: what tables hold is decoded when it is first asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pelton.errors import EngineError
+from pelton.targets import is_gpu
+
+from .constants import length
+from .container import as_text
+from .model import EnginePlan
+from .plan_rows import PlanRows
+from .plan_tables import Tables
+from .validate import validate, validate_front
+
+ROWS, INFOS = "_rows", "_infos"  # what a plan has besides its fields
+
+
+def check(engine: EnginePlan) -> None:
+    """Raises EngineError as `validate` does, for plans that nobody has checked yet."""
+    if ROWS not in vars(engine):
+        validate(engine)
+
+
+def plan_rows(engine: EnginePlan) -> PlanRows:
+    """The tables of an engine: those that it was read from, else made of it. EngineError where they do not hang
+    together."""
+    state = vars(engine)
+    if ROWS not in state:
+        try:
+            state[ROWS] = PlanRows(Tables(engine).encode(), length(engine.constants))
+        except ValueError as e:
+            validate(engine)  # raises, with more to say
+            raise EngineError(f"engine {engine.label!r} is damaged: {e}; build it again") from None
+    return state[ROWS]
+
+
+def stored_plan(rows: PlanRows, dims: Any, infos: Any, target: dict[str, Any], **fields: Any) -> EnginePlan:
+    """A plan of these tables. dims: the names of dimensions, for each input and output; infos: `Step.info` of each
+    step and alternative; target: what the tables do not say of it; fields: the others of `EnginePlan`. ValueError,
+    TypeError or KeyError where they do not go together."""
+    if not isinstance(infos, list) or len(infos) != len(rows.rows["steps"]):
+        raise ValueError(f"it describes {len(infos)} of {len(rows.rows['steps'])} steps")
+    if not all(isinstance(info, dict) for info in infos):
+        raise TypeError("a step is not described by an object")
+    names = [tuple(None if d is None else as_text(d) for d in of) for of in dims]
+    ports = rows.ports(names)
+    plan = EnginePlan.__new__(EnginePlan)
+    vars(plan).update(
+        fields,
+        name=rows.name,
+        inputs=ports[: rows.head["inputs"]],
+        outputs=ports[rows.head["inputs"] :],
+        symbols=rows.symbols(),
+        arena=rows.head["arena"],
+        target={**target, **rows.target},
+    )
+    vars(plan).update({ROWS: rows, INFOS: infos})
+    validate_front(plan)
+    if not plan.code and rows.has_kernels:
+        raise ValueError("it has kernels but no machine code")
+    if rows.is_hosted or is_gpu(plan.target):
+        validate(plan)
+    return plan
