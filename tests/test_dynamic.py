@@ -12,9 +12,9 @@ from handmade import chain
 from test_kernels_together import Layers
 
 import pelton
+from pelton.backends.cpu.backend import CpuWorkspace
 from pelton.compiler import stages
 from pelton.engine import sizes
-from pelton.engine.shape_plan import PlanTemplate
 from pelton.engine.validate import validate
 from pelton.errors import EngineError, InputError
 from pelton.ir import text
@@ -22,6 +22,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
 from pelton.ir.imported import Imported, Info
 from pelton.runtime import context as runtime_context
+from pelton.system import memory
 
 LINES = """graph main[batch: 1..4..32, length: 1..50..](%x: f32[batch, length, 12], %z: f32[length, 12]) {
   %b = constant f32[12] 0.5
@@ -110,13 +111,13 @@ def test_what_does_not_fit_is_refused(built):
 def test_shapes_met_before_are_ready_and_the_oldest_go(built, monkeypatch):
     monkeypatch.setattr(runtime_context, "REMEMBERED", 3)
     made = []
-    resolve = PlanTemplate.resolve
+    prepare = CpuWorkspace.prepare
 
-    def recorded(template, values):
+    def recorded(workspace, values, outdated):
         made.append(dict(values))
-        return resolve(template, values)
+        return prepare(workspace, values, outdated)
 
-    monkeypatch.setattr(PlanTemplate, "resolve", recorded)
+    monkeypatch.setattr(CpuWorkspace, "prepare", recorded)
     graph = text.parse(LINES)
     context = built(graph).context()
 
@@ -249,14 +250,15 @@ def test_shapes_share_one_memory(built):
     engine = built(text.parse(LINES))
     context = engine.context()
     context.run(drawn({"x": (4, 50, 12), "z": (50, 12)}))
-    one = context.workspace.arena
+    place = [i for i, b in enumerate(engine.plain.buffers) if b.kind == "arena"][0]
+
+    def arena(ready) -> int:
+        return memory.address(ready.memory(place)) - ready.plain.buffers[place].offset
+
+    one = arena(context._latest)
     for length in range(1, 30):
         context.run(drawn({"x": (2, length, 12), "z": (length, 12)}))
-    assert (
-        context.workspace.arena is one
-        and len(context._known) == 30
-        and all(p.arena is one for p in context._known.values())
-    )
+    assert len(context._known) == 30 and all(arena(ready) == one for ready in context._known.values())
 
 
 def test_a_context_prepares_for_shapes(built):

@@ -14,7 +14,6 @@ import pytest
 from handmade import chain, compiled, python
 
 from pelton.backends import cpu
-from pelton.backends.cpu.check import check_memory
 from pelton.engine import file
 from pelton.errors import EngineError
 from pelton.runtime import Engine, load
@@ -242,8 +241,11 @@ def test_contexts_take_no_more_than_control_groups_allow(monkeypatch):
     share.memory.cache_clear()
     try:
         assert share.memory() == 1000
+        engine = Engine(chain(100))
         with pytest.raises(EngineError, match="its control group allows 0.0 GB"):
-            check_memory("net", 600, 300, 2)
-        check_memory("net", 400, 300, 2)
+            engine.context(threads=2)
+        share.memory.cache_clear()
+        monkeypatch.setattr(share, "memory_limit", lambda: 1 << 20)
+        engine.context(threads=2)
     finally:
         share.memory.cache_clear()

@@ -19,13 +19,12 @@ from pelton.system.memory import aligned, populate
 from .host import HostStep
 
 log = Logger("pelton.runtime")
-LARGEST_TABLE = 1 << 20  # bytes; larger ones are weights in integers
 
 
 class Plan:
     """The device-independent parts of an engine. EngineError if a package that its host steps need is not installed.
 
-    texts, tables: buffers of these kinds, by number. computed: the numbers of those made for each set of sizes.
+    texts: buffers of this kind, by number. computed: the numbers of those made for each set of sizes.
     template: all numbers of the plan, with gaps that sizes fill. host: the host steps for the optimum sizes.
     """
 
@@ -37,16 +36,6 @@ class Plan:
         self.template = PlanTemplate(plain)
         rows = self.template.rows
         self.texts = {i: strings_in(self.constants[o : o + n]) for i, (o, n) in rows.places("text").items()}
-        # copies, so that rewriting the file cannot send kernels out of bounds; deferred constants are in no such file
-        self.tables = (
-            {
-                i: aligned(bytes(self._constants[offset : offset + size]))
-                for i, (offset, size) in rows.places("table").items()
-                if size <= LARGEST_TABLE
-            }
-            if self._constants is not None
-            else {}
-        )
         self.computed = self.template.of_kind("strings", "sizes", "iota")
         optimum = sizes.optimum_sizes(plain)
         self.host = self.host_steps(sizes.at(plain, optimum), optimum) if rows.is_hosted else {}
@@ -85,7 +74,7 @@ class Plan:
         for i in self.computed:
             b, size = self.plain.buffers[i], int(resolved.bytes[i])
             if b.kind == "strings":
-                found[i] = np.full(size // SIZES["string"], "", object)
+                found[i] = empty_strings(size)
             elif b.kind == "sizes":
                 found[i] = resolved.values[i]
             else:
@@ -98,3 +87,8 @@ class Plan:
         other.plain = replace(self.plain, steps=tuple(steps))
         other.template = PlanTemplate(other.plain)
         return other
+
+
+def empty_strings(size: int) -> np.ndarray:
+    """The contents of a buffer of strings of so many bytes, before anything is written to it."""
+    return np.full(size // SIZES["string"], "", object)

@@ -208,15 +208,15 @@ def engine_in(found: Container, where: str, verify: bool, lent: memoryview | Non
             rows,
             meta["dims"],
             meta["info"],
-            as_object(meta["target"], "its target"),
+            as_object(meta["target"], damaged + "its target"),
             constants=constants,
             code=bytes(sections["code"]),
-            meta=as_object(meta["meta"], "its meta"),
+            meta=as_object(meta["meta"], damaged + "its record of the build"),
             file=path_of(where),
             refit=sections.get(REFIT, b""),
             absent=absent,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, EngineError) as e:
+    except (KeyError, TypeError, ValueError) as e:
         raise EngineError(f"{damaged}{e}; {AGAIN}") from None
     if rows.hash_of_tables != _hash_of_tables(rows, constants):
         raise EngineError(f"{where} is altered in the constants it uses for addressing; {AGAIN}")

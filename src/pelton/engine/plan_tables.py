@@ -23,8 +23,8 @@ def _row(fields: str, dtype: str = "<i4", **others: str) -> np.dtype:
 
 
 COUNTS = (
-    "symbols numbers lines terms formulas cells gaps inputs outputs buffers steps alternatives operands tensors features"
-    " text"
+    "symbols numbers lines terms formulas cells gaps inputs outputs buffers steps alternatives operands tensors"
+    " features text"
 )
 HEAD = _row(
     f"arena {COUNTS.replace(' text', ' text_bytes')} name os arch isa cpu threads unused0 unused1 hash",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 
@@ -92,14 +93,7 @@ class PlanTemplate:
         if not native.library().pelton_plan_resolve(
             self.rows.handle, address(symbols), address(cells), address(starts), ctypes.byref(arena), why
         ):
-            try:
-                validate(at(self.engine, sizes))  # raises, with more to say
-            except ArithmeticError:  # a size divided by 0
-                pass
-            raise EngineError(
-                f"engine {self.engine.label!r} cannot be laid out for {dict(sizes)}: {why.value.decode()}; build it"
-                " again"
-            )
+            refuse_sizes(self.engine, sizes, why.value.decode(errors="replace"))
         shapes = [tuple(cells[first : first + len(p.shape)].tolist()) for p, first in self._shapes]
         ports = tuple(replace(p, shape=shape) for (p, _), shape in zip(self._shapes, shapes))
         tiles, scratch, phases = (cells[count + k * steps :][: head["steps"]] for k in range(3))
@@ -117,6 +111,16 @@ class PlanTemplate:
             values,
             arena.value,
         )
+
+
+def refuse_sizes(engine: EnginePlan, sizes: Mapping[str, int], why: str) -> NoReturn:
+    """EngineError for an engine that cannot be laid out for these values of its symbols: as `validate` says it, else
+    for the reason given."""
+    try:
+        validate(at(engine, sizes))
+    except ArithmeticError:  # a size divided by 0
+        pass
+    raise EngineError(f"engine {engine.label!r} cannot be laid out for {dict(sizes)}: {why}; build it again")
 
 
 def _ranges(first: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from collections.abc import Mapping
-from ctypes import c_bool, c_char_p, c_float, c_int64, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p, py_object
+from ctypes import (
+    POINTER,
+    c_bool,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_ssize_t,
+    c_uint32,
+    c_void_p,
+    py_object,
+)
 from functools import lru_cache
 from typing import TypeVar
 
@@ -24,6 +38,15 @@ _SIGNATURES = {
     "pelton_plan_new": (c_void_p, [c_char_p, c_size_t, c_int64, c_char_p]),
     "pelton_plan_free": (None, [c_void_p]),
     "pelton_plan_resolve": (c_bool, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_char_p]),
+    "pelton_engine_of": (c_void_p, [c_void_p, c_char_p, c_size_t, c_void_p, c_char_p]),
+    "pelton_engine_free": (None, [c_void_p]),
+    "pelton_context_of": (c_void_p, [c_void_p, c_int, c_int64, c_int64]),
+    "pelton_context_free": (None, [c_void_p]),
+    "pelton_prepare": (c_void_p, [c_void_p, c_void_p, POINTER(c_bool), c_char_p]),
+    "pelton_prepared_free": (None, [c_void_p]),
+    "pelton_prepared_shapes": (None, [c_void_p, c_void_p]),
+    "pelton_prepared_buffer": (c_void_p, [c_void_p, c_int32]),
+    "pelton_prepared_program": (c_void_p, [c_void_p, c_int32, c_int32]),
     "pelton_sha256": (None, [c_char_p, c_size_t, c_bool, c_char_p]),
     "pelton_suppress": (
         c_int64,
@@ -33,14 +56,14 @@ _SIGNATURES = {
     "pelton_code_symbol": (c_void_p, [c_void_p, c_char_p]),
     "pelton_code_unload": (None, [c_void_p]),
     "pelton_cpuid": (None, [c_uint32, c_uint32, c_uint32 * 4]),
-    "pelton_saved_registers": (c_uint64, []),
+    "pelton_cpu_feature": (c_char_p, [c_size_t]),
 }
 _WITH_THE_LOCK = {  # these use Python objects
     "pelton_python": (None, [c_void_p]),
     "pelton_bind": (c_int64, [py_object, c_int64, c_int64, c_void_p, c_void_p, c_int64]),
     "pelton_call": (py_object, [py_object, c_void_p, c_ssize_t]),
 }
-REASON = 256  # bytes of a reason for a refusal
+REASON = 512  # bytes of a reason for a refusal
 Stamps = c_int64  # the type of time stamps and times
 
 
@@ -68,3 +91,11 @@ def _open(kind: type[_Library], signatures: Mapping[str, tuple]) -> _Library:
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
     return lib
+
+
+class Handle:
+    """A native object, which is freed when this one is collected; not at exit, where threads may still use it."""
+
+    def __init__(self, address: int, kind: str):
+        self.address = address
+        weakref.finalize(self, getattr(library(), f"pelton_{kind}_free"), address).atexit = False

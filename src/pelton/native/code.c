@@ -90,7 +90,7 @@ bool code_is_sound(const void *bytes, size_t size, reason *why) {
         if ((p->p_type == PT_LOAD || p->p_type == PT_DYNAMIC)
             && (p->p_offset > size || p->p_filesz > size - p->p_offset || p->p_filesz > p->p_memsz
                 || p->p_memsz > UINT64_C(1) << 32))
-            return refuse(why, "%s: a segment lies beyond its end", damaged);
+            return refuse(why, "%s: a segment lies beyond its end; build it again", damaged);
     return true;
 }
 

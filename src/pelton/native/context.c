@@ -7,39 +7,47 @@
 #include "engine.h"
 #include "share.h"
 
-enum { PAGE = 4096, PLANS = 16 };
-
-/* What an engine is for one set of shapes. */
-typedef struct {
-    int64_t *shapes;            /* of all inputs, one after the other; NULL: unused */
-    uint64_t used;              /* when, by the context's count */
-    program *program;
-    pelton_port *ports;
-    char **made;                /* memory of buffers that are made for these shapes */
-} ready;
+enum { PAGE = 4096, HUGE_PAGE = 2 << 20, PLANS = 16 };
 
 struct pelton_context {
     pelton_engine *engine;
     int threads;
-    char *arena;                /* and the scratch memory of all threads behind it */
-    size_t bytes;
-    ready plans[PLANS], *now;
+    int64_t milli_cores;        /* that this process may use */
+    int64_t limit;              /* of its memory, in bytes */
+    char *map, *arena;          /* and the scratch memory of all threads behind it */
+    size_t mapped, bytes;
+    prepared *plans[PLANS], *now;
     uint64_t count;
+    int ports;
     char **data;                /* memory of the context for ports */
     size_t *data_bytes;
     char **addresses;
     _Atomic bool busy;
 };
 
-static void discard(const pelton_engine *e, ready *r) {
+/* What an engine is for one set of shapes, in the memory of a context. */
+struct prepared {
+    pelton_context *context;
+    uint64_t used;              /* when, by the context's count */
+    int64_t *cells, *starts;    /* the numbers of the plan */
+    char *scratch;
+    program *program;
+    pelton_port *ports;         /* for the public interface */
+    int32_t buffers;
+    char **made;                /* memory of buffers that are made for these shapes */
+};
+
+void pelton_prepared_free(prepared *r) {
+    if (!r)
+        return;
     if (r->program)
         pelton_program_free(r->program);
-    for (int32_t i = 0; r->made && i < e->plan.head->buffers; i++)
+    for (int32_t i = 0; r->made && i < r->buffers; i++)
         free(r->made[i]);
     free(r->made);
     free(r->ports);
-    free(r->shapes);
-    *r = (ready){0};
+    free(r->cells);
+    free(r);
 }
 
 static void count_up(void *to, int32_t dtype, int64_t n) {
@@ -73,37 +81,45 @@ static bool make_buffers(const plan *p, const int64_t *cells, char **made) {
     return true;
 }
 
-/* The program for these numbers of the plan; NULL where there is no memory. */
-static program *build(pelton_context *c, const ready *r, const int64_t *cells, const int64_t *starts, size_t arena) {
-    const pelton_engine *e = c->engine;
-    const plan *p = &e->plan;
-    const int32_t steps = p->head->steps;
-    step_row *rows = zeros(steps, sizeof *rows);
-    int64_t *words = zeros((size_t)e->words, sizeof *words);
-    patch_row *patches = zeros((size_t)e->pointers, sizeof *patches);
+char *pelton_prepared_buffer(const prepared *r, int32_t number) {
+    const pelton_engine *e = r->context->engine;
+    const int32_t kind = e->plan->buffers[number].kind;
+    return kind == ARENA ? r->context->arena + r->starts[number]
+         : kind == CONSTANT || (kind == TABLE && !e->tables[number]) ? (char *)e->constants + r->starts[number]
+         : kind == TABLE ? e->tables[number] : r->made[number];
+}
+
+program *pelton_prepared_program(const prepared *r, int32_t begin, int32_t end) {
+    const pelton_context *c = r->context;
+    const plan *p = c->engine->plan;
+    int64_t all_words = 0, all_patches = 0;
+    for (int32_t i = begin; i < end; i++) {
+        all_patches += p->steps[i].args;
+        all_words += (int64_t)p->steps[i].args + p->steps[i].dims;
+    }
+    step_row *rows = zeros((size_t)(end - begin), sizeof *rows);
+    int64_t *words = zeros((size_t)all_words, sizeof *words);
+    patch_row *patches = zeros((size_t)all_patches, sizeof *patches);
     program *made = NULL;
     if (rows && words && patches) {
         int64_t word = 0, patched = 0;
-        for (int32_t i = 0; i < steps; i++) {
+        for (int32_t i = begin; i < end; i++) {
             const plan_step *s = &p->steps[i];
-            rows[i] = (step_row){(int64_t)(intptr_t)e->kernels[i], word, cells[p->tiles + i], s->grain, s->wave,
-                                 cells[p->scratch + i], cells[p->phases + i]};
-            memcpy(words + word, cells + s->words, sizeof *words * ((size_t)s->args + s->dims));
+            rows[i - begin] = (step_row){(int64_t)(intptr_t)c->engine->kernels[i], word, r->cells[p->tiles + i],
+                                         s->grain, s->wave, r->cells[p->scratch + i], r->cells[p->phases + i]};
+            memcpy(words + word, r->cells + s->words, sizeof *words * ((size_t)s->args + s->dims));
             for (int32_t k = 0; k < s->args; k++, word++) {
                 const int32_t number = p->operands[s->operands + k];
                 const buffer_row *b = &p->buffers[number];
-                const char *base = b->kind == ARENA ? c->arena + starts[number]
-                                 : b->kind == TABLE ? e->tables[number]
-                                 : b->kind == CONSTANT ? e->constants + starts[number] : r->made[number];
                 if (b->kind == INPUT || b->kind == OUTPUT)
                     patches[patched++] = (patch_row){word, b->offset + (b->kind == OUTPUT ? p->head->inputs : 0),
                                                      words[word]};
                 else
-                    words[word] += (int64_t)(intptr_t)base;
+                    words[word] += (int64_t)(intptr_t)pelton_prepared_buffer(r, number);
             }
             word += s->dims;
         }
-        made = pelton_program(rows, steps, words, word, patches, patched, c->threads, share_cores(), c->arena + arena);
+        made = pelton_program(rows, end - begin, words, word, patches, patched, c->threads, c->milli_cores, r->scratch);
     }
     free(rows);
     free(words);
@@ -111,29 +127,49 @@ static program *build(pelton_context *c, const ready *r, const int64_t *cells, c
     return made;
 }
 
-static bool grow(pelton_context *c, size_t need, reason *why) {
-    if (need <= c->bytes)
+void pelton_prepared_shapes(const prepared *r, int64_t *sizes) {
+    const plan *p = r->context->engine->plan;
+    for (int32_t i = 0; i < p->head->inputs + p->head->outputs; i++)
+        for (int32_t d = 0; d < p->ports[i].rank; d++)
+            *sizes++ = r->cells[p->ports[i].shape + d];
+}
+
+/* In huge pages from 2 MB on. They point into the old memory, the plans that the context keeps: these go. */
+static bool grow(pelton_context *c, size_t need, bool *moved, reason *why) {
+    *moved = need > c->bytes;
+    if (!*moved)
         return true;
-    for (ready *r = c->plans; r < c->plans + PLANS; r++) /* they point into the old memory */
-        discard(c->engine, r);
+    for (int i = 0; i < PLANS; i++) {
+        pelton_prepared_free(c->plans[i]);
+        c->plans[i] = NULL;
+    }
     c->now = NULL;
-    if (c->arena)
-        munmap(c->arena, c->bytes);
-    const size_t more = need > 2 * c->bytes ? need : 2 * c->bytes; /* slowly growing shapes do not allocate each time */
-    c->arena = mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    c->bytes = c->arena == MAP_FAILED ? 0 : more;
-    c->arena = c->bytes ? c->arena : NULL;
-    return c->bytes || refuse(why, "there is no memory for a context of %d bytes", (int64_t)need);
+    if (c->map)
+        munmap(c->map, c->mapped);
+    const size_t bytes = need > 2 * c->bytes ? need : 2 * c->bytes; /* shapes that grow slowly allocate rarely */
+    const size_t slack = bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
+    c->mapped = bytes + slack;
+    c->map = mmap(NULL, c->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (c->map == MAP_FAILED) {
+        c->map = c->arena = NULL;
+        c->bytes = 0;
+        return refuse(why, "it needs %d MB of memory, which the system refuses", (int64_t)(bytes >> 20));
+    }
+    c->bytes = bytes;
+    c->arena = c->map + (slack ? -(uintptr_t)c->map % HUGE_PAGE : 0);
+    if (slack)
+        madvise(c->arena, bytes, MADV_HUGEPAGE);
+    return true;
 }
 
 static size_t whole_pages(int64_t bytes) { return ((size_t)bytes + PAGE - 1) / PAGE * PAGE; }
 
-/* The number of sizes in the shapes of all inputs. */
-static size_t axes(const plan *p) {
-    size_t n = 0;
-    for (int32_t i = 0; i < p->head->inputs; i++)
-        n += (size_t)p->ports[i].rank;
-    return n;
+static bool has_memory(const pelton_context *c, size_t need, reason *why) {
+    const int64_t have = c->limit, tenths = (int64_t)(need / 100000000 + !!(need % 100000000)), limit = have / 100000000;
+    return need <= (size_t)have
+        || refuse(why, "it needs %d.%d GB for a context of %d threads, %s %d.%d GB; use fewer threads or a smaller input",
+                  tenths / 10, tenths % 10, (int64_t)c->threads,
+                  have < share_installed() ? "its control group allows" : "this machine has", limit / 10, limit % 10);
 }
 
 static bool fits(const plan *p, const int64_t *cells, const int64_t *const *shapes, reason *why) {
@@ -147,47 +183,95 @@ static bool fits(const plan *p, const int64_t *cells, const int64_t *const *shap
     return true;
 }
 
-static bool prepare(pelton_context *c, const int64_t *const *shapes, reason *why) {
-    const plan *p = &c->engine->plan;
-    const plan_head *h = p->head;
-    const size_t ports = (size_t)h->inputs + h->outputs;
-    int64_t *symbols = zeros((size_t)h->symbols + h->cells + h->buffers, sizeof *symbols), arena;
-    if (!symbols)
-        return refuse(why, "there is no memory for a plan");
-    int64_t *cells = symbols + h->symbols, *starts = cells + h->cells;
-    ready made = {.used = ++c->count, .shapes = zeros(axes(p), sizeof *made.shapes),
-                  .ports = zeros(ports, sizeof *made.ports), .made = zeros(h->buffers, sizeof *made.made)};
-    bool sound = made.shapes && made.ports && made.made ? true : refuse(why, "there is no memory for a plan");
-    sound = sound && (!shapes || plan_solve(p, shapes, symbols, why))
-         && plan_resolve(p, symbols, cells, starts, &arena, why) && (!shapes || fits(p, cells, shapes, why));
-    size_t scratch = 0;
-    for (int32_t i = 0; sound && i < h->steps; i++) {
-        const size_t own = whole_pages(cells[p->scratch + i]);
+static bool place(prepared *r, const int64_t *symbols, bool *moved, reason *why) {
+    pelton_context *c = r->context;
+    const plan *p = c->engine->plan;
+    int64_t arena;
+    if (!plan_resolve(p, symbols, r->cells, r->starts, &arena, why))
+        return false;
+    size_t scratch = 0, more = 0;
+    for (int32_t i = 0; i < p->head->steps; i++) {
+        const size_t own = whole_pages(r->cells[p->scratch + i]);
         scratch = own > scratch ? own : scratch;
     }
-    sound = sound && grow(c, whole_pages(arena) + scratch * (size_t)c->threads + PAGE, why);
-    if (sound) {
-        int64_t *at = made.shapes;
-        for (int32_t i = 0; i < h->inputs; i++)
-            for (int32_t d = 0; d < p->ports[i].rank; d++)
-                *at++ = cells[p->ports[i].shape + d];
-        describe(p, cells, made.ports);
-        sound = make_buffers(p, cells, made.made) && (made.program = build(c, &made, cells, starts, whole_pages(arena)))
-              ? true : refuse(why, "there is no memory for the engine's step table");
+    for (int32_t i = 0; i < r->buffers; i++) {
+        const int32_t kind = p->buffers[i].kind;
+        more += kind == SIZES || kind == IOTA || kind == STRINGS || kind == OUTPUT ? (size_t)r->cells[i] : 0;
     }
+    const size_t need = whole_pages(arena) + scratch * (size_t)c->threads;
+    if (!has_memory(c, need + more, why) || !grow(c, need + PAGE, moved, why))
+        return false;
+    r->scratch = c->arena + whole_pages(arena);
+    return make_buffers(p, r->cells, r->made) || refuse(why, "there is no memory for its sizes");
+}
+
+prepared *pelton_prepare(pelton_context *c, const int64_t *symbols, bool *moved, reason *why) {
+    const plan_head *h = c->engine->plan->head;
+    prepared *r = zeros(1, sizeof *r);
+    *moved = false;
+    if (r) {
+        *r = (prepared){.context = c, .used = ++c->count, .buffers = h->buffers,
+                        .cells = zeros((size_t)h->cells + h->buffers, sizeof *r->cells),
+                        .made = zeros(h->buffers, sizeof *r->made)};
+        r->starts = r->cells + h->cells;
+    }
+    if (!r || !r->cells || !r->made)
+        refuse(why, "there is no memory for a plan");
+    else if (place(r, symbols, moved, why))
+        return r;
+    pelton_prepared_free(r);
+    return NULL;
+}
+
+/* Prepares the context for inputs of these shapes; NULL: those of an engine whose sizes are all known. */
+static bool prepare(pelton_context *c, const int64_t *const *shapes, reason *why) {
+    const plan *p = c->engine->plan;
+    int64_t *symbols = zeros((size_t)p->head->symbols, sizeof *symbols);
+    bool moved;
+    prepared *r = NULL;
+    if (!symbols)
+        return refuse(why, "there is no memory for a plan");
+    if (!shapes || plan_solve(p, shapes, symbols, why))
+        r = pelton_prepare(c, symbols, &moved, why);
     free(symbols);
-    if (!sound) {
-        discard(c->engine, &made);
+    if (!r || (shapes && !fits(p, r->cells, shapes, why))) {
+        pelton_prepared_free(r);
         return false;
     }
-    ready *place = c->plans;
-    for (ready *r = c->plans; r < c->plans + PLANS; r++)
-        if (r->used < place->used)
-            place = r;
-    discard(c->engine, place);
-    *place = made;
-    c->now = place;
+    r->ports = zeros((size_t)c->ports, sizeof *r->ports);
+    r->program = pelton_prepared_program(r, 0, p->head->steps);
+    if (!r->ports || !r->program) {
+        pelton_prepared_free(r);
+        return refuse(why, "there is no memory for the engine's step table");
+    }
+    describe(p, r->cells, r->ports);
+    prepared **oldest = c->plans;
+    for (prepared **k = c->plans; k < c->plans + PLANS && *oldest; k++)
+        if (!*k || (*k)->used < (*oldest)->used)
+            oldest = k;
+    pelton_prepared_free(*oldest);
+    *oldest = c->now = r;
     return true;
+}
+
+pelton_context *pelton_context_of(pelton_engine *e, int threads, int64_t milli_cores, int64_t limit) {
+    const plan_head *h = e->plan->head;
+    const size_t ports = (size_t)h->inputs + h->outputs;
+    pelton_context *c = zeros(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->threads = threads;
+    c->milli_cores = milli_cores;
+    c->limit = limit;
+    c->ports = (int)ports;
+    c->data = zeros(ports, sizeof *c->data);
+    c->data_bytes = zeros(ports, sizeof *c->data_bytes);
+    c->addresses = zeros(ports, sizeof *c->addresses);
+    c->engine = engine_shared(e);
+    if (c->data && c->data_bytes && c->addresses)
+        return c;
+    pelton_context_free(c);
+    return NULL;
 }
 
 pelton_context *pelton_context_new(pelton_engine *e, int threads) {
@@ -196,18 +280,11 @@ pelton_context *pelton_context_new(pelton_engine *e, int threads) {
                (int64_t)threads);
         return NULL;
     }
-    const plan_head *h = e->plan.head;
-    const size_t ports = (size_t)h->inputs + h->outputs;
-    const int here = (int)((share_cores() + 999) / 1000), tuned = h->threads ? h->threads : MAX_THREADS;
-    pelton_context *c = zeros(1, sizeof *c);
-    if (c) {
-        c->engine = e;
-        c->threads = threads ? threads : here < tuned ? here : tuned;
-        c->data = zeros(ports, sizeof *c->data);
-        c->data_bytes = zeros(ports, sizeof *c->data_bytes);
-        c->addresses = zeros(ports, sizeof *c->addresses);
-    }
-    if (!c || !c->data || !c->data_bytes || !c->addresses)
+    const plan_head *h = e->plan->head;
+    const int64_t cores = share_cores();
+    const int here = (int)((cores + 999) / 1000), tuned = h->threads ? h->threads : MAX_THREADS;
+    pelton_context *c = pelton_context_of(e, threads ? threads : here < tuned ? here : tuned, cores, share_memory());
+    if (!c)
         fail("there is no memory for a context");
     else if (h->symbols || prepare(c, NULL, &last))
         return c;
@@ -218,15 +295,16 @@ pelton_context *pelton_context_new(pelton_engine *e, int threads) {
 void pelton_context_free(pelton_context *c) {
     if (!c)
         return;
-    for (ready *r = c->plans; r < c->plans + PLANS; r++)
-        discard(c->engine, r);
-    for (int i = 0; c->data && i < pelton_inputs(c->engine) + pelton_outputs(c->engine); i++)
+    for (int i = 0; i < PLANS; i++)
+        pelton_prepared_free(c->plans[i]);
+    for (int i = 0; c->data && i < c->ports; i++)
         free(c->data[i]);
-    if (c->arena)
-        munmap(c->arena, c->bytes);
+    if (c->map)
+        munmap(c->map, c->mapped);
     free(c->data);
     free(c->data_bytes);
     free(c->addresses);
+    pelton_engine_free(c->engine);
     free(c);
 }
 
@@ -242,27 +320,24 @@ static int leave(pelton_context *c, int result) {
     return result;
 }
 
-static bool is_for(const plan *p, const ready *r, const int64_t *const *shapes) {
-    const int64_t *at = r->shapes;
-    if (!at)
-        return false;
-    for (int32_t i = 0; i < p->head->inputs; at += p->ports[i].rank, i++)
-        if (memcmp(at, shapes[i], sizeof *at * (size_t)p->ports[i].rank))
+static bool is_for(const plan *p, const prepared *r, const int64_t *const *shapes) {
+    for (int32_t i = 0; i < p->head->inputs; i++)
+        if (memcmp(r->cells + p->ports[i].shape, shapes[i], sizeof *r->cells * (size_t)p->ports[i].rank))
             return false;
     return true;
 }
 
 int pelton_set_shapes(pelton_context *c, const int64_t *const *shapes) {
-    const plan *p = &c->engine->plan;
+    const plan *p = c->engine->plan;
     for (int32_t i = 0; i < p->head->inputs; i++)
         if (!shapes || (!shapes[i] && p->ports[i].rank))
             return fail("a shape is NULL");
     if (!enter(c))
         return -1;
-    for (ready *r = c->plans; r < c->plans + PLANS; r++)
-        if (is_for(p, r, shapes)) {
-            r->used = ++c->count;
-            c->now = r;
+    for (int i = 0; i < PLANS; i++)
+        if (c->plans[i] && is_for(p, c->plans[i], shapes)) {
+            c->now = c->plans[i];
+            c->now->used = ++c->count;
             return leave(c, 0);
         }
     return leave(c, prepare(c, shapes, &last) ? 0 : -1);
@@ -310,7 +385,7 @@ static bool has_indices(const plan *p, const port_row *t, const char *data, size
 
 /* Finds the arrays of a run and checks what can be known about them. */
 static bool bind(pelton_context *c, const void *const *inputs, void *const *outputs, reason *why) {
-    const plan *p = &c->engine->plan;
+    const plan *p = c->engine->plan;
     const int32_t first = p->head->inputs, all = first + p->head->outputs;
     if (!c->now)
         return refuse(why, "the engine has dynamic sizes: call pelton_set_shapes before a run");

@@ -19,7 +19,7 @@ EXPORT void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
 }
 
 /* The register sets that the system saves (XCR0): a feature whose registers are not saved cannot be used. */
-EXPORT uint64_t pelton_saved_registers(void) {
+static uint64_t saved_registers(void) {
     uint32_t leaf[4];
     pelton_cpuid(1, 0, leaf);
     if (!(leaf[2] >> 27 & 1))
@@ -53,13 +53,21 @@ static const struct { uint32_t leaf, subleaf, place, bit, saved; const char *nam
     {0x80000001, 0, ECX, 8, 0, "prfchw"},
 };
 
+enum { COUNT = sizeof FEATURES / sizeof *FEATURES };
+
+static bool has(size_t i, uint64_t saved) {
+    uint32_t leaf[4];
+    pelton_cpuid(FEATURES[i].leaf, FEATURES[i].subleaf, leaf);
+    return leaf[FEATURES[i].place] >> FEATURES[i].bit & 1 && (saved & FEATURES[i].saved) == FEATURES[i].saved;
+}
+
 bool cpu_has(const char *feature) {
-    const uint64_t saved = pelton_saved_registers();
-    for (size_t i = 0; i < sizeof FEATURES / sizeof *FEATURES; i++)
-        if (!strcmp(FEATURES[i].name, feature)) {
-            uint32_t leaf[4];
-            pelton_cpuid(FEATURES[i].leaf, FEATURES[i].subleaf, leaf);
-            return leaf[FEATURES[i].place] >> FEATURES[i].bit & 1 && (saved & FEATURES[i].saved) == FEATURES[i].saved;
-        }
+    for (size_t i = 0; i < COUNT; i++)
+        if (!strcmp(FEATURES[i].name, feature))
+            return has(i, saved_registers());
     return false;
+}
+
+EXPORT const char *pelton_cpu_feature(size_t i) {
+    return i >= COUNT ? NULL : has(i, saved_registers()) ? FEATURES[i].name : "";
 }

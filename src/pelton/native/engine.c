@@ -13,6 +13,8 @@
 #include "cpu.h"
 #include "sha256.h"
 
+enum { LARGEST_TABLE = 1 << 20 };
+
 _Thread_local reason last;
 
 int pelton_abi(void) { return PELTON_ABI; }
@@ -30,9 +32,11 @@ void *room(size_t bytes) {
 
 void *zeros(size_t count, size_t size) { return calloc(count + 1, size); }
 
+static bool is_other(const char *wanted, const char *here) { return *wanted && strcmp(wanted, here); }
+
 static bool check_machine(const plan *p, reason *why) {
     const plan_head *h = p->head;
-    if (strcmp(p->text + h->os, OS) || strcmp(p->text + h->arch, ARCHITECTURE))
+    if (is_other(p->text + h->os, OS) || is_other(p->text + h->arch, ARCHITECTURE))
         return refuse(why, "it is for %s on %s, this is %s on %s", p->text + h->os, p->text + h->arch, OS,
                       ARCHITECTURE);
     for (int32_t i = 0; i < h->features; i++)
@@ -42,19 +46,27 @@ static bool check_machine(const plan *p, reason *why) {
     return true;
 }
 
+/* Copies, so that rewriting the file cannot send kernels out of bounds; larger tables are weights in integers. */
 static bool copy_tables(pelton_engine *e, reason *why) {
-    const plan *p = &e->plan;
-    sha256 s;
-    sha256_start(&s);
+    const plan *p = e->plan;
     for (int32_t i = 0; i < p->head->buffers; i++) {
-        if (p->buffers[i].kind != TABLE)
-            continue;
         const size_t size = (size_t)p->cells[i]; /* tables have no formula */
+        if (p->buffers[i].kind != TABLE || size > LARGEST_TABLE)
+            continue;
         if (!(e->tables[i] = room(size)))
             return refuse(why, "there is no memory for its tables");
         memcpy(e->tables[i], e->constants + p->buffers[i].offset, size);
-        sha256_add(&s, e->tables[i], size);
     }
+    return true;
+}
+
+static bool check_tables(const pelton_engine *e, reason *why) {
+    const plan *p = e->plan;
+    sha256 s;
+    sha256_start(&s);
+    for (int32_t i = 0; i < p->head->buffers; i++)
+        if (p->buffers[i].kind == TABLE)
+            sha256_add(&s, e->tables[i] ? e->tables[i] : e->constants + p->buffers[i].offset, (size_t)p->cells[i]);
     uint8_t hash[32];
     sha256_end(&s, hash);
     return !memcmp(hash, p->head->tables, sizeof hash)
@@ -62,20 +74,47 @@ static bool copy_tables(pelton_engine *e, reason *why) {
 }
 
 static bool find_kernels(pelton_engine *e, const void *code, size_t size, reason *why) {
-    const plan *p = &e->plan;
+    const plan *p = e->plan;
     for (int32_t i = 0; i < p->head->steps; i++) {
-        const plan_step *s = &p->steps[i];
-        if (p->text[s->host])
-            return refuse(why, "step %d, %s, runs in Python (%s)", (int64_t)i, p->text + s->name, p->text + s->host);
+        const char *symbol = p->text + p->steps[i].symbol;
+        if (!*symbol)
+            continue;
+        if (!e->code && (!code_is_sound(code, size, why) || !(e->code = code_load(code, size, why))))
+            return false;
+        if (!(e->kernels[i] = (kernel *)code_symbol(e->code, symbol)))
+            return refuse(why, "its machine code has no kernel '%s'; it is damaged, build it again", symbol);
     }
-    if (!p->head->steps)
-        return true;
-    if (!code_is_sound(code, size, why) || !(e->code = code_load(code, size, why)))
-        return false;
-    for (int32_t i = 0; i < p->head->steps; i++)
-        if (!(e->kernels[i] = (kernel *)code_symbol(e->code, p->text + p->steps[i].symbol)))
-            return refuse(why, "its machine code has no kernel %s", p->text + p->steps[i].symbol);
     return true;
+}
+
+/* What an engine needs beside its plan and its constants. */
+static bool start(pelton_engine *e, const void *code, size_t size, reason *why) {
+    const plan_head *h = e->plan->head;
+    e->buffers = h->buffers;
+    if ((uintptr_t)e->constants % LINE_BYTES) {
+        e->own = room((size_t)e->plan->constants);
+        e->constants = e->own ? memcpy(e->own, e->constants, (size_t)e->plan->constants) : NULL;
+    }
+    e->tables = zeros((size_t)h->buffers, sizeof *e->tables);
+    e->kernels = zeros((size_t)h->steps, sizeof *e->kernels);
+    if (!e->constants || !e->tables || !e->kernels)
+        return refuse(why, "there is no memory for it");
+    return check_machine(e->plan, why) && copy_tables(e, why) && find_kernels(e, code, size, why);
+}
+
+pelton_engine *pelton_engine_of(const plan *p, const void *code, size_t size, const char *constants, reason *why) {
+    pelton_engine *e = zeros(1, sizeof *e);
+    if (!e) {
+        refuse(why, "there is no memory for it");
+        return NULL;
+    }
+    e->users = 1;
+    e->plan = p;
+    e->constants = constants;
+    if (start(e, code, size, why))
+        return e;
+    pelton_engine_free(e);
+    return NULL;
 }
 
 void describe(const plan *p, const int64_t *cells, pelton_port *out) {
@@ -95,14 +134,28 @@ void describe(const plan *p, const int64_t *cells, pelton_port *out) {
     }
 }
 
+/* What Python alone can run. */
+static bool check_for_c(const plan *p, reason *why) {
+    for (int32_t i = 0; i < p->head->inputs + p->head->outputs; i++)
+        if (p->ports[i].rank > PELTON_MAX_RANK || p->ports[i].dtype == STRING)
+            return refuse(why, "%s is of strings or of more than %d axes", p->text + p->ports[i].name,
+                          (int64_t)PELTON_MAX_RANK);
+    for (int32_t i = 0; i < p->head->steps; i++)
+        if (p->text[p->steps[i].host])
+            return refuse(why, "step %d, %s, runs in Python (%s)", (int64_t)i, p->text + p->steps[i].name,
+                          p->text + p->steps[i].host);
+    return true;
+}
+
 static bool open_engine(pelton_engine *e, const void *bytes, size_t size, reason *why) {
     if (!file_open(&e->file, bytes, size, why))
         return false;
     const section_row *tables = file_section(&e->file, "plan"), *code = file_section(&e->file, "code"),
                       *constants = file_section(&e->file, "constants");
     if (!tables || !code || !constants)
-        return refuse(why, file_section(&e->file, "engines") ? "it holds several engines, which Python runs"
-                                                              : "it has no plan, code or constants");
+        return refuse(why, "%s", file_section(&e->file, "script") ? "it is a script over engines, which Python runs"
+                                 : file_section(&e->file, "present") ? "it was built without its weights; refit it"
+                                 : "it has no plan, code or constants");
     void *machine_code = room(code->size);
     e->tables_of_plan = room(tables->size);
     if (!machine_code || !e->tables_of_plan) {
@@ -111,40 +164,25 @@ static bool open_engine(pelton_engine *e, const void *bytes, size_t size, reason
     }
     memcpy(machine_code, e->file.bytes + code->offset, code->size);
     memcpy(e->tables_of_plan, e->file.bytes + tables->offset, tables->size);
-    bool sound = file_verify(tables, e->tables_of_plan) ? true : refuse(why, "it is altered in its plan");
+    e->constants = (const char *)e->file.bytes + constants->offset;
+    bool sound = file_verify(tables, e->tables_of_plan) || refuse(why, "it is altered in its plan");
     sound = sound && (file_verify(code, machine_code) || refuse(why, "it is altered in its code"));
-    sound = sound && plan_open(&e->plan, e->tables_of_plan, tables->size, (int64_t)constants->size, why)
-         && check_machine(&e->plan, why);
-    const plan *p = &e->plan;
-    if (sound) {
-        const size_t ports = (size_t)p->head->inputs + p->head->outputs;
-        e->constants = (const char *)e->file.bytes + constants->offset;
-        if ((uintptr_t)e->constants % LINE_BYTES) {
-            e->own = room(constants->size);
-            e->constants = e->own ? memcpy(e->own, e->constants, constants->size) : NULL;
-        }
-        e->tables = zeros(p->head->buffers, sizeof *e->tables);
-        e->kernels = zeros(p->head->steps, sizeof *e->kernels);
-        e->ports = zeros(ports, sizeof *e->ports);
-        sound = (e->constants && e->tables && e->kernels && e->ports) || refuse(why, "there is no memory for it");
-        for (size_t i = 0; sound && i < ports; i++)
-            sound = p->ports[i].rank <= PELTON_MAX_RANK && p->ports[i].dtype != STRING
-                 ? true : refuse(why, "%s is of strings or of more than %d axes", p->text + p->ports[i].name,
-                                 (int64_t)PELTON_MAX_RANK);
-        for (int32_t i = 0; sound && i < p->head->steps; i++) {
-            e->pointers += p->steps[i].args;
-            e->words += (int64_t)p->steps[i].args + p->steps[i].dims;
-        }
-    }
-    sound = sound && copy_tables(e, why) && find_kernels(e, machine_code, code->size, why);
+    sound = sound && plan_open(&e->own_plan, e->tables_of_plan, tables->size, (int64_t)constants->size, why);
+    const plan *p = e->plan = &e->own_plan;
+    sound = sound && check_for_c(p, why) && start(e, machine_code, code->size, why) && check_tables(e, why);
     free(machine_code);
-    if (sound)
-        describe(p, NULL, e->ports);
-    return sound;
+    if (!sound)
+        return false;
+    e->ports = zeros((size_t)p->head->inputs + p->head->outputs, sizeof *e->ports);
+    if (!e->ports)
+        return refuse(why, "there is no memory for it");
+    describe(p, NULL, e->ports);
+    return true;
 }
 
 static pelton_engine *opened(pelton_engine *e, const void *bytes, size_t size, const char *what) {
     reason why = {{0}};
+    e->users = 1;
     if (open_engine(e, bytes, size, &why))
         return e;
     refuse(&last, "%s cannot be run: %s", what, why.text);
@@ -198,14 +236,19 @@ pelton_engine *pelton_load(const char *path) {
     return opened(e, e->map, size, path);
 }
 
+pelton_engine *engine_shared(pelton_engine *e) {
+    atomic_fetch_add(&e->users, 1);
+    return e;
+}
+
 void pelton_engine_free(pelton_engine *e) {
-    if (!e)
+    if (!e || atomic_fetch_sub(&e->users, 1) > 1)
         return;
     if (e->code)
         code_unload(e->code);
-    for (int32_t i = 0; e->tables && i < e->plan.head->buffers; i++)
+    for (int32_t i = 0; e->tables && i < e->buffers; i++)
         free(e->tables[i]);
-    plan_close(&e->plan);
+    plan_close(&e->own_plan);
     free(e->tables);
     free(e->kernels);
     free(e->ports);
@@ -222,7 +265,7 @@ int pelton_verify(const pelton_engine *e) {
     return sound ? 0 : fail("the engine is altered in its constants");
 }
 
-const char *pelton_name(const pelton_engine *e) { return e->plan.text + e->plan.head->name; }
+const char *pelton_name(const pelton_engine *e) { return e->plan->text + e->plan->head->name; }
 
 const char *pelton_metadata(const pelton_engine *e, size_t *size) {
     const section_row *meta = file_section(&e->file, "meta");
@@ -230,8 +273,8 @@ const char *pelton_metadata(const pelton_engine *e, size_t *size) {
     return meta ? (const char *)e->file.bytes + meta->offset : "";
 }
 
-int pelton_inputs(const pelton_engine *e) { return e->plan.head->inputs; }
-int pelton_outputs(const pelton_engine *e) { return e->plan.head->outputs; }
+int pelton_inputs(const pelton_engine *e) { return e->plan->head->inputs; }
+int pelton_outputs(const pelton_engine *e) { return e->plan->head->outputs; }
 
 const pelton_port *pelton_input(const pelton_engine *e, int i) {
     return i >= 0 && i < pelton_inputs(e) ? &e->ports[i] : NULL;
@@ -245,12 +288,12 @@ int pelton_range(const pelton_engine *e, int input, int axis, int64_t *minimum, 
     const pelton_port *port = pelton_input(e, input);
     if (!port || axis < 0 || axis >= port->rank)
         return fail("there is no such input or axis");
-    plan_range(&e->plan, e->plan.ports[input].shape + axis, minimum, maximum);
+    plan_range(e->plan, e->plan->ports[input].shape + axis, minimum, maximum);
     return 0;
 }
 
-int pelton_steps(const pelton_engine *e) { return e->plan.head->steps; }
+int pelton_steps(const pelton_engine *e) { return e->plan->head->steps; }
 
 const char *pelton_step(const pelton_engine *e, int i) {
-    return i >= 0 && i < pelton_steps(e) ? e->plan.text + e->plan.steps[i].name : NULL;
+    return i >= 0 && i < pelton_steps(e) ? e->plan->text + e->plan->steps[i].name : NULL;
 }

@@ -45,7 +45,7 @@ PELTON_API pelton_engine *pelton_load(const char *path);
 /* Reads an engine from memory that stays as it is until the engine is freed, best at a multiple of 64 bytes: constants
  * are then used in place. */
 PELTON_API pelton_engine *pelton_load_memory(const void *data, size_t size);
-PELTON_API void pelton_engine_free(pelton_engine *);            /* after its contexts; NULL does nothing */
+PELTON_API void pelton_engine_free(pelton_engine *);            /* NULL does nothing; contexts that are there go on */
 PELTON_API int pelton_verify(const pelton_engine *);            /* reads all constants and compares their hash */
 PELTON_API const char *pelton_name(const pelton_engine *);
 PELTON_API const char *pelton_metadata(const pelton_engine *, size_t *size);    /* JSON, not ended by a zero */

@@ -76,7 +76,7 @@ struct plan {
 };
 
 /* A reason for a refusal, as text: `refuse` writes it (%s a text, %d an int64_t) and returns false. */
-typedef struct { char text[256]; } reason;
+typedef struct { char text[512]; } reason;
 bool refuse(reason *why, const char *format, ...);
 
 /* Opens tables, which have to stay where they are, at a multiple of 8 bytes; `constants`: their bytes. False where

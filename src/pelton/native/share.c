@@ -1,4 +1,4 @@
-/* Reads affinity and the quotas of control groups, as `pelton.system.share` does. */
+/* Reads affinity and the limits of control groups, as `pelton.system.share` does. */
 #define _GNU_SOURCE
 #include "share.h"
 
@@ -44,13 +44,23 @@ static int64_t quota_of(const char *group) {
     return quota > 0 && period > 0 ? quota * 1000 / period : -1;
 }
 
-static int64_t least_of(const char *mount, const char *group, int64_t least) {
+/* Bytes of memory that a group allows; -1 where it sets no limit. */
+static int64_t memory_of(const char *group) {
+    char text[64], *rest;
+    const int64_t limit = number_in(group, "memory.max", text, sizeof text, &rest);
+    return limit < 0 ? number_in(group, "memory.limit_in_bytes", text, sizeof text, &rest) : limit;
+}
+
+typedef int64_t limit_of(const char *group);
+
+/* The least limit of a group and its parents. */
+static int64_t least_of(const char *mount, const char *group, limit_of *limit, int64_t least) {
     char path[PATH];
     if (strlen(mount) + strlen(group) >= sizeof path)
         return least;
     strcat(strcpy(path, mount), group);
     for (char *end; (end = strrchr(path, '/')) && strlen(path) >= strlen(mount); *end = 0) {
-        const int64_t own = quota_of(path);
+        const int64_t own = limit(path);
         least = own > 0 && own < least ? own : least;
         if (strlen(path) == strlen(mount))
             break;
@@ -58,24 +68,22 @@ static int64_t least_of(const char *mount, const char *group, int64_t least) {
     return least;
 }
 
-static bool names_cpu(const char *controllers, const char *end) {
+static bool is_among(const char *controllers, const char *end, const char *name) {
     for (const char *at = controllers; at < end;) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
         const char *stop = comma ? comma : end;
-        if (stop - at == 3 && !memcmp(at, "cpu", 3))
+        if ((size_t)(stop - at) == strlen(name) && !memcmp(at, name, strlen(name)))
             return true;
         at = stop + 1;
     }
     return false;
 }
 
-int64_t share_cores(void) {
-    cpu_set_t set;
-    int64_t cores = sched_getaffinity(0, sizeof set, &set) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
-    cores = cores < 1 ? 1000 : cores * 1000;
+/* The least limit of a kind that the control groups of this process set. */
+static int64_t least_of_all(const char *controller, limit_of *limit, int64_t least) {
     char text[PATH];
     if (!read_text("/proc/self/cgroup", text, sizeof text))
-        return cores;
+        return least;
     for (char *line = text, *next; line && *line; line = next) {
         next = strchr(line, '\n');
         if (next)
@@ -88,14 +96,23 @@ int64_t share_cores(void) {
         char mount[PATH];
         strcpy(mount, ROOT);
         if (!named) {
-            cores = least_of(mount, group, cores);
-            cores = least_of(strcat(mount, "/unified"), group, cores);
-        } else if (names_cpu(controllers, controllers + named)) {
-            cores = least_of(strcat(mount, "/cpu"), group, cores);
+            least = least_of(mount, group, limit, least);
+            least = least_of(strcat(mount, "/unified"), group, limit, least);
+        } else if (is_among(controllers, controllers + named, controller)) {
+            least = least_of(strcat(strcat(mount, "/"), controller), group, limit, least);
             strcpy(mount, ROOT);
             strncat(strcat(mount, "/"), controllers, named);
-            cores = least_of(mount, group, cores);
+            least = least_of(mount, group, limit, least);
         }
     }
-    return cores;
+    return least;
 }
+
+int64_t share_cores(void) {
+    cpu_set_t set;
+    const int64_t cores = sched_getaffinity(0, sizeof set, &set) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
+    return least_of_all("cpu", quota_of, cores < 1 ? 1000 : cores * 1000);
+}
+
+int64_t share_installed(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE); }
+int64_t share_memory(void) { return least_of_all("memory", memory_of, share_installed()); }

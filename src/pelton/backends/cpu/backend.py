@@ -1,43 +1,44 @@
-"""The CPU backend: machine code loaded into the process, constants used in place, an arena for each context."""
+"""The CPU backend: engines and contexts of the native library, in which host steps run between its programs."""
 
 from __future__ import annotations
 
-import weakref
+import math
 from collections.abc import Callable, Mapping, Sequence
+from ctypes import byref, c_bool, create_string_buffer
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from pelton.engine.model import EnginePlan
-from pelton.errors import InputError
-from pelton.system.memory import address, allocate
-from pelton.system.share import cores, default_threads
+from pelton.engine.shape_plan import refuse_sizes
+from pelton.errors import EngineError, InputError
+from pelton.native import REASON, Handle, library
+from pelton.system import share
+from pelton.system.memory import address
+from pelton.system.share import cores
 
 from ..arrays import inputs_to_numpy, fit
 from ..device import Backend
 from ..plan import Plan
-from .check import check_machine, check_memory
-from .code import load_code
+from .check import check_machine
 from .machine import describe
 from .prepared import CpuReady
 from .program import MAX_THREADS, check_threads
 
-PAGE = 4096
-
 
 @dataclass(frozen=True, eq=False)
 class CpuLoaded:
-    """The plan of an engine and the address of each step's kernel, i64[steps], 0 for host steps. The code is unloaded
-    when this object is collected."""
+    """The plan of an engine, and the native engine with its code in memory, which uses the constants in place."""
 
     plan: Plan
-    functions: np.ndarray
+    engine: Handle
+    constants: np.ndarray
     device: None = None
 
 
 class CpuWorkspace:
-    """An arena and the scratch memory of all threads in one allocation, which grows. See `device.Workspace`."""
+    """A native context, whose memory grows. See `device.Workspace`."""
 
     stream = None
     import_inputs = staticmethod(inputs_to_numpy)
@@ -46,39 +47,32 @@ class CpuWorkspace:
     def __init__(self, loaded: CpuLoaded, threads: int | None):
         plan = loaded.plan
         plan.populate()
-        self.threads = (
-            min(default_threads(), plan.plain.meta.get("threads") or MAX_THREADS)
-            if threads is None
-            else check_threads(threads)
-        )
-        self._loaded, self.arena, self._cores = loaded, allocate(0), cores()
+        available = cores()
+        tuned = plan.plain.meta.get("threads") or MAX_THREADS
+        self.threads = min(max(1, math.ceil(available)), tuned) if threads is None else check_threads(threads)
+        self._loaded, milli = loaded, int(min(available, MAX_THREADS) * 1000)
+        made = library().pelton_context_of(loaded.engine.address, self.threads, milli, share.memory())
+        if not made:
+            raise EngineError(f"there is no memory for a context of engine {plan.label!r}")
+        self._context = Handle(made, "context")
 
     @property
     def machine(self) -> str:
         return describe()["model"]
 
     def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> CpuReady:
-        plan = self._loaded.plan
-        resolved = plan.template.resolve(values)
-        scratch = -(-resolved.max_scratch // PAGE) * PAGE
-        made = int(resolved.bytes[plan.computed].sum()) + sum(p.nbytes for p in resolved.outputs)
-        check_memory(plan.label, resolved.arena + made, scratch, self.threads)
-        arena = -(-resolved.arena // PAGE) * PAGE
-        need = arena + scratch * self.threads  # one allocation for both, for all shapes
-        if need > self.arena.nbytes:
+        plan, moved = self._loaded.plan, c_bool()
+        symbols = np.array([values[s.name] for s in plan.plain.symbols], np.int64)
+        why = create_string_buffer(REASON)
+        made = library().pelton_prepare(self._context.address, address(symbols), byref(moved), why)
+        if moved:
             outdated()  # prepared plans point into the old memory
-            # doubled, so that slowly growing shapes do not reallocate at each
-            self.arena = allocate(max(need, 2 * self.arena.nbytes))
-        return CpuReady(
-            plan,
-            self._loaded.functions,
-            values,
-            resolved,
-            self.arena,
-            address(self.arena) + arena,
-            self.threads,
-            self._cores,
-        )
+        if made:
+            return CpuReady(plan, values, Handle(made, "prepared"), self._context, self.threads)
+        text = why.value.decode(errors="replace")
+        if text.startswith("it needs "):
+            raise EngineError(f"engine {plan.label!r} {text.removeprefix('it ')}")
+        refuse_sizes(plan.plain, values, text)
 
     def synchronize(self) -> None:
         """Does nothing: runs are over when `run` returns."""
@@ -94,16 +88,13 @@ def load(plan: Plan, device: Any) -> CpuLoaded:
 
     Threads that call this at the same time each load the code, which is harmless.
     """
-    plain = plan.plain
+    plain, why = plan.plain, create_string_buffer(REASON)
     check_machine(plan.label, plain.target)
-    rows, code = plan.template.rows, load_code(plain.code) if plain.code else None
-    places, which = np.unique(rows.rows["steps"]["symbol"][: rows.head["steps"]], return_inverse=True)
-    symbols = list(map(rows.text, places.tolist()))
-    found = [code.symbol(symbol) if code is not None and symbol else 0 for symbol in symbols]
-    loaded = CpuLoaded(plan, np.array(found, np.int64)[which])
-    if code is not None:
-        weakref.finalize(loaded, code.close).atexit = False  # at exit a thread may still be running it
-    return loaded
+    code, constants = bytes(plain.code), plan.constants
+    made = library().pelton_engine_of(plan.template.rows.handle, code, len(code), address(constants), why)
+    if not made:
+        raise EngineError(f"engine {plan.label!r} cannot be loaded: {why.value.decode(errors='replace')}")
+    return CpuLoaded(plan, Handle(made, "engine"), constants)
 
 
 def tune(label: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Checks that this CPU runs an engine, and that the machine has enough memory for it."""
+"""Checks that this CPU runs an engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from pelton.logs import Logger
 from pelton.errors import EngineError, InputError
-from pelton.system import memory, share
 from pelton.targets import BUILT, ISAS, LEVELS, fits
 
 from ..device import AGAIN, check_here
@@ -73,14 +72,3 @@ def instead() -> str:
         *(f"build it for the target cpu:{level}" for level in BUILT if fits(level, features)),
     )
     return found
-
-
-def check_memory(name: str, arena: int, scratch: int, threads: int) -> None:
-    """EngineError if a context needs more memory than this process may use. `arena` in bytes, `scratch` per thread."""
-    need, have = arena + scratch * threads, share.memory()
-    if need > have:
-        owner = "its control group allows" if have < memory.installed() else "this machine has"
-        raise EngineError(
-            f"engine {name!r} needs {need / 1e9:.1f} GB for a context of {threads} threads, {owner} {have / 1e9:.1f}"
-            " GB; use fewer threads or a smaller input"
-        )

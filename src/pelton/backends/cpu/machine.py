@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import count, takewhile
 from typing import Any
 
 from pelton.system.share import cores
@@ -14,65 +15,7 @@ from pelton.targets import LEVELS, fits
 
 from pelton.native import library
 
-# leaf, subleaf, register → bit → name (Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E)
 _EAX, _EBX, _ECX, _EDX = range(4)
-_FEATURES = {
-    (1, 0, _ECX): {
-        0: "sse3",
-        1: "pclmul",
-        9: "ssse3",
-        12: "fma",
-        13: "cx16",
-        19: "sse4.1",
-        20: "sse4.2",
-        22: "movbe",
-        23: "popcnt",
-        25: "aes",
-        27: "xsave",
-        28: "avx",
-        29: "f16c",
-    },
-    (7, 0, _EBX): {
-        3: "bmi",
-        5: "avx2",
-        8: "bmi2",
-        16: "avx512f",
-        17: "avx512dq",
-        21: "avx512ifma",
-        28: "avx512cd",
-        29: "sha",
-        30: "avx512bw",
-        31: "avx512vl",
-    },
-    (7, 0, _ECX): {
-        1: "avx512vbmi",
-        6: "avx512vbmi2",
-        8: "gfni",
-        9: "vaes",
-        10: "vpclmulqdq",
-        11: "avx512vnni",
-        12: "avx512bitalg",
-        14: "avx512vpopcntdq",
-    },
-    (7, 0, _EDX): {22: "amx-bf16", 23: "avx512fp16", 24: "amx-tile", 25: "amx-int8"},
-    (7, 1, _EAX): {4: "avxvnni", 5: "avx512bf16", 23: "avxifma"},
-    (7, 1, _EDX): {4: "avxvnniint8", 5: "avxneconvert", 10: "avxvnniint16"},
-    (0x80000001, 0, _ECX): {0: "sahf", 5: "lzcnt", 8: "prfchw"},
-}
-# A feature counts only where the system saves its registers.
-_SAVED = (
-    ("amx", 0b11 << 17),
-    ("avx512", 0b11100110),
-    ("avx", 0b110),
-    ("vaes", 0b110),
-    ("vpclmulqdq", 0b110),
-    ("fma", 0b110),
-    ("f16c", 0b110),
-)
-
-
-def _registers_saved(feature: str, saved: int) -> bool:
-    return all(saved & needed == needed for prefix, needed in _SAVED if feature.startswith(prefix))
 
 
 @lru_cache(maxsize=1)
@@ -95,13 +38,8 @@ def identity() -> Mapping[str, Any]:
         model |= (signature >> 16 & 15) << 4
     if family == 15:
         family += signature >> 20 & 255
-    saved = lib.pelton_saved_registers()
-    features = sorted(
-        name
-        for (leaf, subleaf, register), bits in _FEATURES.items()
-        for bit, name in bits.items()
-        if cpuid(leaf, subleaf)[register] >> bit & 1 and _registers_saved(name, saved)
-    )
+    names = takewhile(lambda name: name is not None, map(lib.pelton_cpu_feature, count()))
+    features = sorted(name.decode() for name in names if name)
     caches = {}
     for i in range(8):
         kind, geometry, sets, _ = cpuid(0x8000001D if vendor == "AuthenticAMD" else 4, i)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from ctypes import c_void_p
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,15 +13,16 @@ import numpy as np
 
 from pelton.engine import model as plain_engine
 from pelton.engine import sizes
-from pelton.engine.model import Step
-from pelton.engine.shape_plan import ResolvedPlan
+from pelton.engine.model import Port, Step
 from pelton.engine.validate import validate
+from pelton.native import Handle, library
+from pelton.record import record
 from pelton.system.memory import address
 
 from ..arrays import check_indices, check_no_overlap, check_out, fit, port_checks, out_array, refuse_out
 from ..device import Stamped
 from ..host import HostStep
-from ..plan import Plan
+from ..plan import Plan, empty_strings
 from .ports import bind, callable_of, index_table
 from .program import NativeProgram
 
@@ -28,43 +30,43 @@ from .program import NativeProgram
 class CpuReady:
     """The programs and host steps of an engine for one set of sizes. See `device.Ready`.
 
-    arena, scratch: working memory, and the address of scratch pages for all threads, which the caller keeps alive.
-    functions: the address of each step's kernel. available: CPUs that this process may use.
+    prepared: the native plan for these sizes, in the memory of `context`, a native one with so many threads.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        functions: np.ndarray,
-        values: Mapping[str, int],
-        resolved: ResolvedPlan,
-        arena: np.ndarray,
-        scratch: int,
-        threads: int,
-        available: float,
-    ):
-        self.plan, self.functions, self.values, self.resolved, self.arena = plan, functions, values, resolved, arena
-        self.scratch, self.threads, self.available = scratch, threads, available
+    def __init__(self, plan: Plan, values: Mapping[str, int], prepared: Handle, context: Handle, threads: int):
+        self.plan, self.values, self.threads, self._prepared, self._context = plan, values, threads, prepared, context
         hosted = plan.host_steps(self.plain, values) if plan.host and values else plan.host
         self.host = {i: step.own() for i, step in hosted.items()}
-        # buffers outside of the arena, the constants and the ports
-        self.detached = {**plan.texts, **plan.tables, **plan.computed_buffers(resolved)}
-        self.ports = (ctypes.c_void_p * (len(resolved.inputs) + len(resolved.outputs)))()
+        self.resolved = self._ports()
+        # buffers of Python objects
+        written = [(i, b.size) for i, b in enumerate(self.plain.buffers) if b.kind == "strings"] if self.host else []
+        self.strings = {**plan.texts, **{i: empty_strings(size) for i, size in written}}
+        self.ports = (c_void_p * len(self.resolved.all))()
         # the arrays of the run in progress, inputs then outputs
         self.bound: list[np.ndarray] = []
         self.parts = list(self.split())
         self.natives = [p.native for p in self.parts if isinstance(p, NativeProgram)] if not self.host else None
-        self.inputs, self.outputs = map(port_checks, (resolved.inputs, resolved.outputs))
+        self.inputs, self.outputs = map(port_checks, (self.resolved.inputs, self.resolved.outputs))
         asked = [look[1:] for look in self.inputs + self.outputs]
-        self.indices = index_table(resolved.inputs)
+        self.indices = index_table(self.resolved.inputs)
         # the fast path, if all steps are one native program
         self.call = (
             callable_of(self.natives[0][1], self.ports, asked, len(self.inputs), self.indices)
             if self.natives and len(self.natives) == 1
             else None
         )
-        self.sizes = [p.nbytes for p in resolved.inputs + resolved.outputs]
-        self._output_names = {p.name for p in resolved.outputs}
+        self.sizes = [p.nbytes for p in self.resolved.all]
+        self._output_names = {p.name for p in self.resolved.outputs}
+
+    def _ports(self) -> ResolvedPorts:
+        """The ports with their shapes."""
+        ports = (*self.plan.plain.inputs, *self.plan.plain.outputs)
+        ends = np.cumsum([0, *(len(p.shape) for p in ports)])
+        sizes = np.empty(ends[-1], np.int64)
+        library().pelton_prepared_shapes(self._prepared.address, address(sizes))
+        shapes = [tuple(sizes[begin:end].tolist()) for begin, end in zip(ends, ends[1:])]
+        found = tuple(replace(p, shape=shape) for p, shape in zip(ports, shapes))
+        return ResolvedPorts(found[: len(self.plan.plain.inputs)], found[len(self.plan.plain.inputs) :])
 
     @cached_property
     def plain(self) -> plain_engine.EnginePlan:
@@ -76,43 +78,14 @@ class CpuReady:
 
     def split(self, apart: bool = False) -> Iterator[NativeProgram | HostStep]:
         """The host steps, and native programs of the steps between them; `apart`: one program for each step."""
-        resolved, template = self.resolved, self.plan.template
-        starts = resolved.starts + np.where(
-            template.in_arena, address(self.arena), np.where(template.constant, address(self.plan.constants), 0)
-        )
-        for i, array in self.detached.items():
-            if not array.dtype.hasobject:
-                starts[i] = address(array)
-        words = resolved.words.copy()
-        patches = np.stack([template.ported, template.ports, words[template.ported]], axis=1)
-        words[template.pointers] += starts[template.operands]
-        table = np.stack(
-            [
-                self.functions,
-                template.first[:-1],
-                resolved.tiles,
-                template.grain,
-                template.wave,
-                resolved.scratch,
-                resolved.phases,
-            ],
-            axis=1,
-        )
+        count = self.plan.template.rows.head["steps"]
 
         def program(begin: int, end: int) -> NativeProgram:
-            first, last = template.first[begin], template.first[end]
-            own = patches[(template.ported >= first) & (template.ported < last)]
-            return NativeProgram.of(
-                table[begin:end] - (0, first, 0, 0, 0, 0, 0),
-                words[first:last],
-                own - (first, 0, 0),
-                self.threads,
-                self.available,
-                self.scratch,
-            )
+            made = library().pelton_prepared_program(self._prepared.address, begin, end)
+            return NativeProgram.adopt(made, end - begin, f"there is no memory for the steps of {self.plan.label!r}")
 
         begin = 0
-        for i in range(len(table)):
+        for i in range(count):
             if i in self.host:
                 if begin < i:
                     yield program(begin, i)
@@ -121,8 +94,8 @@ class CpuReady:
             elif apart:
                 yield program(i, i + 1)
                 begin = i + 1
-        if begin < len(table):
-            yield program(begin, len(table))
+        if begin < count:
+            yield program(begin, count)
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         try:
@@ -189,10 +162,12 @@ class CpuReady:
         if b.kind in ("input", "output"):
             flat = self.bound[b.offset + (len(plain.inputs) if b.kind == "output" else 0)].reshape(-1)
             return flat if flat.dtype.hasobject else flat.view(np.uint8)
-        if buffer in self.detached:
-            array = self.detached[buffer]
-            return array if array.dtype.hasobject else array.view(np.uint8)
-        return (self.arena if b.kind == "arena" else self.plan.constants)[b.offset : b.offset + b.size]
+        if buffer in self.strings:
+            return self.strings[buffer]
+        if b.kind == "constant":
+            return self.plan.constants[b.offset : b.offset + b.size]
+        start = library().pelton_prepared_buffer(self._prepared.address, buffer)
+        return np.asarray(_Memory(self, start, b.size))
 
     def _bind(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         """Writes the addresses of all arrays into the table of ports, and returns the outputs by name."""
@@ -229,3 +204,24 @@ class CpuReady:
                 out,
             )
         return results
+
+
+class _Memory:
+    """Native memory, as numpy asks for it: `start`, `size` bytes; it stays while `owner` does."""
+
+    def __init__(self, owner: object, start: int, size: int):
+        self._owner = owner
+        self.__array_interface__ = {"data": (start, False), "shape": (size,), "typestr": "|u1", "version": 3}
+
+
+@record(frozen=True)
+class ResolvedPorts:
+    """Inputs and outputs with the shapes of one set of sizes."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    @property
+    def all(self) -> tuple[Port, ...]:
+        """Inputs, then outputs."""
+        return self.inputs + self.outputs

@@ -69,14 +69,12 @@ class NativeProgram:
         )
 
     @classmethod
-    def of(
-        cls, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int, available: float, scratch: int = 0
-    ) -> NativeProgram:
-        """A program from arrays of i64: `table` has per step its kernel, first word, tiles, grain, wave, scratch and
-        phases, `patches` per row a word, port and offset. `available`: CPUs that this process may use. `scratch`: the
-        address of pages for all threads, each the largest that a step needs; 0 allocates them."""
+    def adopt(cls, handle: int | None, count: int, why: str) -> NativeProgram:
+        """A native program of so many steps, which now belongs to the object; EngineError, saying why, for none."""
         program = cls.__new__(cls)
-        program._make(table, words, patches, threads, available, scratch)
+        program._library, program._handle, program._count = library(), handle, count
+        if not handle:
+            raise EngineError(why)
         return program
 
     def _make(
@@ -86,7 +84,6 @@ class NativeProgram:
         patches: np.ndarray,
         threads: int | None,
         available: float,
-        scratch: int = 0,
     ) -> None:
         function, _, tiles, grain, _, bytes_of_scratch, phases = table.T
         counts = (tiles < 0) | (tiles >= 1 << 31) | (phases < 1) | (phases >= 1 << 31)
@@ -117,7 +114,7 @@ class NativeProgram:
             len(patches),
             self.threads,
             int(min(available, MAX_THREADS) * 1000),
-            scratch or None,
+            None,
         )
         if not self._handle:
             raise EngineError(
