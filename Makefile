@@ -36,6 +36,8 @@ help:
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make examples      run the examples and notebooks in a venv of their own (7 GB), and compare what they print with examples/README.md [ARGS='ocr.py']"
+	@echo "make native        the C library for programs without Python, shared and static, for glibc and musl, in build/native"
+	@echo "make examples-native  compile and run the examples of C, C++, Rust, Go and JavaScript, where these are installed"
 	@echo "make bench         the six networks of README beside four other runtimes, whose packages and torch it installs (4 GB)"
 	@echo "                   [MODELS='tuned untuned a.onnx folder-of-models'] [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make wheels        a wheel and the sources in dist/, checked: what is in them, what they run on, that they install"
@@ -214,6 +216,16 @@ examples-venv:
 
 examples: examples-venv
 	build/examples/bin/python examples/check.py $(ARGS)
+
+# The C library for programs without Python: shared and static, for glibc and musl, in build/native.
+native: $(STAMP)
+	$(BIN)/python scripts/native.py build/native
+
+# Rust, Go and Node where they are installed; koffi is of npm.
+examples-native: $(STAMP)
+	mkdir -p build/examples-native
+	if command -v npm >/dev/null; then npm install --silent --prefix build/examples-native koffi; fi
+	$(BIN)/python examples/native/check.py build/examples-native
 
 # MODELS: files, folders, and two sets that benchmarks/models.py writes: tuned (the default) and untuned. The other
 # runtimes, and torch for that, have a venv of their own, unless PEERS is a Python that has them.

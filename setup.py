@@ -114,13 +114,14 @@ class Info(egg_info):
         super().finalize_options()
 
 
-setup(
-    ext_modules=[
-        Extension(
-            "pelton.native.libpelton",
-            sources=sorted(map(str, NATIVE.glob("*.c"))),
-            depends=sorted(map(str, NATIVE.glob("*.h"))),
-        )
-    ],
-    cmdclass={"build": Build, "build_ext": Native, "bdist_wheel": Wheel, "egg_info": Info},
-)
+if __name__ == "__main__":
+    setup(
+        ext_modules=[
+            Extension(
+                "pelton.native.libpelton",
+                sources=sorted(map(str, NATIVE.glob("*.c"))),
+                depends=sorted(map(str, NATIVE.glob("*.h"))),
+            )
+        ],
+        cmdclass={"build": Build, "build_ext": Native, "bdist_wheel": Wheel, "egg_info": Info},
+    )

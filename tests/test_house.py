@@ -42,6 +42,7 @@ BELOW = {
     "plan": ("ops", "engine"),
     "codegen": ("plan", "plugins"),
     "explorer": ("engine",),
+    "bundle": ("engine",),
     "backends": ("engine",),
     "runtime": ("backends",),
     "tune": ("codegen", "backends"),
@@ -50,7 +51,7 @@ BELOW = {
     "calibration": ("compiler",),
     "diagnose": ("calibration", "reference"),
     "compat": ("runtime", "public"),
-    "cli": ("diagnose", "compat", "exporters", "explorer"),
+    "cli": ("diagnose", "compat", "exporters", "explorer", "bundle"),
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {
@@ -66,6 +67,7 @@ LAZY = {
     *(("public", room) for room in BELOW),
 }
 GROUND = (
+    "config",
     "environment",
     "errors",
     "html",
@@ -84,7 +86,19 @@ GROUND = (
 # as users import them
 COMPAT = ("onnxruntime", "onnx_backend")
 # what runs where only numpy is installed
-RUNTIME = ("ground", "system", "native", "engine", "backends", "runtime", "compat", "explorer", "cli", "public")
+RUNTIME = (
+    "ground",
+    "system",
+    "native",
+    "engine",
+    "backends",
+    "runtime",
+    "compat",
+    "explorer",
+    "bundle",
+    "cli",
+    "public",
+)
 # what these may import at the head of a file
 FOREIGN = {"numpy"}
 

@@ -15,7 +15,21 @@ from typing import Any, NoReturn
 from pelton import __version__
 from pelton.errors import Error, InputError, near
 
-from . import arguments, bench, build, cache, check, compare, completion, convert, demo, doctor, explain, formats
+from . import (
+    arguments,
+    bench,
+    build,
+    cache,
+    check,
+    compare,
+    completion,
+    convert,
+    demo,
+    doctor,
+    explain,
+    export,
+    formats,
+)
 from . import import_env, inspect, output, refit, run, sign, streams, terminal, trace, trtexec, tune, view
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans a
@@ -53,6 +67,7 @@ GROUPS = {
     ),
     "convert and formats": (
         convert,
+        export,
         formats,
         import_env,
     ),

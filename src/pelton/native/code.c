@@ -1,16 +1,19 @@
 /* Loads the machine code of an engine by the system's loader, from memory or from a temporary file. */
 #define _GNU_SOURCE
 #include "code.h"
-#include "program.h"
+#include "export.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static int write_all(int file, const char *bytes, size_t size) {
     while (size) {

@@ -1,21 +1,18 @@
 /* The public interface: contexts, and their runs. See pelton.h. */
-#define _GNU_SOURCE
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "engine.h"
 #include "share.h"
 
-enum { PAGE = 4096, HUGE_PAGE = 2 << 20, PLANS = 16 };
+enum { PLANS = 16 };
 
 struct pelton_context {
     pelton_engine *engine;
     int threads;
     int64_t milli_cores;        /* that this process may use */
     int64_t limit;              /* of its memory, in bytes */
-    char *map, *arena;          /* and the scratch memory of all threads behind it */
-    size_t mapped, bytes;
+    char *arena;                /* and the scratch memory of all threads behind it */
+    size_t bytes;
     prepared *plans[PLANS], *now;
     uint64_t count;
     int ports;
@@ -43,11 +40,11 @@ void pelton_prepared_free(prepared *r) {
     if (r->program)
         pelton_program_free(r->program);
     for (int32_t i = 0; r->made && i < r->buffers; i++)
-        free(r->made[i]);
-    free(r->made);
-    free(r->ports);
-    free(r->cells);
-    free(r);
+        memory_give(r->made[i]);
+    memory_give(r->made);
+    memory_give(r->ports);
+    memory_give(r->cells);
+    memory_give(r);
 }
 
 static void count_up(void *to, int32_t dtype, int64_t n) {
@@ -69,7 +66,7 @@ static bool make_buffers(const plan *p, const int64_t *cells, char **made) {
         if (b->kind != SIZES && b->kind != IOTA && b->kind != ZEROS)
             continue;
         const size_t bytes = (size_t)cells[i];
-        if (!(made[i] = room(bytes)))
+        if (!(made[i] = memory_take(bytes)))
             return false;
         if (b->kind == SIZES)
             memcpy(made[i], cells + b->values, bytes);
@@ -97,9 +94,9 @@ program *pelton_prepared_program(const prepared *r, int32_t begin, int32_t end) 
         all_patches += p->steps[i].args;
         all_words += (int64_t)p->steps[i].args + p->steps[i].dims;
     }
-    step_row *rows = zeros((size_t)(end - begin), sizeof *rows);
-    int64_t *words = zeros((size_t)all_words, sizeof *words);
-    patch_row *patches = zeros((size_t)all_patches, sizeof *patches);
+    step_row *rows = memory_zeros((size_t)(end - begin), sizeof *rows);
+    int64_t *words = memory_zeros((size_t)all_words, sizeof *words);
+    patch_row *patches = memory_zeros((size_t)all_patches, sizeof *patches);
     program *made = NULL;
     if (rows && words && patches) {
         int64_t word = 0, patched = 0;
@@ -121,9 +118,9 @@ program *pelton_prepared_program(const prepared *r, int32_t begin, int32_t end) 
         }
         made = pelton_program(rows, end - begin, words, word, patches, patched, c->threads, c->milli_cores, r->scratch);
     }
-    free(rows);
-    free(words);
-    free(patches);
+    memory_give(rows);
+    memory_give(words);
+    memory_give(patches);
     return made;
 }
 
@@ -134,7 +131,7 @@ void pelton_prepared_shapes(const prepared *r, int64_t *sizes) {
             *sizes++ = r->cells[p->ports[i].shape + d];
 }
 
-/* In huge pages from 2 MB on. They point into the old memory, the plans that the context keeps: these go. */
+/* The plans that the context keeps go, as they point into the old memory. */
 static bool grow(pelton_context *c, size_t need, bool *moved, reason *why) {
     *moved = need > c->bytes;
     if (!*moved)
@@ -144,25 +141,14 @@ static bool grow(pelton_context *c, size_t need, bool *moved, reason *why) {
         c->plans[i] = NULL;
     }
     c->now = NULL;
-    if (c->map)
-        munmap(c->map, c->mapped);
+    pages_give(c->arena, c->bytes);
     const size_t bytes = need > 2 * c->bytes ? need : 2 * c->bytes; /* shapes that grow slowly allocate rarely */
-    const size_t slack = bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
-    c->mapped = bytes + slack;
-    c->map = mmap(NULL, c->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (c->map == MAP_FAILED) {
-        c->map = c->arena = NULL;
-        c->bytes = 0;
-        return refuse(why, "it needs %d MB of memory, which the system refuses", (int64_t)(bytes >> 20));
-    }
-    c->bytes = bytes;
-    c->arena = c->map + (slack ? -(uintptr_t)c->map % HUGE_PAGE : 0);
-    if (slack)
-        madvise(c->arena, bytes, MADV_HUGEPAGE);
-    return true;
+    c->arena = pages_take(bytes);
+    c->bytes = c->arena ? bytes : 0;
+    return c->arena || refuse(why, "it needs %d MB of memory, which the system refuses", (int64_t)(bytes >> 20));
 }
 
-static size_t whole_pages(int64_t bytes) { return ((size_t)bytes + PAGE - 1) / PAGE * PAGE; }
+static size_t whole_pages(int64_t bytes) { return ((size_t)bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES; }
 
 static bool has_memory(const pelton_context *c, size_t need, reason *why) {
     const int64_t have = c->limit, tenths = (int64_t)(need / 100000000 + !!(need % 100000000)), limit = have / 100000000;
@@ -199,7 +185,7 @@ static bool place(prepared *r, const int64_t *symbols, bool *moved, reason *why)
         more += kind == SIZES || kind == IOTA || kind == STRINGS || kind == OUTPUT ? (size_t)r->cells[i] : 0;
     }
     const size_t need = whole_pages(arena) + scratch * (size_t)c->threads;
-    if (!has_memory(c, need + more, why) || !grow(c, need + PAGE, moved, why))
+    if (!has_memory(c, need + more, why) || !grow(c, need + PAGE_BYTES, moved, why))
         return false;
     r->scratch = c->arena + whole_pages(arena);
     return make_buffers(p, r->cells, r->made) || refuse(why, "there is no memory for its sizes");
@@ -207,12 +193,12 @@ static bool place(prepared *r, const int64_t *symbols, bool *moved, reason *why)
 
 prepared *pelton_prepare(pelton_context *c, const int64_t *symbols, bool *moved, reason *why) {
     const plan_head *h = c->engine->plan->head;
-    prepared *r = zeros(1, sizeof *r);
+    prepared *r = memory_zeros(1, sizeof *r);
     *moved = false;
     if (r) {
         *r = (prepared){.context = c, .used = ++c->count, .buffers = h->buffers,
-                        .cells = zeros((size_t)h->cells + h->buffers, sizeof *r->cells),
-                        .made = zeros(h->buffers, sizeof *r->made)};
+                        .cells = memory_zeros((size_t)h->cells + h->buffers, sizeof *r->cells),
+                        .made = memory_zeros(h->buffers, sizeof *r->made)};
         r->starts = r->cells + h->cells;
     }
     if (!r || !r->cells || !r->made)
@@ -226,19 +212,19 @@ prepared *pelton_prepare(pelton_context *c, const int64_t *symbols, bool *moved,
 /* Prepares the context for inputs of these shapes; NULL: those of an engine whose sizes are all known. */
 static bool prepare(pelton_context *c, const int64_t *const *shapes, reason *why) {
     const plan *p = c->engine->plan;
-    int64_t *symbols = zeros((size_t)p->head->symbols, sizeof *symbols);
+    int64_t *symbols = memory_zeros((size_t)p->head->symbols, sizeof *symbols);
     bool moved;
     prepared *r = NULL;
     if (!symbols)
         return refuse(why, "there is no memory for a plan");
     if (!shapes || plan_solve(p, shapes, symbols, why))
         r = pelton_prepare(c, symbols, &moved, why);
-    free(symbols);
+    memory_give(symbols);
     if (!r || (shapes && !fits(p, r->cells, shapes, why))) {
         pelton_prepared_free(r);
         return false;
     }
-    r->ports = zeros((size_t)c->ports, sizeof *r->ports);
+    r->ports = memory_zeros((size_t)c->ports, sizeof *r->ports);
     r->program = pelton_prepared_program(r, 0, p->head->steps);
     if (!r->ports || !r->program) {
         pelton_prepared_free(r);
@@ -257,16 +243,16 @@ static bool prepare(pelton_context *c, const int64_t *const *shapes, reason *why
 pelton_context *pelton_context_of(pelton_engine *e, int threads, int64_t milli_cores, int64_t limit) {
     const plan_head *h = e->plan->head;
     const size_t ports = (size_t)h->inputs + h->outputs;
-    pelton_context *c = zeros(1, sizeof *c);
+    pelton_context *c = memory_zeros(1, sizeof *c);
     if (!c)
         return NULL;
     c->threads = threads;
     c->milli_cores = milli_cores;
     c->limit = limit;
     c->ports = (int)ports;
-    c->data = zeros(ports, sizeof *c->data);
-    c->data_bytes = zeros(ports, sizeof *c->data_bytes);
-    c->addresses = zeros(ports, sizeof *c->addresses);
+    c->data = memory_zeros(ports, sizeof *c->data);
+    c->data_bytes = memory_zeros(ports, sizeof *c->data_bytes);
+    c->addresses = memory_zeros(ports, sizeof *c->addresses);
     c->engine = engine_shared(e);
     if (c->data && c->data_bytes && c->addresses)
         return c;
@@ -298,14 +284,13 @@ void pelton_context_free(pelton_context *c) {
     for (int i = 0; i < PLANS; i++)
         pelton_prepared_free(c->plans[i]);
     for (int i = 0; c->data && i < c->ports; i++)
-        free(c->data[i]);
-    if (c->map)
-        munmap(c->map, c->mapped);
-    free(c->data);
-    free(c->data_bytes);
-    free(c->addresses);
+        memory_give(c->data[i]);
+    pages_give(c->arena, c->bytes);
+    memory_give(c->data);
+    memory_give(c->data_bytes);
+    memory_give(c->addresses);
     pelton_engine_free(c->engine);
-    free(c);
+    memory_give(c);
 }
 
 static bool enter(pelton_context *c) {
@@ -362,8 +347,8 @@ static void *data_of(pelton_context *c, const pelton_port *port) {
     }
     const ptrdiff_t i = port - c->now->ports;
     if (!c->data[i] || c->data_bytes[i] < port->bytes) {
-        free(c->data[i]);
-        if (!(c->data[i] = room(port->bytes)))
+        memory_give(c->data[i]);
+        if (!(c->data[i] = memory_take(port->bytes)))
             fail("there is no memory for an input or output");
         c->data_bytes[i] = c->data[i] ? port->bytes : 0;
     }

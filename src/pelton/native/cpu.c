@@ -1,16 +1,11 @@
 /* The features of the processor (CPUID). */
 #include "cpu.h"
 
-#include <string.h>
-
-#include "program.h"
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
-/* eax, ebx, ecx, edx of a CPUID leaf; zeros where there is no such leaf. */
-EXPORT void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
+void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
     out[0] = out[1] = out[2] = out[3] = 0;
 #if defined(__x86_64__)
     __get_cpuid_count(leaf, subleaf, &out[0], &out[1], &out[2], &out[3]);
@@ -61,13 +56,31 @@ static bool has(size_t i, uint64_t saved) {
     return leaf[FEATURES[i].place] >> FEATURES[i].bit & 1 && (saved & FEATURES[i].saved) == FEATURES[i].saved;
 }
 
+static bool is_same(const char *a, const char *b) {
+    while (*a && *a == *b)
+        a++, b++;
+    return *a == *b;
+}
+
 bool cpu_has(const char *feature) {
     for (size_t i = 0; i < COUNT; i++)
-        if (!strcmp(FEATURES[i].name, feature))
+        if (is_same(FEATURES[i].name, feature))
             return has(i, saved_registers());
     return false;
 }
 
-EXPORT const char *pelton_cpu_feature(size_t i) {
+void cpu_model(char name[64]) {
+    uint32_t brand[13] = {0};
+    for (uint32_t i = 0; i < 3; i++)
+        pelton_cpuid(0x80000002 + i, 0, brand + 4 * i);
+    char *to = name;
+    for (const char *at = (const char *)brand; *at; at++)
+        if (*at != ' ' || (to > name && to[-1] != ' '))
+            *to++ = *at;
+    to -= to > name && to[-1] == ' ';
+    *to = 0;
+}
+
+const char *pelton_cpu_feature(size_t i) {
     return i >= COUNT ? NULL : has(i, saved_registers()) ? FEATURES[i].name : "";
 }

@@ -2,7 +2,11 @@
 #ifndef PELTON_CPU_H
 #define PELTON_CPU_H
 
-#include "program.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "export.h"
 
 #define OS "linux"
 #if defined(__x86_64__)
@@ -13,6 +17,12 @@
 
 /* Whether the processor has a feature, as compilers spell it, and the system saves its registers. */
 bool cpu_has(const char *feature);
+
+/* What the maker calls the processor: at most 48 characters, without needless spaces. */
+void cpu_model(char name[64]);
+
+/* For Python: eax, ebx, ecx, edx of a CPUID leaf, zeros where there is no such leaf. */
+EXPORT void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]);
 
 /* For Python: the name of the feature of this number, which is empty if the processor lacks it; NULL behind the last. */
 EXPORT const char *pelton_cpu_feature(size_t i);

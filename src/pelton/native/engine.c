@@ -17,6 +17,19 @@ enum { LARGEST_TABLE = 1 << 20 };
 
 _Thread_local reason last;
 
+static struct { void (*call)(void *user, const char *text); void *user; } logger;
+static struct { int (*call)(void *user, const void *file, size_t size); void *user; } checker;
+
+void pelton_set_log(void (*log)(void *user, const char *text), void *user) {
+    logger.call = log;
+    logger.user = user;
+}
+
+void pelton_set_check(int (*check)(void *user, const void *file, size_t size), void *user) {
+    checker.call = check;
+    checker.user = user;
+}
+
 int pelton_abi(void) { return PELTON_ABI; }
 const char *pelton_error(void) { return last.text; }
 
@@ -24,13 +37,6 @@ int fail(const char *what) {
     refuse(&last, "%s", what);
     return -1;
 }
-
-void *room(size_t bytes) {
-    const size_t whole = (bytes + LINE_BYTES) / LINE_BYTES * LINE_BYTES;
-    return whole < bytes ? NULL : aligned_alloc(LINE_BYTES, whole);
-}
-
-void *zeros(size_t count, size_t size) { return calloc(count + 1, size); }
 
 static bool is_other(const char *wanted, const char *here) { return *wanted && strcmp(wanted, here); }
 
@@ -53,7 +59,7 @@ static bool copy_tables(pelton_engine *e, reason *why) {
         const size_t size = (size_t)p->cells[i]; /* tables have no formula */
         if (p->buffers[i].kind != TABLE || size > LARGEST_TABLE)
             continue;
-        if (!(e->tables[i] = room(size)))
+        if (!(e->tables[i] = memory_take(size)))
             return refuse(why, "there is no memory for its tables");
         memcpy(e->tables[i], e->constants + p->buffers[i].offset, size);
     }
@@ -73,8 +79,13 @@ static bool check_tables(const pelton_engine *e, reason *why) {
         || refuse(why, "it is altered in the constants it uses for addressing");
 }
 
-static bool find_kernels(pelton_engine *e, const void *code, size_t size, reason *why) {
+/* `linked`: the kernels of all steps, if they are in the program already. */
+static bool find_kernels(pelton_engine *e, const void *code, size_t size, void *const *linked, reason *why) {
     const plan *p = e->plan;
+    if (linked) {
+        memcpy(e->kernels, linked, sizeof *e->kernels * (size_t)p->head->steps);
+        return true;
+    }
     for (int32_t i = 0; i < p->head->steps; i++) {
         const char *symbol = p->text + p->steps[i].symbol;
         if (!*symbol)
@@ -88,22 +99,22 @@ static bool find_kernels(pelton_engine *e, const void *code, size_t size, reason
 }
 
 /* What an engine needs beside its plan and its constants. */
-static bool start(pelton_engine *e, const void *code, size_t size, reason *why) {
+static bool start(pelton_engine *e, const void *code, size_t size, void *const *linked, reason *why) {
     const plan_head *h = e->plan->head;
     e->buffers = h->buffers;
     if ((uintptr_t)e->constants % LINE_BYTES) {
-        e->own = room((size_t)e->plan->constants);
+        e->own = memory_take((size_t)e->plan->constants);
         e->constants = e->own ? memcpy(e->own, e->constants, (size_t)e->plan->constants) : NULL;
     }
-    e->tables = zeros((size_t)h->buffers, sizeof *e->tables);
-    e->kernels = zeros((size_t)h->steps, sizeof *e->kernels);
+    e->tables = memory_zeros((size_t)h->buffers, sizeof *e->tables);
+    e->kernels = memory_zeros((size_t)h->steps, sizeof *e->kernels);
     if (!e->constants || !e->tables || !e->kernels)
         return refuse(why, "there is no memory for it");
-    return check_machine(e->plan, why) && copy_tables(e, why) && find_kernels(e, code, size, why);
+    return check_machine(e->plan, why) && copy_tables(e, why) && find_kernels(e, code, size, linked, why);
 }
 
 pelton_engine *pelton_engine_of(const plan *p, const void *code, size_t size, const char *constants, reason *why) {
-    pelton_engine *e = zeros(1, sizeof *e);
+    pelton_engine *e = memory_zeros(1, sizeof *e);
     if (!e) {
         refuse(why, "there is no memory for it");
         return NULL;
@@ -111,7 +122,7 @@ pelton_engine *pelton_engine_of(const plan *p, const void *code, size_t size, co
     e->users = 1;
     e->plan = p;
     e->constants = constants;
-    if (start(e, code, size, why))
+    if (start(e, code, size, NULL, why))
         return e;
     pelton_engine_free(e);
     return NULL;
@@ -147,6 +158,15 @@ static bool check_for_c(const plan *p, reason *why) {
     return true;
 }
 
+static bool describe_engine(pelton_engine *e, reason *why) {
+    const plan_head *h = e->plan->head;
+    e->ports = memory_zeros((size_t)h->inputs + h->outputs, sizeof *e->ports);
+    if (!e->ports)
+        return refuse(why, "there is no memory for it");
+    describe(e->plan, NULL, e->ports);
+    return true;
+}
+
 static bool open_engine(pelton_engine *e, const void *bytes, size_t size, reason *why) {
     if (!file_open(&e->file, bytes, size, why))
         return false;
@@ -156,10 +176,10 @@ static bool open_engine(pelton_engine *e, const void *bytes, size_t size, reason
         return refuse(why, "%s", file_section(&e->file, "script") ? "it is a script over engines, which Python runs"
                                  : file_section(&e->file, "present") ? "it was built without its weights; refit it"
                                  : "it has no plan, code or constants");
-    void *machine_code = room(code->size);
-    e->tables_of_plan = room(tables->size);
+    void *machine_code = memory_take(code->size);
+    e->tables_of_plan = memory_take(tables->size);
     if (!machine_code || !e->tables_of_plan) {
-        free(machine_code);
+        memory_give(machine_code);
         return refuse(why, "there is no memory for it");
     }
     memcpy(machine_code, e->file.bytes + code->offset, code->size);
@@ -169,43 +189,81 @@ static bool open_engine(pelton_engine *e, const void *bytes, size_t size, reason
     sound = sound && (file_verify(code, machine_code) || refuse(why, "it is altered in its code"));
     sound = sound && plan_open(&e->own_plan, e->tables_of_plan, tables->size, (int64_t)constants->size, why);
     const plan *p = e->plan = &e->own_plan;
-    sound = sound && check_for_c(p, why) && start(e, machine_code, code->size, why) && check_tables(e, why);
-    free(machine_code);
+    sound = sound && check_for_c(p, why) && start(e, machine_code, code->size, NULL, why) && check_tables(e, why);
+    memory_give(machine_code);
     if (!sound)
         return false;
-    e->ports = zeros((size_t)p->head->inputs + p->head->outputs, sizeof *e->ports);
-    if (!e->ports)
+    return describe_engine(e, why);
+}
+
+/* Shows the file to the program's check, in memory that nobody else writes. */
+static bool pass_check(pelton_engine *e, const void **bytes, size_t size, reason *why) {
+    if (!checker.call)
+        return true;
+    if (!e->copy && !(e->copy = memory_take(size)))
         return refuse(why, "there is no memory for it");
-    describe(p, NULL, e->ports);
-    return true;
+    if (*bytes != e->copy)
+        *bytes = memcpy(e->copy, *bytes, size);
+    return !checker.call(checker.user, *bytes, size) || refuse(why, "the check of this program refuses it");
+}
+
+static void say_if_tuned_elsewhere(const pelton_engine *e, const char *what) {
+    const char *tuned = e->plan->text + e->plan->head->cpu;
+    char here[64];
+    reason text;
+    cpu_model(here);
+    if (!logger.call || !*tuned || !strcmp(tuned, here))
+        return;
+    refuse(&text, "%s was tuned on %s, this is %s: it runs, a build on this machine may be faster", what, tuned, here);
+    logger.call(logger.user, text.text);
 }
 
 static pelton_engine *opened(pelton_engine *e, const void *bytes, size_t size, const char *what) {
     reason why = {{0}};
     e->users = 1;
-    if (open_engine(e, bytes, size, &why))
+    if (pass_check(e, &bytes, size, &why) && open_engine(e, bytes, size, &why)) {
+        say_if_tuned_elsewhere(e, what);
         return e;
+    }
     refuse(&last, "%s cannot be run: %s", what, why.text);
     pelton_engine_free(e);
     return NULL;
 }
 
 pelton_engine *pelton_load_memory(const void *data, size_t size) {
-    pelton_engine *e = data ? zeros(1, sizeof *e) : NULL;
+    pelton_engine *e = data ? memory_zeros(1, sizeof *e) : NULL;
     if (!e) {
         fail(data ? "there is no memory for an engine" : "an engine is to be loaded from NULL");
         return NULL;
     }
     if ((uintptr_t)data % 8 == 0)
         return opened(e, data, size, "the engine");
-    e->map = mmap(NULL, size + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    e->mapped = size + 1;
-    if (e->map == MAP_FAILED) {
-        free(e);
+    if (!(e->copy = memory_take(size))) {
+        memory_give(e);
         fail("there is no memory for an engine");
         return NULL;
     }
-    return opened(e, memcpy(e->map, data, size), size, "the engine");
+    return opened(e, memcpy(e->copy, data, size), size, "the engine");
+}
+
+pelton_engine *pelton_load_linked(const pelton_linked *l) {
+    pelton_engine *e = memory_zeros(1, sizeof *e);
+    reason why = {{0}};
+    if (!e) {
+        fail("there is no memory for an engine");
+        return NULL;
+    }
+    e->users = 1;
+    e->plan = &e->own_plan;
+    e->constants = l->constants;
+    if (plan_open(&e->own_plan, l->plan, l->plan_size, (int64_t)l->constants_size, &why) && check_for_c(e->plan, &why)
+        && start(e, NULL, 0, l->kernels, &why) && describe_engine(e, &why)) {
+        say_if_tuned_elsewhere(e, "the engine");
+        return e;
+    }
+    refuse(&last, "the engine cannot be run: %s", why.text);
+    pelton_engine_free(e);
+    return NULL;
 }
 
 pelton_engine *pelton_load(const char *path) {
@@ -221,7 +279,7 @@ pelton_engine *pelton_load(const char *path) {
             close(file);
         return NULL;
     }
-    pelton_engine *e = zeros(1, sizeof *e);
+    pelton_engine *e = memory_zeros(1, sizeof *e);
     const size_t size = S_ISREG(found.st_mode) ? (size_t)found.st_size : 0;
     if (e && size) {
         e->map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);
@@ -230,7 +288,7 @@ pelton_engine *pelton_load(const char *path) {
     close(file);
     if (!e || !size || e->map == MAP_FAILED) {
         refuse(&last, "the engine %s cannot be read: %s", path, !size ? "it is empty or not a file" : "no memory");
-        free(e);
+        memory_give(e);
         return NULL;
     }
     return opened(e, e->map, size, path);
@@ -247,19 +305,22 @@ void pelton_engine_free(pelton_engine *e) {
     if (e->code)
         code_unload(e->code);
     for (int32_t i = 0; e->tables && i < e->buffers; i++)
-        free(e->tables[i]);
+        memory_give(e->tables[i]);
     plan_close(&e->own_plan);
-    free(e->tables);
-    free(e->kernels);
-    free(e->ports);
-    free(e->own);
-    free(e->tables_of_plan);
+    memory_give(e->tables);
+    memory_give(e->kernels);
+    memory_give(e->ports);
+    memory_give(e->own);
+    memory_give(e->copy);
+    memory_give(e->tables_of_plan);
     if (e->map)
         munmap(e->map, e->mapped);
-    free(e);
+    memory_give(e);
 }
 
 int pelton_verify(const pelton_engine *e) {
+    if (!e->file.bytes)
+        return 0; /* it is part of the program */
     const section_row *constants = file_section(&e->file, "constants");
     const bool sound = file_verify(constants, e->file.bytes + constants->offset);
     return sound ? 0 : fail("the engine is altered in its constants");
@@ -268,7 +329,7 @@ int pelton_verify(const pelton_engine *e) {
 const char *pelton_name(const pelton_engine *e) { return e->plan->text + e->plan->head->name; }
 
 const char *pelton_metadata(const pelton_engine *e, size_t *size) {
-    const section_row *meta = file_section(&e->file, "meta");
+    const section_row *meta = e->file.bytes ? file_section(&e->file, "meta") : NULL;
     *size = meta ? meta->size : 0;
     return meta ? (const char *)e->file.bytes + meta->offset : "";
 }

@@ -3,10 +3,9 @@
 #define PELTON_ENGINE_H
 
 #include "file.h"
+#include "memory.h"
 #include "pelton.h"
 #include "program.h"
-
-enum { LINE_BYTES = 64 };
 
 struct pelton_engine {
     _Atomic int users;          /* its owner, and its contexts: the last one frees it */
@@ -17,7 +16,7 @@ struct pelton_engine {
     const plan *plan;
     plan own_plan;              /* the plan, if it was opened here */
     const char *constants;      /* at a multiple of LINE_BYTES */
-    void *own;                  /* constants that had to be copied */
+    void *own, *copy;           /* constants, or a whole file, that had to be copied */
     int32_t buffers;
     char **tables;              /* of buffers that kernels use for addressing: copies */
     void *code;
@@ -27,9 +26,6 @@ struct pelton_engine {
 
 extern _Thread_local reason last;          /* what pelton_error() says */
 int fail(const char *what);                 /* says so; -1 */
-
-void *room(size_t bytes);                   /* at a multiple of LINE_BYTES; NULL where there is none */
-void *zeros(size_t count, size_t size);     /* never none */
 
 pelton_engine *engine_shared(pelton_engine *e);    /* the same, with one more user */
 

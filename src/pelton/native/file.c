@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "program.h"
+#include "export.h"
 #include "say.h"
 #include "sha256.h"
 

@@ -41,10 +41,32 @@ typedef struct {
 PELTON_API int pelton_abi(void);                /* PELTON_ABI of the library */
 PELTON_API const char *pelton_error(void);      /* why the latest call of this thread failed */
 
+/* For programs that have an allocator of their own: before all other calls. Files are mapped, not allocated. */
+typedef struct {
+    void *(*take)(void *user, size_t alignment, size_t bytes);      /* NULL where there is no memory */
+    void (*give)(void *user, void *memory);
+    void *user;
+} pelton_allocator;
+PELTON_API void pelton_set_allocator(const pelton_allocator *);     /* NULL: that of the C library */
+
+/* What is said besides errors, such as that an engine was tuned on another CPU. NULL, as at first: nothing is said. */
+PELTON_API void pelton_set_log(void (*log)(void *user, const char *text), void *user);
+
+/* Sees the bytes of every engine file before anything in them is used, and refuses it by a number other than 0: for
+ * signatures. The bytes are then in memory of the library, so that what was checked is what runs. NULL: no check. */
+PELTON_API void pelton_set_check(int (*check)(void *user, const void *file, size_t size), void *user);
+
 PELTON_API pelton_engine *pelton_load(const char *path);
 /* Reads an engine from memory that stays as it is until the engine is freed, best at a multiple of 64 bytes: constants
  * are then used in place. */
 PELTON_API pelton_engine *pelton_load_memory(const void *data, size_t size);
+/* An engine that is part of the program: sources that `pelton export` wrote call this. */
+typedef struct {
+    const void *plan, *constants;       /* at multiples of 64 bytes */
+    size_t plan_size, constants_size;
+    void *const *kernels;               /* of all steps */
+} pelton_linked;
+PELTON_API pelton_engine *pelton_load_linked(const pelton_linked *);
 PELTON_API void pelton_engine_free(pelton_engine *);            /* NULL does nothing; contexts that are there go on */
 PELTON_API int pelton_verify(const pelton_engine *);            /* reads all constants and compares their hash */
 PELTON_API const char *pelton_name(const pelton_engine *);

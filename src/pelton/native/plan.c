@@ -3,10 +3,10 @@
  * dims is unknown here: code and dims are trusted like a program. */
 #include "plan_parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "program.h"
+#include "memory.h"
+#include "export.h"
 #include "say.h"
 
 static const uint8_t BYTES[DTYPES] = {
@@ -278,7 +278,7 @@ static void visit_pairs(const plan *p, const int32_t *order, int32_t *alive, int
 static bool find_lives(plan *p, reason *why) {
     const int32_t n = p->head->buffers;
     /* first, last, which; bounds; two orders */
-    int32_t *room = malloc(sizeof *room * (6 * (size_t)n + 1));
+    int32_t *room = memory_take(sizeof *room * (6 * (size_t)n + 1));
     if (!room)
         return refuse(why, "there is no memory for its plan");
     int32_t *first = room, *last = room + n;
@@ -312,7 +312,7 @@ static bool find_lives(plan *p, reason *why) {
         if (pairs > INT32_MAX / 2)
             return refuse(why, "it has too many buffers");
     }
-    p->beside = malloc(sizeof *p->beside * (size_t)(pairs + 1));
+    p->beside = memory_take(sizeof *p->beside * (size_t)(pairs + 1));
     if (!p->beside)
         return refuse(why, "there is no memory for its plan");
     visit_pairs(p, order, alive, counts, p->beside);    /* now counts[i] ends where the list of i does: bounds[i + 1] */
@@ -338,39 +338,39 @@ bool plan_open(plan *p, const void *bytes, size_t size, int64_t constants, reaso
     if (!check_formulas(p, why) || !check_ports(p, why) || !check_buffers(p, why) || !check_steps(p, why)
         || !find_lives(p, why))
         return false;
-    int64_t *optimum = malloc(sizeof *optimum * ((size_t)h->symbols + h->cells + h->buffers + 1)), arena;
+    int64_t *optimum = memory_take(sizeof *optimum * ((size_t)h->symbols + h->cells + h->buffers + 1)), arena;
     if (!optimum)
         return refuse(why, "there is no memory for its plan");
     for (int32_t i = 0; i < h->symbols; i++)
         optimum[i] = p->symbols[i].optimum;
     int64_t *cells = optimum + h->symbols;
     const bool sound = plan_resolve(p, optimum, cells, cells + h->cells, &arena, why);
-    free(optimum);
+    memory_give(optimum);
     return sound;
 }
 
 void plan_close(plan *p) {
-    free(p->memory);
-    free(p->beside);
+    memory_give(p->memory);
+    memory_give(p->beside);
     p->memory = NULL, p->beside = NULL;
 }
 
 /* For callers that keep no struct. */
 EXPORT plan *pelton_plan_new(const void *bytes, size_t size, int64_t constants, reason *why) {
-    plan *p = malloc(sizeof *p);
+    plan *p = memory_take(sizeof *p);
     if (p && plan_open(p, bytes, size, constants, why))
         return p;
     if (p)
         plan_close(p);
     else
         refuse(why, "there is no memory for its plan");
-    free(p);
+    memory_give(p);
     return NULL;
 }
 
 EXPORT void pelton_plan_free(plan *p) {
     plan_close(p);
-    free(p);
+    memory_give(p);
 }
 
 EXPORT bool pelton_plan_resolve(const plan *p, const int64_t *symbols, int64_t *cells, int64_t *starts, int64_t *arena,

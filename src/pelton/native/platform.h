@@ -1,4 +1,4 @@
-/* What the runtime needs of the machine: a clock, a pause, a futex and the floating-point mode. */
+/* What the runtime needs of the machine: a clock, a pause and a futex. */
 #ifndef PELTON_PLATFORM_H
 #define PELTON_PLATFORM_H
 
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef int64_t idx; /* of tiles, steps and sizes, here and in kernels (codegen/c/src/vec.h), whatever a long is */
+#include "kernel.h"
 
 enum { LINE = 64 }; /* bytes of a cache line */
 
@@ -36,30 +36,6 @@ static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
 
 static inline void futex_wake(_Atomic uint32_t *word, int sleepers) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, sleepers, NULL, NULL, 0);
-}
-
-/* Kernels run with denormals flushed, rounding to nearest and no traps, whatever the caller has set. Returns the
- * caller's mode. */
-static inline uint64_t enter_kernel_mode(void) {
-#if defined(__x86_64__)
-    uint32_t before = __builtin_ia32_stmxcsr();
-    /* all exceptions masked | flush to zero | denormals are zero */
-    __builtin_ia32_ldmxcsr(0x1f80 | 1u << 15 | 1u << 6);
-    return before;
-#else
-    uint64_t before, inside = UINT64_C(1) << 24;           /* FPCR.FZ */
-    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
-    __asm__ volatile("msr fpcr, %0" : : "r"(inside));
-    return before;
-#endif
-}
-
-static inline void leave_kernel_mode(uint64_t before) {
-#if defined(__x86_64__)
-    __builtin_ia32_ldmxcsr((uint32_t)before);
-#else
-    __asm__ volatile("msr fpcr, %0" : : "r"(before));
-#endif
 }
 
 /* A bounded wait: pauses first, then yields the core, then gives up. */

@@ -5,9 +5,10 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+
+#include "memory.h"
 
 #define STEPWISE (UINT64_C(1) << 31)
 #define OPEN (UINT64_C(1) << 30)
@@ -129,7 +130,9 @@ static void hire(idx workers) {
     if (!sched_getaffinity(0, sizeof allowed, &allowed) && CPU_COUNT(&allowed) > 1) {
         cpu_set_t others = allowed;
         CPU_CLR(sched_getcpu(), &others);
+#ifdef __GLIBC__ /* musl cannot say it before a thread begins */
         pthread_attr_setaffinity_np(&elsewhere, sizeof others, &others);
+#endif
     }
     pool.retry_at = 0;
     while (atomic_load(&pool.workers) < workers && !pool.retry_at) {
@@ -220,7 +223,7 @@ seat *seat_take(program *p, idx threads) {
         pool.unused = s->next;
     pthread_mutex_unlock(&pool.lock);
     if (ready && !s) {
-        s = aligned_alloc(LINE, sizeof *s);
+        s = memory_take(sizeof *s);
         if (s)
             memset(s, 0, sizeof *s);
     }

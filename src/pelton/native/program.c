@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include "program.h"
 
+#include "memory.h"
+
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 typedef struct {
     kernel *k;
@@ -55,22 +55,16 @@ struct program {
     _Atomic uint32_t sleepers;
 };
 
-enum { HUGE_PAGE = 2 << 20, PAGE = 4096, MAX_PARTS = 8 }; /* idle threads visit all parts: more would take too long */
+enum { MAX_PARTS = 8 }; /* idle threads visit all parts: more would take too long */
 
 /* ---- building a program ---- */
-
-static void *allocate_lines(size_t n, size_t size) {
-    size_t bytes = (n * size + LINE) / LINE * LINE;   /* never 0 */
-    void *p = aligned_alloc(LINE, bytes);
-    return p ? memset(p, 0, bytes) : NULL;
-}
 
 /* Builds waves and their units. Consecutive waves of one claim each are a chain: the thread that claims it runs it
  * alone, without synchronization. */
 static bool build_schedule(schedule *s, const program *p, const step_row *rows, bool stepwise) {
-    s->waves = allocate_lines(p->count, sizeof *s->waves);
-    s->units = allocate_lines(p->count, sizeof *s->units);
-    s->counters = allocate_lines(p->count * p->parts, sizeof *s->counters);
+    s->waves = memory_zeros(p->count, sizeof *s->waves);
+    s->units = memory_zeros(p->count, sizeof *s->units);
+    s->counters = memory_zeros(p->count * p->parts, sizeof *s->counters);
     if (!s->waves || !s->units || !s->counters)
         return false;
     unit *u = s->units;
@@ -113,16 +107,16 @@ static bool build_schedule(schedule *s, const program *p, const step_row *rows, 
 program *pelton_program(const step_row *rows, idx n, const int64_t *words, idx n_words,
                         const patch_row *patches, idx n_patches, idx threads, idx milli_cores, void *scratch) {
     pool_cores(milli_cores);
-    program *p = allocate_lines(1, sizeof *p);
+    program *p = memory_zeros(1, sizeof *p);
     if (!p)
         return NULL;
     p->count = n;
     p->n_patches = n_patches;
     p->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     p->parts = p->threads < MAX_PARTS ? p->threads : MAX_PARTS;
-    p->steps = allocate_lines(n, sizeof *p->steps);
-    p->words = allocate_lines(n_words, sizeof *p->words);
-    p->patches = allocate_lines(n_patches, sizeof *p->patches);
+    p->steps = memory_zeros(n, sizeof *p->steps);
+    p->words = memory_zeros(n_words, sizeof *p->words);
+    p->patches = memory_zeros(n_patches, sizeof *p->patches);
     p->seat = seat_take(p, p->threads);
     if (!p->steps || !p->words || !p->patches || !p->seat)
         goto no_memory;
@@ -131,20 +125,15 @@ program *pelton_program(const step_row *rows, idx n, const int64_t *words, idx n
     for (idx i = 0; i < n; i++) {
         p->steps[i] = (step){(kernel *)rows[i].function, p->words + rows[i].word,
                              rows[i].tiles, rows[i].grain, rows[i].phases};
-        size_t pages = (rows[i].scratch + PAGE - 1) / PAGE * PAGE;
+        size_t pages = (rows[i].scratch + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
         p->stride = pages > p->stride ? pages : p->stride;
     }
     p->scratch = scratch;
     if (p->stride && !scratch) {
         p->scratch_bytes = p->stride * p->threads;
-        p->scratch = mmap(NULL, p->scratch_bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (p->scratch == MAP_FAILED) {
-            p->scratch_bytes = 0;
+        p->scratch = pages_take(p->scratch_bytes);
+        if (!p->scratch)
             goto no_memory;
-        }
-        if (p->scratch_bytes >= HUGE_PAGE)
-            madvise(p->scratch, p->scratch_bytes, MADV_HUGEPAGE);
     }
     if (build_schedule(&p->schedules[0], p, rows, false) && build_schedule(&p->schedules[1], p, rows, true))
         return p;
@@ -157,16 +146,16 @@ void pelton_program_free(program *p) {
     if (p->seat)
         seat_give(p->seat);
     if (p->scratch_bytes)
-        munmap(p->scratch, p->scratch_bytes);
+        pages_give(p->scratch, p->scratch_bytes);
     for (int i = 0; i < 2; i++) {
-        free(p->schedules[i].waves);
-        free(p->schedules[i].units);
-        free(p->schedules[i].counters);
+        memory_give(p->schedules[i].waves);
+        memory_give(p->schedules[i].units);
+        memory_give(p->schedules[i].counters);
     }
-    free(p->patches);
-    free(p->words);
-    free(p->steps);
-    free(p);
+    memory_give(p->patches);
+    memory_give(p->words);
+    memory_give(p->steps);
+    memory_give(p);
 }
 
 /* ---- running it ---- */

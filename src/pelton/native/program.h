@@ -2,10 +2,8 @@
 #ifndef PELTON_PROGRAM_H
 #define PELTON_PROGRAM_H
 
+#include "export.h"
 #include "pool.h"
-
-typedef union { void *p; idx d; } args;
-typedef void kernel(const args *a, idx begin, idx end, void *scratch);
 
 /* One row per step, as Python hands it over. */
 typedef struct {
@@ -22,8 +20,6 @@ typedef struct {
     int64_t word, port, offset;
 } patch_row;
 
-#define EXPORT __attribute__((visibility("default")))
-
 /* NULL: no memory. scratch: pages for each participant, as many as the step that asks for most; NULL: allocates its
  * own. */
 EXPORT program *pelton_program(const step_row *steps, idx n, const int64_t *words, idx n_words,
@@ -32,7 +28,6 @@ EXPORT program *pelton_program(const step_row *steps, idx n, const int64_t *word
 EXPORT void pelton_program_free(program *p);
 EXPORT void pelton_program_run(program *p, char *const *ports);
 EXPORT void pelton_program_profile(program *p, char *const *ports, int64_t *stamps); /* begin, end of each step, ns */
-EXPORT void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]);
 EXPORT void pelton_program_time(program *p, char *const *ports, idx repeats, int64_t *times); /* ns of every run */
 
 #endif

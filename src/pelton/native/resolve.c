@@ -1,7 +1,7 @@
 /* Resolves the numbers of a plan for some sizes: formulas, the places of buffers, and whether it all hangs together. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "plan_parts.h"
 
 static bool compute(int32_t function, const int64_t *values, const int32_t *terms, int32_t count, int64_t *out) {
@@ -36,7 +36,7 @@ static bool fill(const plan *p, const int64_t *symbols, int64_t *cells, reason *
     if (!h->gaps)
         return true;
     const size_t known = (size_t)h->symbols + h->numbers;
-    int64_t *values = malloc(sizeof *values * (known + h->lines + 1));
+    int64_t *values = memory_take(sizeof *values * (known + h->lines + 1));
     if (!values)
         return refuse(why, "there is no memory for its plan");
     memcpy(values, symbols, sizeof *values * h->symbols);
@@ -48,7 +48,7 @@ static bool fill(const plan *p, const int64_t *symbols, int64_t *cells, reason *
     }
     for (int32_t i = 0; sound && i < h->gaps; i++)
         cells[p->gaps[i].cell] = values[p->formulas[p->gaps[i].formula].value];
-    free(values);
+    memory_give(values);
     return sound || refuse(why, "a size is beyond all bounds");
 }
 
@@ -72,7 +72,7 @@ static bool lies_later(const void *with, int32_t a, int32_t b) {
  * `pelton.engine.memory`. */
 static bool lay_out(const plan *p, const int64_t *cells, int64_t *starts, int64_t *arena, reason *why) {
     const int32_t n = p->lying;
-    int32_t *order = malloc(sizeof *order * (2 * (size_t)n + 1)), *near = order + n;
+    int32_t *order = memory_take(sizeof *order * (2 * (size_t)n + 1)), *near = order + n;
     if (!order)
         return refuse(why, "there is no memory for its plan");
     for (int32_t i = 0; i < n; i++)
@@ -104,11 +104,11 @@ static bool lay_out(const plan *p, const int64_t *cells, int64_t *starts, int64_
         const int64_t end = starts[p->which[i]] + size;
         *arena = end > *arena ? end : *arena;
         if (*arena >= MAX_BYTES) {
-            free(order);
+            memory_give(order);
             return refuse(why, "its arena has %d bytes", *arena);
         }
     }
-    free(order);
+    memory_give(order);
     return true;
 }
 

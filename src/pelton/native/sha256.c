@@ -2,9 +2,10 @@
  * a hash of the code is in the way of every load. */
 #include "sha256.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-#include "program.h"
+#include "cpu.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,0 +1,282 @@
+"""The C sources of an engine: tables with constant addresses for fixed sizes, or its plan for the whole runtime."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pelton.engine.constants import ALIGN, bytes_of
+from pelton.engine.model import SIZES, EnginePlan, Port, Step, numpy_dtype
+from pelton.errors import InputError
+from pelton.record import record
+
+# element type → its C type; halves as their bits
+C_TYPES = {
+    **{"f64": "double", "f32": "float", "f16": "uint16_t", "bf16": "uint16_t", "bool": "uint8_t"},
+    **{f"{sign}{bits}": f"{'u' * (sign == 'u')}int{bits}_t" for sign in "iu" for bits in (8, 16, 32, 64)},
+}
+PAGE = 4096
+
+
+def identifier(text: str, otherwise: str) -> str:
+    """A C identifier that is like a text."""
+    found = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
+    return found if re.match(r"[A-Za-z_]", found) and found not in KEYWORDS else f"{otherwise}_{found}".rstrip("_")
+
+
+KEYWORDS = set(
+    "auto bool break case char const constexpr continue default do double else enum extern false float for goto if"
+    " inline int long nullptr register restrict return short signed sizeof static struct switch thread_local true"
+    " typedef typeof union unsigned void volatile while class new delete template this private public namespace"
+    " operator try catch throw using virtual friend and or not xor main in out".split()
+)
+
+
+def names(plan: EnginePlan) -> tuple[list[str], list[str]]:
+    """C identifiers for inputs and outputs, all different."""
+    taken: set[str] = set()
+
+    def fresh(port: Port, otherwise: str) -> str:
+        name = first = identifier(port.name, otherwise)
+        count = 1
+        while name in taken:
+            count += 1
+            name = f"{first}_{count}"
+        taken.add(name)
+        return name
+
+    return [fresh(p, "input") for p in plan.inputs], [fresh(p, "output") for p in plan.outputs]
+
+
+def refuse_what_needs_python(plan: EnginePlan) -> None:
+    """InputError for engines that cannot be linked into a program."""
+    if plan.target.get("arch") != "x86_64":
+        raise InputError(
+            f"engines for {plan.target.get('arch')} cannot be exported, only those for x86-64 CPUs; build it with"
+            " --target cpu"
+        )
+    for i, s in enumerate(plan.steps):
+        if s.host:
+            raise InputError(
+                f"step {i}, {s.name}, runs in Python, so the engine cannot be exported; `pelton check --no-python`"
+                " lists such steps before a build"
+            )
+    for p in (*plan.inputs, *plan.outputs):
+        if p.dtype not in C_TYPES:
+            raise InputError(f"{p.name!r} is of {p.dtype}, which has no type in C, so the engine cannot be exported")
+
+
+@record(frozen=True)
+class Memory:
+    """Where everything is in a program. `weights`: constants and whatever else the build has made, bytes; `bases`: for
+    each buffer an array of C and an offset in it, or "" and the port that it is. Sizes in bytes."""
+
+    weights: bytes
+    bases: Sequence[tuple[str, int]]
+    arena: int
+    scratch: int
+
+
+def memory(plan: EnginePlan, name: str) -> Memory:
+    """The memory of an engine whose sizes are all known."""
+    data, bases = bytearray(bytes_of(plan.constants)), []
+    for b in plan.buffers:
+        if b.kind == "arena":
+            bases.append((f"{name}_memory", b.offset))
+        elif b.kind in ("constant", "table"):
+            bases.append((f"{name}_weights", b.offset))
+        elif b.kind in ("input", "output"):
+            bases.append(("", b.offset + len(plan.inputs) * (b.kind == "output")))
+        else:
+            made = np.array(b.values, np.int64) if b.kind == "sizes" else np.arange(b.size // SIZES[b.dtype])
+            data += bytes(-len(data) % ALIGN)
+            bases.append((f"{name}_weights", len(data)))
+            data += made.astype(numpy_dtype(b.dtype)).tobytes()
+    scratch = max((s.scratch for s in plan.steps), default=0)
+    return Memory(bytes(data), bases, -(-plan.arena // PAGE) * PAGE, -(-scratch // PAGE) * PAGE)
+
+
+def kernels(steps: Sequence[Step], symbols: Mapping[str, int], name: str) -> dict[str, tuple[str, int]]:
+    """Symbol of the engine → (symbol of the program, offset in the code), for all that the steps use."""
+    used = dict.fromkeys(s.symbol for s in steps)
+    return {symbol: (f"{name}_kernel_{i}", symbols[symbol]) for i, symbol in enumerate(used)}
+
+
+def data_source(name: str, used: Mapping[str, tuple[str, int]], has_plan: bool = False) -> str:
+    """Assembly that has the code and the weights, and the plan if that is needed, for GNU as and clang."""
+    kinds = ("weights", "plan") if has_plan else ("weights",)
+    data = "".join(
+        f"    .balign {PAGE}\n    .globl {name}_{kind}\n    .hidden {name}_{kind}\n{name}_{kind}:\n"
+        f'    .incbin "{name}_{kind}.bin"\n'
+        for kind in kinds
+    )
+    kernels = "".join(
+        f"    .globl {symbol}\n    .hidden {symbol}\n    .type {symbol}, @function\n"
+        f"    .set {symbol}, {name}_code + {at}\n"
+        for symbol, at in used.values()
+    )
+    return f"""/* The machine code and the weights of {name}. */
+    .section .rodata.{name}, "a", @progbits
+{data}    .section .text.{name}, "ax", @progbits
+    .balign {PAGE}
+{name}_code:
+    .incbin "{name}_code.bin"
+{kernels}    .section .note.GNU-stack, "", @progbits
+"""
+
+
+def fixed_source(plan: EnginePlan, name: str, of: Memory, used: Mapping[str, tuple[str, int]]) -> str:
+    """The C source of an engine whose sizes are all known: `bundle.h` runs it."""
+    words: list[str] = []
+    patches: list[str] = []
+    steps: list[str] = []
+    for s in plan.steps:
+        steps.append(f"    {{{used[s.symbol][0]}, {len(words)}, {s.tiles * s.phases}}}, /* {_comment(s.name)} */")
+        for a in s.args:
+            base, at = of.bases[a.buffer]
+            if not base:
+                patches.append(f"    {{{len(words)}, {at}, {a.offset}}},")
+            words.append(f"    {{.p = (void *)({base} + {at + a.offset})}}," if base else "    {0},")
+        words += [f"    {{.d = {d}}}," for d in s.dims]
+    ins, outs = names(plan)
+    ports = ", ".join(f"(char *){n}" for n in (*ins, *outs))
+    features = ", ".join(f'"{f}"' for f in plan.target.get("features", ()))
+    externs = ", ".join(symbol for symbol, _ in used.values())
+    return f"""#include "{name}.h"
+
+#include "bundle.h"
+#include "cpu.h"
+
+extern const char {name}_weights[] __attribute__((visibility("hidden")));
+extern __attribute__((visibility("hidden"))) kernel {externs};
+
+static _Alignas({PAGE}) char {name}_memory[{max(of.arena, PAGE)}], scratch[{max(of.scratch, PAGE)}];
+
+static args words[] = {{
+{chr(10).join(words)}
+}};
+
+static const bundle_patch patches[] = {{
+{chr(10).join(patches)}
+}};
+
+static const bundle_step steps[] = {{
+{chr(10).join(steps)}
+}};
+
+static const char *const features[] = {{{features}}};
+
+const char *{name}_lacks(void) {{
+    for (unsigned i = 0; i < sizeof features / sizeof *features; i++)
+        if (!cpu_has(features[i]))
+            return features[i];
+    return 0;
+}}
+
+int {name}_run({arguments(plan)}) {{
+    static int is_checked;
+    if (!is_checked && {name}_lacks())
+        return -1;
+    is_checked = 1;
+    char *const ports[] = {{{ports}}};
+    bundle_run(steps, {len(steps)}, words, patches, {len(patches)}, ports, scratch);
+    return 0;
+}}
+"""
+
+
+def arguments(plan: EnginePlan) -> str:
+    """The parameters of a run: inputs, then outputs."""
+    ins, outs = names(plan)
+    taken = [f"const {C_TYPES[p.dtype]} *{n}" for p, n in zip(plan.inputs, ins)]
+    given = [f"{C_TYPES[p.dtype]} *{n}" for p, n in zip(plan.outputs, outs)]
+    return ", ".join([*taken, *given]) or "void"
+
+
+def fixed_header(plan: EnginePlan, name: str, about: str) -> str:
+    ins, outs = names(plan)
+    ports = [*zip(plan.inputs, ins), *zip(plan.outputs, outs)]
+    sizes = "\n".join(
+        f"    {name.upper()}_{n.upper()}_ELEMENTS = {p.nbytes // SIZES[p.dtype]}, /* {_comment(str(p))} */"
+        for p, n in ports
+    )
+    return f"""/* {about} */
+#ifndef {name.upper()}_H
+#define {name.upper()}_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+enum {{
+{sizes}
+}};
+
+/* Runs the network once. Arrays are dense, aligned to their types, and no output overlaps another array. One run at a
+ * time: its memory is static. 0; -1, without a run, on a CPU that lacks what the code needs. */
+int {name}_run({arguments(plan)});
+
+/* The feature that this CPU lacks; NULL where it lacks none. */
+const char *{name}_lacks(void);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def linked_source(
+    name: str, steps: Sequence[Step], used: Mapping[str, tuple[str, int]], sizes: Mapping[str, int]
+) -> str:
+    """The C source of an engine for the whole runtime. sizes: bytes of its `plan` and its `weights`."""
+    externs = ", ".join(symbol for symbol, _ in used.values())
+    of_steps = "\n".join(f"    (void *){used[s.symbol][0]}, /* {_comment(s.name)} */" for s in steps)
+    return f"""#include "{name}.h"
+
+#include "kernel.h"
+
+extern const char {name}_weights[] __attribute__((visibility("hidden")));
+extern const char {name}_plan[] __attribute__((visibility("hidden")));
+extern __attribute__((visibility("hidden"))) kernel {externs};
+
+static void *const kernels[] = {{
+{of_steps}
+}};
+
+pelton_engine *{name}_load(void) {{
+    return pelton_load_linked(&(pelton_linked){{
+        .plan = {name}_plan, .plan_size = {sizes["plan"]}, .constants = {name}_weights,
+        .constants_size = {sizes["weights"]}, .kernels = kernels}});
+}}
+"""
+
+
+def linked_header(name: str, about: str) -> str:
+    return f"""/* {about} */
+#ifndef {name.upper()}_H
+#define {name.upper()}_H
+
+#include "pelton.h"
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* The engine, of which `pelton_context_new` makes contexts. NULL where it cannot run: pelton_error() says why. */
+pelton_engine *{name}_load(void);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def _comment(text: str) -> str:
+    """A text that can be in a comment."""
+    return text.replace("*/", "* /").replace("\n", " ").replace("\\", "/")[:100]

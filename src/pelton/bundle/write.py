@@ -1,0 +1,103 @@
+"""Writes an engine as a folder of C sources."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pelton import native
+from pelton.engine import sizes
+from pelton.engine.model import EnginePlan
+from pelton.engine.stored import plan_rows
+from pelton.errors import EngineError, InputError
+from pelton.system import files
+from pelton.version import VERSION
+
+from . import readme, tables
+from .image import image
+
+SOURCES = Path(native.PATH).parent
+FIXED = ("bundle.h", "kernel.h", "export.h", "cpu.h", "cpu.c")
+LARGEST = 1 << 30  # bytes of weights: code and data lie within 2 GB of each other
+
+
+def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = None, threads: int = 1) -> list[Path]:
+    """Writes an engine for CPUs as C sources, with all that it needs, and returns the files that were written.
+
+    name: what its functions and files are called, a C identifier; by default like the engine. threads: 1, of an engine
+    whose sizes are all known, makes one function without a library; anything else makes an engine for `pelton.h`, with
+    the runtime as source.
+
+    Raises InputError where the engine needs Python, or for a name that is no identifier; EngineError where a file
+    cannot be written.
+    """
+    if plan.absent:
+        raise InputError(f"engine {plan.label!r} was built without its weights; refit it first")
+    tables.refuse_what_needs_python(plan)
+    name = tables.identifier(plan.name, "engine") if name is None else name
+    if not name.isidentifier() or not name.isascii() or name in tables.KEYWORDS:
+        raise InputError(f"{name!r} is no name for functions of C; letters, digits and _ are, and no digit comes first")
+    is_fixed = not plan.symbols and threads == 1
+    code = image(bytes(plan.code)) if plan.steps else None
+    used = tables.kernels(plan.steps, code.symbols, name) if code else {}
+    made = _fixed(plan, name, used) if is_fixed else _linked(plan, name, used)
+    made[f"{name}_code.bin"] = code.code if code else b""
+    if len(made[f"{name}_weights.bin"]) > LARGEST:
+        raise InputError(f"it has {len(made[f'{name}_weights.bin']) / 1e9:.1f} GB of weights; load the engine file")
+    written = []
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for file, content in made.items():
+            files.write(Path(folder, file), [content.encode() if isinstance(content, str) else content])
+            written.append(Path(folder, file))
+    except OSError as e:
+        raise EngineError(f"{folder} cannot be written: {e.strerror or e}") from e
+    return written
+
+
+def _about(plan: EnginePlan, name: str) -> str:
+    return f"{name}: an engine for {plan.target.get('isa')}, written by Pelton {VERSION}."
+
+
+def _fixed(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> dict[str, str | bytes]:
+    where = tables.memory(plan, name)
+    return {
+        **{file: (SOURCES / file).read_bytes() for file in FIXED},
+        f"{name}.h": tables.fixed_header(plan, name, _about(plan, name)),
+        f"{name}.c": tables.fixed_source(plan, name, where, used),
+        f"{name}_data.S": tables.data_source(name, used),
+        f"{name}_weights.bin": where.weights,
+        "main.c": readme.fixed_main(plan, name),
+        "CMakeLists.txt": readme.cmake(name, ("cpu.c",), threads=False),
+        "README.md": readme.fixed_readme(plan, name, where),
+    }
+
+
+def _linked(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> dict[str, str | bytes]:
+    rows, weights = plan_rows(plan), tables.bytes_of(plan.constants)
+    runtime = [p for p in sorted(SOURCES.glob("*.[ch]")) if p.name not in ("ports.c", "boxes.c", "bundle.h")]
+    return {
+        **{p.name: p.read_bytes() for p in runtime},
+        f"{name}.h": tables.linked_header(name, _about(plan, name)),
+        f"{name}.c": tables.linked_source(name, plan.steps, used, {"plan": len(rows.bytes), "weights": len(weights)}),
+        f"{name}_data.S": tables.data_source(name, used, has_plan=True),
+        f"{name}_plan.bin": rows.bytes,
+        f"{name}_weights.bin": bytes(weights),
+        "main.c": readme.linked_main(plan, name),
+        "CMakeLists.txt": readme.cmake(name, [p.name for p in runtime if p.suffix == ".c"], threads=True),
+        "README.md": readme.linked_readme(plan, name),
+    }
+
+
+def at_shapes(plan: EnginePlan, shapes: Mapping[str, tuple[int, ...]]) -> EnginePlan:
+    """The engine for inputs of these shapes alone. InputError where it does not take them."""
+    named = {p.name: shapes.get(p.name, p.shape) for p in plan.inputs}
+    if unknown := [name for name in shapes if name not in named]:
+        raise InputError(f"there is no input {unknown[0]!r}; the inputs are {', '.join(named)}")
+    for p in plan.inputs:
+        if any(isinstance(d, str) for d in named[p.name]) or len(named[p.name]) != len(p.shape):
+            raise InputError(f"input {p.name!r} is {p}; give one size of each axis, as in {p.name}=1x3x224x224")
+    if why := sizes.misfit(plan, named):
+        raise InputError(why)
+    return sizes.at(plan, sizes.solve(plan, named))

@@ -1,0 +1,90 @@
+"""`pelton export`: writes an engine as C sources, for programs that link it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+from pelton.errors import InputError
+from pelton.system import heads
+
+from . import arguments, build, output, text
+
+if TYPE_CHECKING:
+    from pelton.runtime import Engine
+
+EXAMPLES = """examples:
+  pelton export resnet50.onnx -o resnet50/ --shapes x=1x3x224x224   one function, without a library
+  pelton export resnet50.pelton -o resnet50/ --shapes x=8x3x224x224 an engine of any batch, for this one
+  pelton export resnet50.pelton -o resnet50/                        an engine of any batch, with the runtime as source
+  pelton export resnet50.pelton -o resnet50/ --threads 4            the same, where sizes are known
+
+The folder has a header, sources, weights, a main.c that runs it, a CMakeLists.txt and a README.md: nothing else is
+needed to compile and run it. It runs what the engine runs, bit for bit. C programs can also load engine files: see
+docs/native.md."""
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        "export",
+        help="write an engine as C sources",
+        description="Writes an engine for CPUs as C sources, for programs that link it.",
+        epilog=EXAMPLES,
+    )
+    command.add_argument("model", help="an engine file, or a model, which is built")
+    command.add_argument(
+        "-o", "--output", metavar="FOLDER", help="where to (default: the model's name, in this folder)"
+    )
+    command.add_argument("--name", help="what functions and files are called (default: as the engine)")
+    arguments.add_threads(command)
+    output.add_json(command)
+    arguments.add_trust(command)
+    arguments.add_build(command)
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    from pelton import bundle
+
+    engine, is_built = _load_or_build(args)
+    if len(engine.parts) != 1 or engine.parts[0] is not engine:
+        raise InputError(
+            f"{args.model} decides by its data what runs, which Python does, so it cannot be exported; `pelton check`"
+            " says where"
+        )
+    plan = engine.plain
+    if args.shapes and not is_built:
+        plan = bundle.at_shapes(plan, {name: _sizes(name, given) for name, given in arguments.shapes(args).items()})
+    folder = args.output or arguments.stem(args.model)
+    name = args.name or bundle.identifier(os.path.basename(os.path.abspath(folder)), "engine")
+    files = bundle.write(plan, folder, name, args.threads or 1)
+    said: dict[str, Any] = {"folder": folder, "name": name, "files": [f.name for f in files]}
+    said["bytes"] = sum(f.stat().st_size for f in files)
+    if args.json:
+        output.emit(args, said)
+    elif not args.quiet:
+        print(f"{folder}: {text.count(len(files), 'file')}, {text.size(said['bytes'])}; {name}.h has its functions")
+
+
+def _sizes(name: str, given: str) -> tuple[int, ...]:
+    """The sizes that --shapes gives for an input."""
+    try:
+        return tuple(map(int, given.split("x")))
+    except ValueError:
+        raise InputError(f"--shapes {name}={given}: an engine is exported for one size of each axis") from None
+
+
+def _load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
+    """The engine in a file, or one built from the model in it: (engine, whether it was built)."""
+    import pelton
+
+    try:
+        with open(args.model, "rb") as f:
+            is_engine = f.read(len(heads.ENGINE)) == heads.ENGINE
+    except OSError:  # a folder, or nothing, which importers have words for
+        is_engine = False
+    if is_engine or args.model.endswith(".pelton"):
+        return pelton.load(args.model, device=None, trust=args.trust), False
+    options = {"threads": 1, **arguments.build_options(args)}
+    return build.build_engine(args.model, options, quiet=args.quiet), True

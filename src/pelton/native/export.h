@@ -1,0 +1,7 @@
+/* What Python calls besides the public interface. */
+#ifndef PELTON_EXPORT_H
+#define PELTON_EXPORT_H
+
+#define EXPORT __attribute__((visibility("default")))
+
+#endif

@@ -1,0 +1,35 @@
+/* How kernels are called: by the walker, and by engines that are linked into a program. */
+#ifndef PELTON_KERNEL_H
+#define PELTON_KERNEL_H
+
+#include <stdint.h>
+
+typedef int64_t idx; /* of tiles, steps and sizes, here and in kernels (codegen/c/src/vec.h), whatever a long is */
+typedef union { void *p; idx d; } args;
+typedef void kernel(const args *a, idx begin, idx end, void *scratch);
+
+/* Kernels run with denormals flushed, rounding to nearest and no traps, whatever the caller has set. Returns the
+ * caller's mode. */
+static inline uint64_t enter_kernel_mode(void) {
+#if defined(__x86_64__)
+    uint32_t before = __builtin_ia32_stmxcsr();
+    /* all exceptions masked | flush to zero | denormals are zero */
+    __builtin_ia32_ldmxcsr(0x1f80 | 1u << 15 | 1u << 6);
+    return before;
+#else
+    uint64_t before, inside = UINT64_C(1) << 24;           /* FPCR.FZ */
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(inside));
+    return before;
+#endif
+}
+
+static inline void leave_kernel_mode(uint64_t before) {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr((uint32_t)before);
+#else
+    __asm__ volatile("msr fpcr, %0" : : "r"(before));
+#endif
+}
+
+#endif
