@@ -8,7 +8,8 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
-.PHONY: explorer explorer-venv test-explorer examples-venv examples conformance real clients bench wheels clean
+.PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
+.PHONY: wheels clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -37,6 +38,7 @@ help:
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make examples      run the examples and notebooks in a venv of their own (7 GB), and compare what they print with examples/README.md [ARGS='ocr.py']"
 	@echo "make native        the C library for programs without Python, shared and static, for glibc and musl, in build/native"
+	@echo "make test-native   the C library under AddressSanitizer, UBSan and ThreadSanitizer, by the system's gcc or clang"
 	@echo "make examples-native  compile and run the examples of C, C++, Rust, Go and JavaScript, where these are installed"
 	@echo "make bench         the six networks of README beside four other runtimes, whose packages and torch it installs (4 GB)"
 	@echo "                   [MODELS='tuned untuned a.onnx folder-of-models'] [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
@@ -220,6 +222,10 @@ examples: examples-venv
 # The C library for programs without Python: shared and static, for glibc and musl, in build/native.
 native: $(STAMP)
 	$(BIN)/python scripts/native.py build/native
+
+# By the system's gcc or clang: zig has no AddressSanitizer and no ThreadSanitizer.
+test-native: $(STAMP)
+	$(BIN)/python tests/native_programs.py build/test-native
 
 # Rust, Go and Node where they are installed; koffi is of npm.
 examples-native: $(STAMP)

@@ -39,7 +39,9 @@ def main(folder: Path) -> int:
     env = {**os.environ, "LD_LIBRARY_PATH": FOLDER, "CGO_CFLAGS": f"-I{FOLDER}", "CGO_LDFLAGS": f"-L{FOLDER}"}
 
     def beside(text: str) -> str:
-        numbers = [float(n) for n in text.replace(",", " ").replace("[", " ").replace("]", " ").split() if _is_number(n)]
+        numbers = [
+            float(n) for n in text.replace(",", " ").replace("[", " ").replace("]", " ").split() if _is_number(n)
+        ]
         return "as in Python" if np.allclose(numbers[-4:], want, atol=1e-4) else f"other than Python: {text}, {want}"
 
     found: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """Where the native library is: `python -m pelton.config` prints what compilers of C and C++ have to be told.
 
-    cc program.c $(python -m pelton.config --cflags --libs)
+cc program.c $(python -m pelton.config --cflags --libs)
 """
 
 from __future__ import annotations

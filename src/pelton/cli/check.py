@@ -16,9 +16,11 @@ EXAMPLES = """examples:
   pelton check resnet50.onnx                            every problem with its reason, and how each operator would run
   pelton check bert.onnx --shapes input_ids=1x128       the same for known sizes
   pelton check resnet50.onnx --target cuda:sm_90        the same for what a GPU would run
+  pelton check resnet50.onnx --no-python                 whether its engine runs in C, without Python
   pelton check resnet50.onnx --json                     for programs
 
-Nothing is compiled or timed. The exit status is 0 if the model can be built, 1 if it cannot, 2 if it cannot be read."""
+Nothing is compiled or timed. The exit status is 0 if the model can be built, 1 if it cannot (with --no-python, if its
+engine would need Python), 2 if it cannot be read."""
 SHOWN = 3  # nodes named in one line
 MEANING = (
     ("native", "one op with a kernel"),
@@ -38,6 +40,9 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
     output.add_json(command)
     command.add_argument("--strict", action="store_true", help="as `pelton build --strict` would")
+    command.add_argument(
+        "--no-python", action="store_true", help="fail if the engine would need Python, and list the parts that do"
+    )
     arguments.add_target(command)
     arguments.add_weights(command)
     arguments.add_memory(command)
@@ -59,7 +64,16 @@ def main(args: argparse.Namespace) -> int:
         output.emit(args, found.json())
     else:
         print("\n".join(lines(found)))
-    return 0 if found.ok else 1
+        if found.ok and args.no_python:
+            print("\n".join(python_lines(found)))
+    return 1 if not found.ok or (args.no_python and found.needs_python) else 0
+
+
+def python_lines(found: Coverage) -> list[str]:
+    """Whether the engine runs without Python, and the parts that do not."""
+    if not found.needs_python:
+        return ["its engine runs without Python: see docs/native.md"]
+    return ["its engine needs Python for:", *(f"  {part}" for part in found.needs_python)]
 
 
 def lines(found: Coverage) -> list[str]:

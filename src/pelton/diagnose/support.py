@@ -17,6 +17,7 @@ from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
 from pelton.ir.imported import Examined, Imported, Info, ImportedNode, OnData
 from pelton.ir.bindings import Broken, kind_of
+from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.plan.region import Region
 
@@ -56,13 +57,15 @@ class Operator:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Whether a model can be built, and its operators by name; kinds are counted only if it can."""
+    """Whether a model can be built, and its operators by name; kinds are counted only if it can. `needs_python`: what
+    of its engine no other language can run, empty for an engine that C runs."""
 
     model: str
     opsets: Mapping[str, int]
     problems: tuple[Problem, ...]
     operators: tuple[Operator, ...]
     warnings: tuple[str, ...] = ()
+    needs_python: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -146,7 +149,14 @@ def _coverage(
         )
         for (domain, op), kinds in sorted(counts.items())
     )
-    return Coverage(name, _format_opsets(info.opsets), tuple(problems), operators, info.warnings)
+    steps = [f"{o.operator} {label!r}" for o in operators for label in o.on_host]
+    strings = [p.name for program in programs for p in program.graph.inputs if p.type.dtype is DType.STRING]
+    needs_python = (
+        *(["a script, because its data decides what runs"] if scripted else []),
+        *(f"step {step}, which has no kernel" for step in steps),
+        *(f"input {name!r}, which has strings" for name in strings),
+    )
+    return Coverage(name, _format_opsets(info.opsets), tuple(problems), operators, info.warnings, needs_python)
 
 
 def _coverage_of_unreadable(

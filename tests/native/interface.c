@@ -1,0 +1,143 @@
+/* What the public interface promises, without Python in the process: interface STATIC DYNAMIC, two engines. The first
+ * takes one array of known sizes, the second one whose first axis a run decides. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pelton.h"
+
+#define CHECK(what) ((what) ? (void)0 : fail(__LINE__, #what))
+
+static void fail(int line, const char *what) {
+    fprintf(stderr, "line %d: %s; pelton_error() says: %s\n", line, what, pelton_error());
+    exit(1);
+}
+
+static bool says(const char *text) { return strstr(pelton_error(), text); }
+
+static int refuse_all(void *user, const void *file, size_t size) {
+    (void)file;
+    *(size_t *)user = size;
+    return 1;
+}
+
+static void hear(void *user, const char *text) { *(int *)user += strstr(text, "was tuned on") != NULL; }
+
+static void test_loading(const char *path) {
+    CHECK(pelton_abi() == PELTON_ABI);
+    CHECK(!pelton_load(NULL) && says("NULL"));
+    CHECK(!pelton_load("/nowhere/e.pelton") && says("/nowhere/e.pelton") && says("No such file"));
+    CHECK(!pelton_load("/") && says("not a file"));
+    CHECK(!pelton_load("/dev/null") && says("not a file"));
+    CHECK(!pelton_load_memory(NULL, 10) && says("NULL"));
+    CHECK(!pelton_load_memory("nonsense", 8) && says("not a Pelton engine"));
+    size_t seen = 0;
+    pelton_set_check(refuse_all, &seen);
+    CHECK(!pelton_load(path) && says("the check of this program refuses it") && seen > 1000);
+    pelton_set_check(NULL, NULL);
+    int heard = 0;
+    pelton_set_log(hear, &heard);
+    pelton_engine *e = pelton_load(path);
+    CHECK(e && pelton_name(e) && !pelton_verify(e) && heard <= 1);
+    size_t size;
+    const char *meta = pelton_metadata(e, &size);
+    CHECK(size > 2 && meta[0] == '{' && meta[size - 1] == '}');
+    CHECK(pelton_steps(e) > 0 && pelton_step(e, 0) && !pelton_step(e, -1) && !pelton_step(e, pelton_steps(e)));
+    pelton_set_log(NULL, NULL);
+    pelton_engine_free(e);
+    pelton_engine_free(NULL);
+}
+
+static void test_misaligned_data(const char *path) {
+    FILE *f = fopen(path, "rb");
+    CHECK(f && !fseek(f, 0, SEEK_END));
+    const size_t size = (size_t)ftell(f);
+    char *data = malloc(size + 1);
+    rewind(f);
+    CHECK(fread(data + 1, 1, size, f) == size);
+    fclose(f);
+    pelton_engine *e = pelton_load_memory(data + 1, size);
+    CHECK(e);
+    pelton_context *c = pelton_context_new(e, 1);
+    CHECK(c && !pelton_run(c, NULL, NULL));
+    pelton_engine_free(e); /* the context goes on */
+    CHECK(!pelton_run(c, NULL, NULL));
+    pelton_context_free(c);
+    free(data);
+}
+
+static void test_runs(const char *path) {
+    pelton_engine *e = pelton_load(path);
+    CHECK(e && pelton_inputs(e) == 1 && pelton_outputs(e) == 1 && !pelton_input(e, 1) && !pelton_output(e, -1));
+    const pelton_port *in = pelton_input(e, 0), *out = pelton_output(e, 0);
+    CHECK(in->dtype == PELTON_F32 && in->bytes && out->bytes && in->rank <= PELTON_MAX_RANK);
+    CHECK(!pelton_context_new(NULL, 1) && says("needs an engine"));
+    CHECK(!pelton_context_new(e, -1) && says("threads are 0 to 256") && !pelton_context_new(e, 257));
+    pelton_context *c = pelton_context_new(e, 2);
+    CHECK(c);
+    float *x = aligned_alloc(64, (in->bytes + 127) / 64 * 64), *y = aligned_alloc(64, (out->bytes + 127) / 64 * 64);
+    for (size_t i = 0; i < in->bytes / 4; i++)
+        x[i] = (float)(i % 13) / 13;
+    const void *given[] = {x};
+    void *taken[] = {y};
+    CHECK(!pelton_run(c, given, taken));
+    memcpy(pelton_input_data(c, 0), x, in->bytes);
+    CHECK(!pelton_run(c, NULL, NULL) && !memcmp(pelton_output_data(c, 0), y, out->bytes));
+    CHECK(!pelton_input_data(c, 1) && says("no such input"));
+    given[0] = (const char *)x + 1;
+    CHECK(pelton_run(c, given, taken) && says("not aligned"));
+    given[0] = x;
+    taken[0] = x;
+    CHECK(pelton_run(c, given, taken) && says("overlaps"));
+    taken[0] = y;
+    int64_t *stamps = calloc((size_t)pelton_steps(e) * 2, sizeof *stamps);
+    CHECK(!pelton_profile(c, given, taken, stamps));
+    for (int i = 0; i < pelton_steps(e); i++)
+        CHECK(stamps[2 * i] && stamps[2 * i] <= stamps[2 * i + 1] && (!i || stamps[2 * i - 1] <= stamps[2 * i]));
+    int64_t shape[PELTON_MAX_RANK];
+    memcpy(shape, in->shape, sizeof shape);
+    CHECK(!pelton_set_shapes(c, (const int64_t *const[]){shape}));
+    shape[in->rank - 1]++;
+    CHECK(pelton_set_shapes(c, (const int64_t *const[]){shape}) && says("axis"));
+    CHECK(pelton_set_shapes(c, NULL) && says("NULL") && pelton_set_shapes(c, (const int64_t *const[]){NULL}));
+    CHECK(!pelton_run(c, given, taken)); /* as before */
+    free(stamps);
+    free(x);
+    free(y);
+    pelton_context_free(c);
+    pelton_context_free(NULL);
+    pelton_engine_free(e);
+}
+
+static void test_dynamic_sizes(const char *path) {
+    pelton_engine *e = pelton_load(path);
+    CHECK(e && pelton_input(e, 0)->shape[0] == PELTON_DYNAMIC && !pelton_input(e, 0)->bytes);
+    int64_t least, most, shape[PELTON_MAX_RANK];
+    CHECK(!pelton_range(e, 0, 0, &least, &most) && least >= 1 && least < most);
+    CHECK(pelton_range(e, 1, 0, &least, &most) && pelton_range(e, 0, 9, &least, &most));
+    CHECK(!pelton_range(e, 0, 0, &least, &most));
+    pelton_context *c = pelton_context_new(e, 0);
+    CHECK(c && !pelton_context_input(c, 0) && pelton_run(c, NULL, NULL) && says("pelton_set_shapes"));
+    memcpy(shape, pelton_input(e, 0)->shape, sizeof shape);
+    for (int64_t n = least; n <= most && n < least + 40; n++) { /* more than a context keeps */
+        shape[0] = n;
+        CHECK(!pelton_set_shapes(c, (const int64_t *const[]){shape}));
+        CHECK(pelton_context_input(c, 0)->shape[0] == n && pelton_context_output(c, 0)->bytes);
+        CHECK(!pelton_run(c, NULL, NULL));
+    }
+    shape[0] = most + 1;
+    CHECK(pelton_set_shapes(c, (const int64_t *const[]){shape}) && says("may have") && says("given"));
+    pelton_context_free(c);
+    pelton_engine_free(e);
+}
+
+int main(int count, char **given) {
+    CHECK(count == 3);
+    test_loading(given[1]);
+    test_misaligned_data(given[1]);
+    test_runs(given[1]);
+    test_dynamic_sizes(given[2]);
+    puts("right");
+    return 0;
+}

@@ -1,0 +1,68 @@
+"""The native library in programs without Python: what its interface promises, altered files, threads and memory."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from models import small_cnn
+from native_programs import compiled, run
+from test_native_plan import MODELS
+
+import pelton
+from pelton import native
+from pelton.codegen.c.toolchain import zig
+
+
+def engine_files(folder: Path, cache: Path | None = None) -> dict[str, Path]:
+    """Engines of several kinds, by name."""
+    models = {"static": (lambda: small_cnn(size=12).SerializeToString(), {"x": (1, 3, 12, 12)}), **MODELS}
+    found = {}
+    for name, (model, shapes) in models.items():
+        found[name] = folder / f"{name}.pelton"
+        pelton.build(model(), level=0, cache_dir=cache, shapes=shapes or None).save(found[name])
+    return found
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory, kernel_cache):
+    return engine_files(tmp_path_factory.mktemp("engines"), kernel_cache)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+
+    def make(name: str) -> Path:
+        return compiled(name, folder, [zig(), "cc"], "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+
+    return make
+
+
+def test_the_interface_keeps_its_promises(engines, program):
+    assert run(program("interface"), engines["static"], engines["cnn"]) == "right"
+
+
+def test_altered_files_are_refused_or_harmless(engines, program):
+    mutate = program("mutate")
+    for seed, engine in enumerate(engines.values()):
+        refused, _, taken, _ = run(mutate, engine, 500, seed + 1).split()
+        assert int(refused) > 100 and int(refused) + int(taken) == 500
+
+
+def test_threads_get_what_one_thread_gets(engines, program):
+    assert run(program("threads"), 3, *engines.values()) == "all equal"
+
+
+def test_contexts_give_back_their_memory(engines, program):
+    assert "and 0 pieces more" in run(program("memory"), engines["cnn"], 600)
+
+
+def test_the_library_shows_its_own_names_alone():
+    found = subprocess.run(["nm", "-D", "--defined-only", native.PATH], capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip("nm is not installed")
+    names = [line.split()[-1] for line in found.stdout.splitlines()]
+    assert len(names) > 40 and all(name.startswith("pelton_") for name in names)
+    assert Path(native.PATH).stat().st_size <= 90_000
