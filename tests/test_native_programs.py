@@ -65,4 +65,4 @@ def test_the_library_shows_its_own_names_alone():
         pytest.skip("nm is not installed")
     names = [line.split()[-1] for line in found.stdout.splitlines()]
     assert len(names) > 40 and all(name.startswith("pelton_") for name in names)
-    assert Path(native.PATH).stat().st_size <= 90_000
+    assert Path(native.PATH).stat().st_size <= 80_000
