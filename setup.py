@@ -120,7 +120,7 @@ if __name__ == "__main__":
             Extension(
                 "pelton.native.libpelton",
                 sources=sorted(map(str, NATIVE.glob("*.c"))),
-                depends=sorted(map(str, NATIVE.glob("*.h"))),
+                depends=sorted(map(str, NATIVE.rglob("*.h"))),
             )
         ],
         cmdclass={"build": Build, "build_ext": Native, "bdist_wheel": Wheel, "egg_info": Info},

@@ -49,6 +49,7 @@ def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = N
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         for file, content in made.items():
+            Path(folder, file).parent.mkdir(exist_ok=True)
             files.write(Path(folder, file), [content.encode() if isinstance(content, str) else content])
             written.append(Path(folder, file))
     except OSError as e:
@@ -76,9 +77,9 @@ def _fixed(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> 
 
 def _linked(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> dict[str, str | bytes]:
     rows, weights = plan_rows(plan), tables.bytes_of(plan.constants)
-    runtime = [p for p in sorted(SOURCES.glob("*.[ch]")) if p.name not in ("ports.c", "boxes.c", "bundle.h")]
+    runtime = [p for p in sorted(SOURCES.rglob("*.[ch]")) if p.name not in ("ports.c", "boxes.c", "bundle.h")]
     return {
-        **{p.name: p.read_bytes() for p in runtime},
+        **{str(p.relative_to(SOURCES)): p.read_bytes() for p in runtime},
         f"{name}.h": tables.linked_header(name, _about(plan, name)),
         f"{name}.c": tables.linked_source(name, plan.steps, used, {"plan": len(rows.bytes), "weights": len(weights)}),
         f"{name}_data.S": tables.data_source(name, used, has_plan=True),

@@ -1,4 +1,5 @@
 /* Non-maximum suppression: keeps boxes, best first, that overlap no kept one too much. */
+#define _GNU_SOURCE
 #include "program.h"
 
 #pragma STDC FP_CONTRACT OFF                 /* the same sums as the reference, on every machine */

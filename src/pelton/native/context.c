@@ -1,4 +1,5 @@
 /* The public interface: contexts, and their runs. See pelton.h. */
+#define _GNU_SOURCE
 #include <string.h>
 
 #include "engine.h"

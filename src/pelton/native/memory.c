@@ -1,14 +1,13 @@
+/* Memory of the library. See memory.h. */
 #define _GNU_SOURCE
 #include "memory.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "pelton.h"
-
-enum { HUGE_PAGE = 2 << 20 };
+#include "platform.h"
 
 static pelton_allocator given;
 
@@ -37,18 +36,7 @@ void memory_give(void *memory) {
 }
 
 void *pages_take(size_t bytes) {
-    if (given.take)
-        return given.take(given.user, PAGE_BYTES, bytes);
-    const size_t slack = bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
-    char *map = mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED || !slack)
-        return map == MAP_FAILED ? NULL : map;
-    const size_t before = -(uintptr_t)map % HUGE_PAGE, whole = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    if (before)
-        munmap(map, before);
-    munmap(map + before + whole, bytes + slack - before - whole);
-    madvise(map + before, bytes, MADV_HUGEPAGE);
-    return map + before;
+    return given.take ? given.take(given.user, PAGE_BYTES, bytes) : pages_map(bytes);
 }
 
 void pages_give(void *pages, size_t bytes) {
@@ -57,5 +45,5 @@ void pages_give(void *pages, size_t bytes) {
     if (given.take)
         given.give(given.user, pages);
     else
-        munmap(pages, bytes);
+        pages_unmap(pages, bytes);
 }

@@ -1,25 +1,29 @@
-/* What the runtime needs of the machine: a clock, a pause and a futex. */
+/* What the runtime needs of the machine and its system. A header for each system has:
+ *
+ *     now                             ns of a clock that never goes back
+ *     word_wait, word_wake            to sleep while a word is `seen` (or less), and to wake those who do
+ *     placement, placement_of_caller, place_elsewhere, place_self
+ *                                     the CPUs where a new thread may run; nothing where there is no affinity
+ *     cpus_here, memory_here          CPUs of this process without quotas; bytes of the machine
+ *     pages_map, pages_unmap          zeroed pages, which take memory only where they are written
+ */
 #ifndef PELTON_PLATFORM_H
 #define PELTON_PLATFORM_H
 
-#include <linux/futex.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "kernel.h"
 
 enum { LINE = 64 }; /* bytes of a cache line */
 
-static inline int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
+#if defined(__linux__) && !defined(PELTON_POSIX)
+#include "platform/linux.h"
+#else
+#include "platform/posix.h"
+#endif
 
 static inline void pause_cpu(void) {
 #if defined(__x86_64__)
@@ -27,15 +31,6 @@ static inline void pause_cpu(void) {
 #else
     __asm__ volatile("yield");
 #endif
-}
-
-/* Sleeps while *word is `seen`; may also return spuriously. */
-static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-
-static inline void futex_wake(_Atomic uint32_t *word, int sleepers) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, sleepers, NULL, NULL, 0);
 }
 
 /* A bounded wait: pauses first, then yields the core, then gives up. */

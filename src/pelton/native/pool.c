@@ -1,12 +1,10 @@
-/* The threads of the process: started when first needed, parked on one futex, joining whichever runs are open. */
+/* The threads of the process: started when first needed, parked on one word, joining whichever runs are open. */
 #define _GNU_SOURCE
 #include "pool.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "memory.h"
 
@@ -30,6 +28,11 @@ static struct {
     seat *unused;
     pthread_mutex_t lock;                       /* for starting workers and for unused seats; never held in a run */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .milli_cores = 1000};
+
+#ifdef POSIX_WORDS
+pthread_mutex_t word_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t word_changed = PTHREAD_COND_INITIALIZER;
+#endif
 
 void pool_enter(void) { atomic_fetch_add_explicit(&pool.computing, 1, memory_order_relaxed); }
 void pool_leave(void) { atomic_fetch_sub_explicit(&pool.computing, 1, memory_order_relaxed); }
@@ -86,15 +89,14 @@ static bool assist(void) {
     return false;
 }
 
-static cpu_set_t allowed;                            /* the CPUs of the thread that hired last; under the lock */
+static placement allowed;                            /* of the thread that hired last; under the lock */
 
 static void *work(void *unused) {
     (void)unused;
     pthread_mutex_lock(&pool.lock);
-    cpu_set_t all = allowed;
+    const placement own = allowed;
     pthread_mutex_unlock(&pool.lock);
-    sched_setaffinity(0, sizeof all, &all);
-    prctl(PR_SET_NAME, "pelton");
+    place_self(&own);
     enter_kernel_mode();
     for (;;) {
         uint32_t seen = atomic_load(&pool.bell);
@@ -106,9 +108,9 @@ static void *work(void *unused) {
         while (!(rung = atomic_load(&pool.bell) != seen) && keep_spinning(&idle)) {}
         pool_leave();
         if (!rung) {
-            /* before the futex reads the bell; ringers read `parked` after ringing */
+            /* before the bell is read; ringers read `parked` after ringing */
             atomic_fetch_add(&pool.parked, 1);
-            futex_wait(&pool.bell, seen);
+            word_wait(&pool.bell, seen);
             atomic_fetch_sub(&pool.parked, 1);
         }
     }
@@ -125,15 +127,10 @@ static void hire(idx workers) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);   /* signals belong to the program's own threads */
-    pthread_attr_t elsewhere;                      /* on its creator's CPU a thread may have to wait for milliseconds */
+    pthread_attr_t elsewhere;
     pthread_attr_init(&elsewhere);
-    if (!sched_getaffinity(0, sizeof allowed, &allowed) && CPU_COUNT(&allowed) > 1) {
-        cpu_set_t others = allowed;
-        CPU_CLR(sched_getcpu(), &others);
-#ifdef __GLIBC__ /* musl cannot say it before a thread begins */
-        pthread_attr_setaffinity_np(&elsewhere, sizeof others, &others);
-#endif
-    }
+    allowed = placement_of_caller();
+    place_elsewhere(&allowed, &elsewhere);
     pool.retry_at = 0;
     while (atomic_load(&pool.workers) < workers && !pool.retry_at) {
         pthread_t thread;
@@ -153,7 +150,7 @@ void pool_rouse(idx threads) {
     hire(threads - 1);
     atomic_fetch_add(&pool.bell, 1);
     if (atomic_load(&pool.parked))
-        futex_wake(&pool.bell, INT_MAX);
+        word_wake(&pool.bell, INT_MAX);
     spin waking = spin_for(20 * SPIN_NS, false);
     while (atomic_load(&pool.parked) && keep_spinning(&waking)) {}
 }
@@ -186,7 +183,7 @@ run seat_open(seat *s, bool stepwise) {
     if (s->entry >= 0) {
         atomic_fetch_add(&pool.bell, 1);
         if (atomic_load(&pool.parked))
-            futex_wake(&pool.bell, (int)workers);
+            word_wake(&pool.bell, (int)workers);
     }
     return (run){.epoch = opened >> 32, .stepwise = stepwise};
 }

@@ -1,5 +1,6 @@
 /* Binds numpy arrays to the ports of a program in one call: reading their addresses one by one takes longer than all
  * else around a run, and every further call is slow after a network has evicted the caches. */
+#define _GNU_SOURCE
 #include "program.h"
 
 #include <string.h>

@@ -211,7 +211,7 @@ static void credit(program *p, wave *w, idx tiles, uint64_t target) {
         atomic_store_explicit(&p->stamps[2 * w->step + 1], now(), memory_order_relaxed);
     if (atomic_fetch_add(&w->done, (uint64_t)tiles) + (uint64_t)tiles == target && atomic_load(&p->sleepers)) {
         atomic_fetch_add(&p->bell, 1);
-        futex_wake(&p->bell, INT_MAX);
+        word_wake(&p->bell, INT_MAX);
     }
 }
 
@@ -227,7 +227,7 @@ static void await(program *p, wave *w, uint64_t target) {
         uint32_t seen = atomic_load(&p->bell);
         if (reached(w, target))
             break;
-        futex_wait(&p->bell, seen);
+        word_wait(&p->bell, seen);
     }
     atomic_fetch_sub(&p->sleepers, 1);
 }

@@ -3,11 +3,10 @@
 #include "share.h"
 
 #include <fcntl.h>
-#include <sched.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "platform.h"
 
 enum { PATH = 4096 };
 static const char ROOT[] = "/sys/fs/cgroup";
@@ -82,7 +81,7 @@ static bool is_among(const char *controllers, const char *end, const char *name)
 /* The least limit of a kind that the control groups of this process set. */
 static int64_t least_of_all(const char *controller, limit_of *limit, int64_t least) {
     char text[PATH];
-    if (!read_text("/proc/self/cgroup", text, sizeof text))
+    if (!HAS_CONTROL_GROUPS || !read_text("/proc/self/cgroup", text, sizeof text))
         return least;
     for (char *line = text, *next; line && *line; line = next) {
         next = strchr(line, '\n');
@@ -108,11 +107,6 @@ static int64_t least_of_all(const char *controller, limit_of *limit, int64_t lea
     return least;
 }
 
-int64_t share_cores(void) {
-    cpu_set_t set;
-    const int64_t cores = sched_getaffinity(0, sizeof set, &set) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
-    return least_of_all("cpu", quota_of, cores < 1 ? 1000 : cores * 1000);
-}
-
-int64_t share_installed(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE); }
-int64_t share_memory(void) { return least_of_all("memory", memory_of, share_installed()); }
+int64_t share_cores(void) { return least_of_all("cpu", quota_of, cpus_here() * 1000); }
+int64_t share_installed(void) { return memory_here(); }
+int64_t share_memory(void) { return least_of_all("memory", memory_of, memory_here()); }
