@@ -59,7 +59,7 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m ""
 
-# What depends on the CPU, with this one taken for a smaller one; what names a level of its own is as in `test`.
+# What depends on the CPU, with this one taken for a smaller one. Tests that compile for AVX-512 on any CPU are in `test`.
 CPU ?= x86_64_v3
 CPU_TESTS = $(wildcard tests/test_kernels*.py tests/test_chains.py tests/test_tune.py tests/test_replay.py \
 	tests/test_build.py tests/test_dynamic.py tests/test_engine*.py tests/test_int8.py tests/test_session*.py)

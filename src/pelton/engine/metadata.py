@@ -17,7 +17,7 @@ def check_metadata(meta: Mapping[str, Any], refuse: Refuse) -> None:
     streams = meta.get("streams")
     if not (streams is None or isinstance(streams, dict) and all(map(_is_count, map(streams.get, STREAMS)))):
         refuse(f"its streams are {streams!r:.50}")
-    if not (not forms or isinstance(forms, dict) and forms.keys() == {"inputs", "outputs"}):
+    if forms and not (isinstance(forms, dict) and forms.keys() == {"inputs", "outputs"}):
         refuse(f"the forms of its inputs and outputs are {forms!r:.50}")
     for kind, is_form in (("inputs", _is_input_form), ("outputs", _is_output_form)):
         found = forms[kind] if forms else {}
