@@ -15,7 +15,7 @@ help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
 	@echo "make test          all tests that fit into minutes"
 	@echo "make test-all      every test"
-	@echo "make test-cpu      kernels, tuning and INT8, with the CPU taken for one of another level [CPU=x86_64_v3]"
+	@echo "make test-cpu      kernels, tuning, engines and sessions, with the CPU taken for one of another level [CPU=x86_64_v3]"
 	@echo "make test-python   what concerns the language and the runtime, with another Python [PYTHON=python3.14]"
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
@@ -63,13 +63,13 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m ""
 
-# What depends on the CPU, with this one taken for a smaller one.
+# What depends on the CPU, with this one taken for a smaller one. Tests that compile for AVX-512 on any CPU are in `test`.
 CPU ?= x86_64_v3
 CPU_TESTS = $(wildcard tests/test_kernels*.py tests/test_chains.py tests/test_tune.py tests/test_replay.py \
-	tests/test_int8.py)
+	tests/test_build.py tests/test_dynamic.py tests/test_engine*.py tests/test_int8.py tests/test_session*.py)
 
 test-cpu: $(STAMP)
-	PELTON_TEST_CPU=$(CPU) $(BIN)/python -m pytest -n auto --dist worksteal $(CPU_TESTS)
+	PELTON_TEST_CPU=$(CPU) $(BIN)/python -m pytest -n auto --dist worksteal -k "not x86_64_v4" $(CPU_TESTS)
 
 # What concerns the language, the interface and the runtime, with another Python: make test-python PYTHON=python3.14
 PYTHON_TESTS = tests/test_package.py tests/test_typing.py tests/test_runtime.py tests/test_cli.py \

@@ -13,7 +13,8 @@ models are built as often, and rounds go round the engines: tuning has noise of 
 
 `old / new` is the median, over rounds, of the ratio of the two medians of a round (above 1 where the new one is
 faster), and behind it the quartiles of these ratios: a ratio with 1 between its quartiles says nothing. `spread` is the
-slowest round by the fastest. `off` is the largest difference between outputs of the two, relative to the largest of
+slowest round by the fastest. Builds, imports, loads (with a context, the file in memory) and the memory of the process
+are medians, the old one first. `off` is the largest difference between outputs of the two, relative to the largest of
 them. The status is 1 where something failed, never because of a time.
 """
 
@@ -29,24 +30,32 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 # What either checkout runs: one engine, timed in a process of its own. Imports are those of its venv.
 TIMED = """
-import json, sys, time
+import json, resource, sys, time
 import numpy as np
-import pelton
 path, threads, seconds, saved = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
-engine, r, feeds = pelton.load(path), np.random.default_rng(0), {}
+begin = time.perf_counter_ns()
+import pelton
+imported = time.perf_counter_ns() - begin
+pelton.load(path).context(threads=threads)  # once before: libraries are loaded, the file is in memory
+begin = time.perf_counter_ns()
+engine = pelton.load(path)
+context = engine.context(threads=threads)
+loaded, r, feeds = time.perf_counter_ns() - begin, np.random.default_rng(0), {}
 for port in engine.inputs:
     if not all(isinstance(d, int) for d in port.shape):
         sys.exit(f"input {port.name!r} has dynamic dimensions {tuple(map(str, port.shape))}: give sizes with --shapes")
     dtype = port.numpy_dtype
     drawn = r.standard_normal(port.shape) if dtype.kind == "f" else r.integers(0, 2, port.shape)
     feeds[port.name] = drawn.astype(dtype)
-context, clock = engine.context(threads=threads), time.perf_counter_ns
+clock = time.perf_counter_ns
 end = clock() + int(0.3e9 * min(seconds, 1))
 while True:
     outputs = context.run(feeds)
@@ -58,7 +67,8 @@ while clock() < end or len(times) < 5:
     context.run(feeds)
     times.append(clock() - begin)
 np.savez(saved, **{str(i): a for i, a in enumerate(outputs.values())})
-print(json.dumps(times))
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps({"times": times, "import": imported, "load": loaded, "memory": memory}))
 """
 
 
@@ -86,7 +96,9 @@ class Checkout:
         # the version says nothing about the sources
         run([*pip, "--force-reinstall", "--no-deps", str(self.source)])
 
-    def build(self, model: Path, engine: Path, a: argparse.Namespace) -> None:
+    def build(self, model: Path, engine: Path, a: argparse.Namespace) -> float:
+        """The seconds of a build with an empty cache."""
+        begin = time.monotonic()
         shapes = [x for s in a.shapes for x in ("--shapes", s)]
         with tempfile.TemporaryDirectory(prefix="pelton-turns-cache-") as cache:
             run(
@@ -104,16 +116,14 @@ class Checkout:
                 ],
                 {"PELTON_CACHE_DIR": cache, "XDG_CACHE_HOME": cache, "HOME": cache},
             )
+        return time.monotonic() - begin
 
-    def time(self, engine: Path, a: argparse.Namespace, saved: Path) -> float:
-        """The median of one round, in nanoseconds."""
-        return statistics.median(
-            json.loads(
-                run([self.python, "-c", TIMED, str(engine), str(a.threads), str(a.seconds), str(saved)]).splitlines()[
-                    -1
-                ]
-            )
-        )
+    def time(self, engine: Path, a: argparse.Namespace, saved: Path) -> dict[str, float]:
+        """Of one round: the median `run`, the `import`, and `load` (with a context), in ns; `memory`, the largest that
+        the process had, in bytes."""
+        said = run([self.python, "-c", TIMED, str(engine), str(a.threads), str(a.seconds), str(saved)])
+        found = json.loads(said.splitlines()[-1])
+        return {"run": statistics.median(found.pop("times")), **found}
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
@@ -135,25 +145,35 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
 
 @dataclass(frozen=True)
 class Row:
-    """What both took on one model: the medians of their rounds, in nanoseconds, and how far their outputs are apart."""
+    """What both took on one model, round by round (see `Checkout.time`), with the seconds of builds, and how far their
+    outputs are apart."""
 
     model: str
-    old: Sequence[float]
-    new: Sequence[float]
+    old: Mapping[str, Sequence[float]]
+    new: Mapping[str, Sequence[float]]
     off: float
 
     @property
     def ratios(self) -> list[float]:
-        return [o / n for o, n in zip(self.old, self.new)]
+        return [o / n for o, n in zip(self.old["run"], self.new["run"])]
 
     def cells(self) -> list[str]:
-        low, middle, high = statistics.quantiles(self.ratios, n=4) if len(self.old) > 1 else self.ratios * 3
+        low, middle, high = statistics.quantiles(self.ratios, n=4) if len(self.ratios) > 1 else self.ratios * 3
+        runs = [self.old["run"], self.new["run"]]
+
+        def both(kind: str, unit: float) -> str:
+            return ", ".join(f"{statistics.median(side[kind]) / unit:.3g}" for side in (self.old, self.new))
+
         return [
             self.model,
-            *(f"{statistics.median(t) / 1e6:.3f} ({max(t) / min(t):.2f})" for t in (self.old, self.new)),
+            *(f"{statistics.median(t) / 1e6:.3f} ({max(t) / min(t):.2f})" for t in runs),
             f"{statistics.median(self.ratios):.3f}",
             f"{low:.3f}–{high:.3f}",
             f"{self.off:.1e}",
+            both("build", 1),
+            both("import", 1e6),
+            both("load", 1e6),
+            both("memory", 1e6),
         ]
 
 
@@ -161,14 +181,16 @@ def measure(model: Path, old: Checkout, new: Checkout, a: argparse.Namespace) ->
     """Builds in turns, then rounds in turns, who is first changing from round to round."""
     with tempfile.TemporaryDirectory(prefix="pelton-turns-") as folder:
         home = Path(folder)
+        taken: dict[str, dict[str, list[float]]] = {"old": defaultdict(list), "new": defaultdict(list)}
         for k in range(a.builds):
             for c in (old, new) if k % 2 == 0 else (new, old):
-                c.build(model, home / f"{c.name}{k}.pelton", a)
-        times: dict[str, list[float]] = {"old": [], "new": []}
+                taken[c.name]["build"].append(c.build(model, home / f"{c.name}{k}.pelton", a))
         for i in range(a.rounds):
             for c in (old, new) if i % 2 == 0 else (new, old):
-                times[c.name].append(c.time(home / f"{c.name}{i % a.builds}.pelton", a, home / f"{c.name}.npz"))
-        return Row(model.stem, times["old"], times["new"], apart(home / "old.npz", home / "new.npz"))
+                round = c.time(home / f"{c.name}{i % a.builds}.pelton", a, home / f"{c.name}.npz")
+                for kind, value in round.items():
+                    taken[c.name][kind].append(value)
+        return Row(model.stem, taken["old"], taken["new"], apart(home / "old.npz", home / "new.npz"))
 
 
 def apart(old: Path, new: Path) -> float:
@@ -184,13 +206,14 @@ def apart(old: Path, new: Path) -> float:
 
 def table(rows: Sequence[Row], a: argparse.Namespace) -> str:
     heading = ["model", "old ms (spread)", "new ms (spread)", "old / new", "quartiles", "off"]
+    heading += ["build s (old, new)", "import ms", "load ms", "memory MB"]
     lines = [
         (
             f"{cpu()}, {a.threads} threads, level {a.level}, {datetime.date.today().isoformat()}; {a.rounds} rounds of"
             f" {a.seconds:g} s in turns, {a.builds} build{'s' if a.builds > 1 else ''} each."
         ),
         "",
-        *(f"| {' | '.join(cells)} |" for cells in (heading, ["---", *["---:"] * 5], *(r.cells() for r in rows))),
+        *(f"| {' | '.join(cells)} |" for cells in (heading, ["---", *["---:"] * 9], *(r.cells() for r in rows))),
     ]
     if rows:
         lines += [

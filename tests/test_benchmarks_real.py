@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import sys
 import zipfile
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.child import Child  # noqa: E402
+from benchmarks.real import __main__ as main  # noqa: E402
 from benchmarks.real import fetch, measure  # noqa: E402
 from benchmarks.real.feeds import Model  # noqa: E402
 from benchmarks.real.packages import HINTS, PACKAGES, Package  # noqa: E402
@@ -263,3 +265,18 @@ def test_second_shapes_are_timed_when_the_session_has_settled(tmp_path):
 def test_results_say_where_they_come_from():
     made = measure.made()
     assert made["machine"] and made["commit"]
+
+
+def test_what_another_version_kept_is_made_again(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"model")
+    key = measure.digest(path)
+    bench = measure.Bench(tmp_path, sys.executable, 1, 0, 0.0, 1, 10.0, 10.0, 4)
+    for folder, name, held in (("results", f"{key}.json", {"level": 0}), ("cases", f"{key}/cases.json", {"cases": []})):
+        kept = tmp_path / folder / name
+        kept.parent.mkdir(parents=True)
+        for version in (measure.VERSION - 1, measure.VERSION):
+            kept.write_text(json.dumps({**held, "version": version}))
+            if folder == "cases":
+                found = main.run(PACKAGES[0], path, "m.onnx", bench, asked=False, again=False)
+                assert (found is not None) == (version == measure.VERSION)

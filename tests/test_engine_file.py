@@ -245,9 +245,11 @@ def test_outputs_need_a_buffer_and_kernels_need_code():
 DAMAGED_METADATA = [
     {"threads": "2"},
     {"forms": 3},
-    {"forms": {"inputs": ["x"]}},
-    {"forms": {"inputs": {"x": {"keys": "k"}}}},
-    {"forms": {"outputs": {"y": {"rows": "y", "keys": 5}}}},
+    {"forms": {"inputs": {}}},
+    {"forms": {"inputs": ["x"], "outputs": {}}},
+    {"forms": {"inputs": {}, "outputs": 2}},
+    {"forms": {"inputs": {"x": {"keys": "k"}}, "outputs": {}}},
+    {"forms": {"inputs": {}, "outputs": {"y": {"rows": "y", "keys": 5}}}},
     {"model": []},
     {"model": {"states": {"h": "y"}}},
 ]

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto as T
 from script_harness import builder, by_name, same
 from script_models import MODELS, N, graph, model
+from test_engine_file import DAMAGED_METADATA
 
 import pelton
 from pelton.engine import container, file
@@ -98,6 +99,13 @@ def test_forged_scripts_are_refused(engines):
     with pytest.raises(EngineError, match="cannot be read"):
         ScriptEngine(forged(run, dataclasses.replace(host, text='{"center": 3}'), last))
     assert isinstance(host, HostAction)
+
+
+@pytest.mark.parametrize("damaged", DAMAGED_METADATA, ids=json.dumps)
+def test_damaged_metadata_is_refused(engines, damaged):
+    script = engines("detector").script
+    with pytest.raises(EngineError, match="is damaged: .*; build it again"):
+        validate_script(dataclasses.replace(script, meta={**script.meta, **damaged}))
 
 
 def test_what_two_engines_read_is_kept_once(build, tmp_path):

@@ -26,7 +26,7 @@ from pelton.cli import arguments
 
 from ..child import ROOT
 from . import fetch
-from .measure import Bench, digest, examined, made, measured
+from .measure import VERSION, Bench, digest, examined, made, measured
 from .packages import HINTS, PACKAGES, Package
 from .page import File, page, problem
 
@@ -96,16 +96,13 @@ def run(package: Package, model: Path, name: str, bench: Bench, asked: bool, aga
     key = digest(model)
     hints: dict[str, Any] = HINTS.get((package.name, model.name), {})
     kept, cases = bench.room / "results" / f"{key}.json", bench.room / "cases" / key / "cases.json"
+    before, known = (json.loads(path.read_text()) if path.exists() else {} for path in (kept, cases))
+    is_known = bool(before) and known.get("version") == VERSION
     if not asked:
-        return (
-            File(package, name, json.loads(cases.read_text()), json.loads(kept.read_text()))
-            if kept.exists() and cases.exists()
-            else None
-        )
-    before = json.loads(kept.read_text()) if kept.exists() else {}
+        return File(package, name, known, before) if is_known else None
     same = before.get("level") == bench.level and before.get("made") == made()
-    if not again and same and (before["timed"] or not bench.seconds) and cases.exists():
-        return File(package, name, json.loads(cases.read_text()), before)
+    if not again and same and (before["timed"] or not bench.seconds) and is_known:
+        return File(package, name, known, before)
     tell(f"{package.name}: {name}")
     facts = examined(model, hints, bench, tell)
     if not facts.get("cases"):

@@ -17,10 +17,10 @@ def check_metadata(meta: Mapping[str, Any], refuse: Refuse) -> None:
     streams = meta.get("streams")
     if not (streams is None or isinstance(streams, dict) and all(map(_is_count, map(streams.get, STREAMS)))):
         refuse(f"its streams are {streams!r:.50}")
-    if not (forms is None or isinstance(forms, dict) and forms.keys() <= {"inputs", "outputs"}):
+    if forms and not (isinstance(forms, dict) and forms.keys() == {"inputs", "outputs"}):
         refuse(f"the forms of its inputs and outputs are {forms!r:.50}")
     for kind, is_form in (("inputs", _is_input_form), ("outputs", _is_output_form)):
-        found = (forms or {}).get(kind, {})
+        found = forms[kind] if forms else {}
         if not isinstance(found, dict) or not all(map(is_form, found.values())):
             refuse(f"the forms of its {kind} are {found!r:.50}")
     if not (model is None or isinstance(model, dict)):

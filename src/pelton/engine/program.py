@@ -10,6 +10,7 @@ from typing import Any
 
 from .validate import Refusal, check_target
 from .constants import length
+from .metadata import check_metadata
 from .model import SIZES, EnginePlan, Port, DynamicDimension
 from pelton.record import record
 from .sizes import multiple_of, is_well_formed
@@ -183,6 +184,7 @@ def validate_script(script: Script) -> None:
     themselves."""
     refuse = Refusal(script.label)
     check_target(script.target, refuse)
+    check_metadata(script.meta, refuse)
     if any(e.constants is not script.constants for e in script.engines):
         refuse("its engines have constants of their own")
     for kind, ports in (("input", script.inputs), ("output", script.outputs)):

@@ -176,8 +176,8 @@ def first_few(found: Found) -> Found:
 
 
 def near_best(found: Found, times: Mapping[str, int]) -> Found:
-    """All tactics of the families whose first one came near the best; none if none was timed, all of a lone family,
-    whose first one had nothing to be timed beside."""
+    """All tactics of the families whose first one came near the best, none if none was timed. A lone family is near
+    the best: its first tactic had nothing to be timed beside."""
     firsts = first_few(found)
     if len(firsts) == 1:
         return found

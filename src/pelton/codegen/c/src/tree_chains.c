@@ -1,8 +1,8 @@
 // Decision trees whose leaves have one weight each. The trees of a part that share a target form a chain: a leaf leads
-// to the root of the next tree, the last one to a slot that leads to itself. Every slot has a weight, that of a branch
-// changes nothing. So a walk of a row along a chain is one loop without branches, and walks of different lengths even
-// out over the trees. Each step depends on the node before it; a tile has several walks to hide that latency. Walks
-// are ordered by chain, then row: rows pass through one chain while it is in L1.
+// to the root of the next tree, the last one to a slot that leads to itself. Every slot has a weight; that of a branch
+// changes nothing. So a walk of a row along a chain is one loop without branches, and the lengths of walks even out
+// over the trees. Each step depends on the one before it: a tile takes several walks at a time, which hides the
+// latency. Walks are ordered by chain, then row, so that rows pass through a chain while it is in L1.
 #include "vec.h"
 
 // <region>

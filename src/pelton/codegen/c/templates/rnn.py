@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -85,19 +87,23 @@ class Recurrent(Template):
         return ceil_div(batch, ceil_div(target.threads, directions)), batch
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
+        """Tiles of a thread's share of the rows, in turns with tiles of all rows and of a share of the units, which
+        read the weights once for all rows: of the first few, both kinds are timed."""
         _, directions, batch, hidden = region.anchor.outputs[0].type.shape
         vectors = ceil_div(hidden, target.lanes)
-        seen = set()
-        for bb in self.parts(region, target):
+
+        def choices(bb: int, split: bool) -> Iterator[tuple[int, int, int, int]]:
             for mr, uv in self.registers(region, bb):
                 mr, uv = min(mr, bb), min(uv, vectors)
                 rows = ceil_div(bb, mr) * mr
                 shares = target.threads // (directions * ceil_div(batch, rows))  # for threads that have no rows
-                for split in (1, max(1, min(shares, ceil_div(vectors, uv)))):
-                    choice = (mr, uv, rows, split)
-                    if choice not in seen:
-                        seen.add(choice)
-                        yield Tactic(self.name, target.isa, tuple(zip(("MR", "UV", "BB", "SPLIT"), choice)))
+                yield mr, uv, rows, max(1, min(shares, ceil_div(vectors, uv))) if split else 1
+
+        share, whole = self.parts(region, target)
+        kinds = choices(share, False), choices(whole, True), choices(share, True), choices(whole, False)
+        turns = (choice for turn in itertools.zip_longest(*kinds) for choice in turn if choice is not None)
+        for choice in dict.fromkeys(turns):
+            yield Tactic(self.name, target.isa, tuple(zip(("MR", "UV", "BB", "SPLIT"), choice)))
 
     def recurrent(
         self,
@@ -253,9 +259,9 @@ class Lstm(Recurrent):
     def registers(self, region: Region, rows: int) -> Tiles:
         return tiles_for(rows, ((1, 2), (1, 3), (1, 1)), ((2, 1),), ((3, 1), (2, 1)))
 
-    def packed(self, region: Region, width: int, stored: DType) -> Packed:
-        """The weights, in blocks of so many units."""
-        r = region.anchor.inputs[1]
+    def packed(self, region: Region, tactic: Tactic, target: Target) -> Packed:
+        """The weights, in blocks of the units that are computed at a time."""
+        r, width, stored = region.anchor.inputs[1], tactic["UV"] * target.lanes, self.stored(tactic)
         array, (directions, _, hidden) = region.body.constants.get(r), r.type.shape
         return Packed(
             (r,),
@@ -270,7 +276,7 @@ class Lstm(Recurrent):
         gates, r, h, c, p = node.inputs
         y, last_h, last_c = node.outputs
         width = tactic["UV"] * target.lanes
-        weights, blocks = self.packed(region, width, self.stored(tactic)), ceil_div(r.type.shape[2], width)
+        weights, blocks = self.packed(region, tactic, target), ceil_div(r.type.shape[2], width)
         peepholes = not is_constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         read = layouts if peepholes else Layouts({v: s for v, s in layouts.items() if v is not p})
@@ -287,7 +293,12 @@ class Lstm(Recurrent):
             PEEPHOLES=peepholes,
             INPUT_FORGET=node.attrs["input_forget"],
             ROUND=node.attrs["round_state"],
+            QUADS=self.quads(region, target),
         )
+
+    def quads(self, region: Region, target: Target) -> bool:
+        """Whether four products of bytes are added at once."""
+        return False
 
 
 @template

@@ -17,7 +17,7 @@ from .scaled_bytes import in_bytes
 @template
 class LstmBytes(Lstm):
     """As exact as in f32: a state is two i16, which hold 30 bits behind the point of the largest one of its row, and
-    sums are whole numbers. A state that is rounded is one i16."""
+    sums are whole numbers. A state that is rounded is one i16, or with VNNI a byte."""
 
     name = "lstm_bytes"
 
@@ -36,7 +36,7 @@ class LstmBytes(Lstm):
 
     def registers(self, region: Region, rows: int) -> Tiles:
         if region.anchor.attrs["round_state"]:
-            return super().registers(region, rows)
+            return tiles_for(rows, ((1, 2), (1, 3), (1, 1)), ((2, 2), (2, 3), (2, 1)), ((4, 1), (3, 2), (2, 2)))
         return tiles_for(rows, ((1, 1), (1, 2)), ((2, 1), (1, 2)), ((2, 1), (1, 1)))
 
     def parts(self, region: Region, target: Target) -> tuple[int, ...]:
@@ -45,25 +45,33 @@ class LstmBytes(Lstm):
         most = MAX_STATES // (ceil_div(region.anchor.inputs[1].type.shape[2], width) * width)
         return tuple(min(rows, max(most // 6 * 6, 1)) for rows in super().parts(region, target))
 
-    def packed(self, region: Region, width: int, stored: DType) -> Packed:
-        r = region.anchor.inputs[1]
+    def quads(self, region: Region, target: Target) -> bool:
+        return bool(region.anchor.attrs["round_state"]) and "vnni" in target.isa
+
+    def packed(self, region: Region, tactic: Tactic, target: Target) -> Packed:
+        r, width = region.anchor.inputs[1], tactic["UV"] * target.lanes
         directions, _, hidden = r.type.shape
         found = in_bytes(region.body.constants[r])
         assert found is not None
-        shape = (directions, ceil_div(hidden, width), 4 * width * (4 + 2 * ceil_div(hidden, 2)))
-        return Packed((r,), f"lstm{width}bytes", shape, lambda out: pack_bytes_by_scale(*found, width, out), U8)
+        old = 4 if self.quads(region, target) else 2
+        shape = (directions, ceil_div(hidden, width), 4 * width * (2 * old + old * ceil_div(hidden, old)))
+        name = f"lstm{width}bytes{old}"
+        return Packed((r,), name, shape, lambda out: pack_bytes_by_scale(*found, width, old, out), U8)
 
 
-def pack_bytes_by_scale(w: np.ndarray, scales: np.ndarray, width: int, out: np.ndarray) -> None:
+def pack_bytes_by_scale(w: np.ndarray, scales: np.ndarray, width: int, old: int, out: np.ndarray) -> None:
     """[direction, gate · unit, old unit] and [direction, gate · unit] to blocks of `width` units: scales [gate, unit],
-    then weights [pair of old units, gate, unit, 2]."""
+    of quads also the sums of weights, in i32; then weights [pair or quad of old units, gate, unit, 2 or 4]."""
     (directions, blocks, _), hidden = out.shape, w.shape[2]
-    whole = np.zeros((directions, 4, blocks * width, ceil_div(hidden, 2) * 2), np.int8)
+    whole = np.zeros((directions, 4, blocks * width, ceil_div(hidden, old) * old), np.int8)
     whole[:, :, :hidden, :hidden] = w.reshape(directions, 4, hidden, hidden)
     by = np.zeros((directions, 4, blocks * width), "<f4")
     by[..., :hidden] = scales.reshape(directions, 4, hidden)
-    end = 4 * 4 * width  # of the scales, in bytes
-    apart = np.ascontiguousarray(by.reshape(directions, 4, blocks, width).transpose(0, 2, 1, 3))
-    out[..., :end] = apart.reshape(directions, blocks, -1).view(np.uint8)
-    pairs = whole.reshape(directions, 4, blocks, width, -1, 2).transpose(0, 2, 4, 1, 3, 5)
-    out[..., end:] = np.ascontiguousarray(pairs).reshape(directions, blocks, -1).view(np.uint8)
+    before = [by] if old == 2 else [by, whole.sum(-1, dtype="<i4")]
+    at = 0
+    for numbers in before:
+        apart = np.ascontiguousarray(numbers.reshape(directions, 4, blocks, width).transpose(0, 2, 1, 3))
+        out[..., at : at + 16 * width] = apart.reshape(directions, blocks, -1).view(np.uint8)
+        at += 16 * width
+    groups = whole.reshape(directions, 4, blocks, width, -1, old).transpose(0, 2, 4, 1, 3, 5)
+    out[..., at:] = np.ascontiguousarray(groups).reshape(directions, blocks, -1).view(np.uint8)
