@@ -29,6 +29,8 @@ FLAGS = [
     "-Wextra",
     "-fno-sanitize=all",
     "-fomit-frame-pointer",
+    "-fno-unwind-tables",  # a tenth of the library
+    "-fno-asynchronous-unwind-tables",
     "-fvisibility=hidden",
     "-fPIC",
     "-shared",

@@ -252,9 +252,7 @@ def test_shapes_share_one_memory(built):
     context.run(drawn({"x": (4, 50, 12), "z": (50, 12)}))
     place = [i for i, b in enumerate(engine.plain.buffers) if b.kind == "arena"][0]
 
-    def arena(ready) -> int:
-        return memory.address(ready.memory(place)) - ready.plain.buffers[place].offset
-
+    arena = lambda ready: memory.address(ready.memory(place)) - ready.plain.buffers[place].offset  # noqa: E731
     one = arena(context._latest)
     for length in range(1, 30):
         context.run(drawn({"x": (2, length, 12), "z": (length, 12)}))

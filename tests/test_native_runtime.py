@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from native_interface import Refused, Session
+from script_models import MODELS as SCRIPTS
 from test_native_plan import MODELS
 
 import pelton
@@ -95,3 +96,25 @@ def test_runs_need_shapes_and_arrays_that_do_not_overlap(engines):
 def test_files_without_a_plan_are_refused():
     with pytest.raises(Refused, match="no plan, code or constants"):
         Session(b"".join(container.frame({"meta": b"{}"})))
+
+
+@pytest.mark.parametrize("case", ["detector"])
+def test_scripts_of_engines_and_suppressions_run(kernel_cache, case):
+    model, feeds = SCRIPTS[case]()
+    script = pelton.build(model, level=0, cache_dir=kernel_cache)
+    session = Session(script.tobytes())
+    for feed in [*feeds, *feeds]:
+        wanted = script.run(feed)
+        got = session.results(*(feed[p.name] for p in script.inputs))
+        for a, b in zip(got, wanted.values(), strict=True):
+            assert a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    shape = next(iter(feeds[0].values())).shape
+    taken = (ctypes.c_void_p * 4)(*[session.data.ctypes.data] * 4)
+    assert session.lib.pelton_run(session.context, None, taken), shape
+    assert b"the data decides the size of output" in session.lib.pelton_error()
+
+
+def test_scripts_that_need_python_are_refused(kernel_cache):
+    script = pelton.build(SCRIPTS["scanned_rnn"]()[0], level=0, cache_dir=kernel_cache)
+    with pytest.raises(Refused, match="it is a script over engines, which Python runs"):
+        Session(script.tobytes())

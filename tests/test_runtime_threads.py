@@ -256,7 +256,10 @@ def test_steps_of_one_wave_overlap(code):
         assert (seen.tolist() == [1, 1]) == met
 
 
-SOURCES = [str(Path(__file__).parent / "runtime_stress.c"), str(NATIVE / "pool.c"), str(NATIVE / "program.c")]
+SOURCES = [
+    str(Path(__file__).parent / "runtime_stress.c"),
+    *(str(NATIVE / f"{n}.c") for n in ("pool", "program", "memory")),
+]
 
 
 def stress(program: Path, seconds: float, *arguments: int) -> None:

@@ -158,7 +158,10 @@ def test_the_table_of_options_is_that_of_the_code():
 
 def test_every_variable_is_on_the_page_of_options():
     read = {name for text in CODE.values() for name in re.findall(r"PELTON_[A-Z_]*[A-Z]\b", text)}
-    read = read - {"PELTON_NAME"} | {f"PELTON_{name.upper()}" for name in READERS}  # NAME stands for any of these
+    header = set(re.findall(r"PELTON_[A-Z_]+", (ROOT / "src/pelton/native/pelton.h").read_text()))
+    read = read - header - {"PELTON_NAME"} | {
+        f"PELTON_{name.upper()}" for name in READERS
+    }  # NAME stands for any of these
     page = (DOCS / "options.md").read_text()
     assert read - set(re.findall(r"PELTON_[A-Z_]+", page)) == set()
     assert set(re.findall(r"PELTON_[A-Z_]+", page)) - read == set()
@@ -172,7 +175,8 @@ def test_every_error_is_on_its_page():
 
 def test_messages_on_the_page_of_errors_are_those_of_the_code():
     """Each piece of a message, up to what is filled in, stands in the package."""
-    strings = re.sub(r'"\s*\n\s*f?"', "", "\n".join(CODE.values()))
+    native = [p.read_text() for p in sorted((ROOT / "src/pelton/native").glob("*.c"))]
+    strings = re.sub(r'"\s*\n\s*f?"', "", "\n".join([*CODE.values(), *native]))
     messages = re.findall(r"^\| `([^`]+)` \|", (DOCS / "errors.md").read_text().partition("## Frequent")[2], re.M)
     assert len(messages) > 10
     for message in messages:

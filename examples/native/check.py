@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,8 @@ HERE = Path(__file__).parent
 DATA = Path(pelton.__file__).parent / "data"
 
 
-def said(*command: object, **more: object) -> str:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **more)  # type: ignore[call-overload]
+def said(*command: object, **more: Any) -> str:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **more)
     if done.returncode:
         raise SystemExit(f"{command[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout.strip()

@@ -157,7 +157,7 @@ target_link_libraries(main {name})
 """
 
 
-def fixed_readme(plan: EnginePlan, name: str, where: tables.Memory) -> str:
+def fixed_readme(plan: EnginePlan, name: str, where: tables.BundleMemory) -> str:
     rows = [("weights", len(where.weights)), ("working memory, static", where.arena + where.scratch)]
     return f"""# {name}
 

@@ -69,7 +69,7 @@ def refuse_what_needs_python(plan: EnginePlan) -> None:
 
 
 @record(frozen=True)
-class Memory:
+class BundleMemory:
     """Where everything is in a program. `weights`: constants and whatever else the build has made, bytes; `bases`: for
     each buffer an array of C and an offset in it, or "" and the port that it is. Sizes in bytes."""
 
@@ -79,7 +79,7 @@ class Memory:
     scratch: int
 
 
-def memory(plan: EnginePlan, name: str) -> Memory:
+def memory(plan: EnginePlan, name: str) -> BundleMemory:
     """The memory of an engine whose sizes are all known."""
     data, bases = bytearray(bytes_of(plan.constants)), []
     for b in plan.buffers:
@@ -95,7 +95,7 @@ def memory(plan: EnginePlan, name: str) -> Memory:
             bases.append((f"{name}_weights", len(data)))
             data += made.astype(numpy_dtype(b.dtype)).tobytes()
     scratch = max((s.scratch for s in plan.steps), default=0)
-    return Memory(bytes(data), bases, -(-plan.arena // PAGE) * PAGE, -(-scratch // PAGE) * PAGE)
+    return BundleMemory(bytes(data), bases, -(-plan.arena // PAGE) * PAGE, -(-scratch // PAGE) * PAGE)
 
 
 def kernels(steps: Sequence[Step], symbols: Mapping[str, int], name: str) -> dict[str, tuple[str, int]]:
@@ -127,7 +127,7 @@ def data_source(name: str, used: Mapping[str, tuple[str, int]], has_plan: bool =
 """
 
 
-def fixed_source(plan: EnginePlan, name: str, of: Memory, used: Mapping[str, tuple[str, int]]) -> str:
+def fixed_source(plan: EnginePlan, name: str, of: BundleMemory, used: Mapping[str, tuple[str, int]]) -> str:
     """The C source of an engine whose sizes are all known: `bundle.h` runs it."""
     words: list[str] = []
     patches: list[str] = []
@@ -144,6 +144,7 @@ def fixed_source(plan: EnginePlan, name: str, of: Memory, used: Mapping[str, tup
     ports = ", ".join(f"(char *){n}" for n in (*ins, *outs))
     features = ", ".join(f'"{f}"' for f in plan.target.get("features", ()))
     externs = ", ".join(symbol for symbol, _ in used.values())
+    arena = f"static _Alignas({PAGE}) char {name}_memory[{of.arena}];\n" if of.arena else ""
     return f"""#include "{name}.h"
 
 #include "bundle.h"
@@ -152,7 +153,7 @@ def fixed_source(plan: EnginePlan, name: str, of: Memory, used: Mapping[str, tup
 extern const char {name}_weights[] __attribute__((visibility("hidden")));
 extern __attribute__((visibility("hidden"))) kernel {externs};
 
-static _Alignas({PAGE}) char {name}_memory[{max(of.arena, PAGE)}], scratch[{max(of.scratch, PAGE)}];
+{arena}static _Alignas({PAGE}) char scratch[{max(of.scratch, PAGE)}];
 
 static args words[] = {{
 {chr(10).join(words)}

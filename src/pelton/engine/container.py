@@ -128,7 +128,7 @@ def _map_pages(f: BinaryIO) -> memoryview:
     return memoryview(mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
 
 
-class Row(NamedTuple):
+class SectionRow(NamedTuple):
     """Where a section lies in its file, and its hash."""
 
     offset: int
@@ -141,7 +141,7 @@ class Container:
     """A file whose preamble and rows are sound."""
 
     data: memoryview
-    rows: Mapping[str, Row]
+    rows: Mapping[str, SectionRow]
     damaged: str  # how messages begin that say what is wrong with it
 
     def sections(self, names: Iterable[str]) -> dict[str, memoryview]:
@@ -175,9 +175,9 @@ def open_container(data: memoryview, where: str) -> Container:
     if not native.library().pelton_file_check(address(start), len(data), why):
         raise EngineError(f"{where} {why.value.decode().removeprefix('it ')}")
     count = PREAMBLE.unpack_from(data)[2]
-    rows: dict[str, Row] = {}
+    rows: dict[str, SectionRow] = {}
     for name, *row in ROW.iter_unpack(data[PREAMBLE.size : PREAMBLE.size + ROW.size * count]):
-        rows.setdefault(name.rstrip(b"\0").decode(errors="replace"), Row(*row))
+        rows.setdefault(name.rstrip(b"\0").decode(errors="replace"), SectionRow(*row))
     return Container(data, rows, f"{where} is damaged: ")
 
 

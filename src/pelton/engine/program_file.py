@@ -10,6 +10,7 @@ from typing import Any
 from pelton.errors import EngineError
 
 from . import file
+from .chain import chain
 from .constants import bytes_of
 from .container import (
     AGAIN,
@@ -78,6 +79,7 @@ def _pieces(script: Script, more: Mapping[str, bytes] = file.NOTHING) -> Iterato
         {
             "script": to_json(text, "script"),
             "meta": to_json(dict(script.meta), "meta"),
+            **chain(script),
             "constants": constants,
             **{f"engine {i}": file.to_bytes(e, lent=True) for i, e in enumerate(script.engines)},
             **more,

@@ -1,6 +1,5 @@
-/* Non-maximum suppression: keeps boxes, best first, that overlap no kept one too much. */
-#define _GNU_SOURCE
-#include "program.h"
+/* Non-maximum suppression. See boxes.h. */
+#include "boxes.h"
 
 #pragma STDC FP_CONTRACT OFF                 /* the same sums as the reference, on every machine */
 
@@ -25,10 +24,16 @@ static void sink(const float *score, int32_t *heap, int64_t n, int64_t i) {
     heap[i] = box;
 }
 
-/* Boxes are corners (y0, x0, y1, x1), low ones first. A heap gives them best first, so that no more of them are sorted
- * than are visited. Boxes without a common area, or without an area, do not overlap whatever the bound. `heap` has room
- * for n numbers, `work` for 5 * limit; returns how many are `kept`. */
-EXPORT int64_t pelton_suppress(const float *boxes, const float *score, int64_t n, float bound, float floor, bool all,
+void box_corners(const float *boxes, int64_t n, bool center, float *corners) {
+    for (const float *end = boxes + 4 * n; boxes < end; boxes += 4, corners += 4)
+        for (int k = 0; k < 2; k++) {
+            const float a = boxes[k], b = boxes[2 + k];
+            corners[k] = center ? a - b / 2 : b < a ? b : a;
+            corners[2 + k] = center ? a + b / 2 : b < a ? a : b;
+        }
+}
+
+int64_t pelton_suppress(const float *boxes, const float *score, int64_t n, float bound, float floor, bool all,
                                int64_t limit, int32_t *heap, float *work, int64_t *kept) {
     int64_t left = 0, count = 0;
     for (int64_t i = 0; i < n; i++)

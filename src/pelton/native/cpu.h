@@ -24,7 +24,7 @@ void cpu_model(char name[64]);
 /* For Python: eax, ebx, ecx, edx of a CPUID leaf, zeros where there is no such leaf. */
 EXPORT void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]);
 
-/* For Python: the name of the feature of this number, which is empty if the processor lacks it; NULL behind the last. */
+/* For Python: the name of the feature of this number, empty if the processor lacks it; NULL behind the last one. */
 EXPORT const char *pelton_cpu_feature(size_t i);
 
 #endif

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "chain.h"
 #include "code.h"
 #include "cpu.h"
 #include "sha256.h"
@@ -167,33 +168,50 @@ static bool describe_engine(pelton_engine *e, reason *why) {
     return true;
 }
 
-static bool open_engine(pelton_engine *e, const void *bytes, size_t size, reason *why) {
+/* Opens an engine whose constants are in its file, or lent by another one. */
+static bool open_engine(pelton_engine *e, const void *bytes, size_t size, const pelton_engine *lender, reason *why) {
     if (!file_open(&e->file, bytes, size, why))
         return false;
     const section_row *tables = file_section(&e->file, "plan"), *code = file_section(&e->file, "code"),
-                      *constants = file_section(&e->file, "constants");
-    if (!tables || !code || !constants)
+                      *constants = file_section(&e->file, "constants"), *chain = file_section(&e->file, "chain");
+    if (!tables || !constants || (!code && !chain))
         return refuse(why, "%s", file_section(&e->file, "script") ? "it is a script over engines, which Python runs"
                                  : file_section(&e->file, "present") ? "it was built without its weights; refit it"
                                  : "it has no plan, code or constants");
-    void *machine_code = memory_take(code->size);
+    const size_t code_size = code ? code->size : 0;
+    void *machine_code = memory_take(code_size);
     e->tables_of_plan = memory_take(tables->size);
     if (!machine_code || !e->tables_of_plan) {
         memory_give(machine_code);
         return refuse(why, "there is no memory for it");
     }
-    memcpy(machine_code, e->file.bytes + code->offset, code->size);
+    if (code)
+        memcpy(machine_code, e->file.bytes + code->offset, code->size);
     memcpy(e->tables_of_plan, e->file.bytes + tables->offset, tables->size);
-    e->constants = (const char *)e->file.bytes + constants->offset;
+    e->constants = lender ? lender->constants : (const char *)e->file.bytes + constants->offset;
+    const int64_t constants_size = lender ? lender->plan->constants : (int64_t)constants->size;
     bool sound = file_verify(tables, e->tables_of_plan) || refuse(why, "it is altered in its plan");
-    sound = sound && (file_verify(code, machine_code) || refuse(why, "it is altered in its code"));
-    sound = sound && plan_open(&e->own_plan, e->tables_of_plan, tables->size, (int64_t)constants->size, why);
+    sound = sound && (!code || file_verify(code, machine_code) || refuse(why, "it is altered in its code"));
+    sound = sound && plan_open(&e->own_plan, e->tables_of_plan, tables->size, constants_size, why);
     const plan *p = e->plan = &e->own_plan;
-    sound = sound && check_for_c(p, why) && start(e, machine_code, code->size, NULL, why) && check_tables(e, why);
+    sound = sound && check_for_c(p, why) && start(e, machine_code, code_size, NULL, why) && check_tables(e, why);
     memory_give(machine_code);
-    if (!sound)
-        return false;
-    return describe_engine(e, why);
+    if (sound && chain)
+        sound = (e->chain = chain_open(e, chain, why)) != NULL;
+    return sound && describe_engine(e, why);
+}
+
+pelton_engine *engine_within(const pelton_engine *e, const section_row *s, reason *why) {
+    pelton_engine *part = memory_zeros(1, sizeof *part);
+    if (!part) {
+        refuse(why, "there is no memory for it");
+        return NULL;
+    }
+    part->users = 1;
+    if (open_engine(part, e->file.bytes + s->offset, s->size, e, why))
+        return part;
+    pelton_engine_free(part);
+    return NULL;
 }
 
 /* Shows the file to the program's check, in memory that nobody else writes. */
@@ -221,7 +239,7 @@ static void say_if_tuned_elsewhere(const pelton_engine *e, const char *what) {
 static pelton_engine *opened(pelton_engine *e, const void *bytes, size_t size, const char *what) {
     reason why = {{0}};
     e->users = 1;
-    if (pass_check(e, &bytes, size, &why) && open_engine(e, bytes, size, &why)) {
+    if (pass_check(e, &bytes, size, &why) && open_engine(e, bytes, size, NULL, &why)) {
         say_if_tuned_elsewhere(e, what);
         return e;
     }
@@ -302,6 +320,7 @@ pelton_engine *engine_shared(pelton_engine *e) {
 void pelton_engine_free(pelton_engine *e) {
     if (!e || atomic_fetch_sub(&e->users, 1) > 1)
         return;
+    chain_close(e->chain);
     if (e->code)
         code_unload(e->code);
     for (int32_t i = 0; e->tables && i < e->buffers; i++)

@@ -22,6 +22,7 @@ struct pelton_engine {
     void *code;
     kernel **kernels;           /* of the steps; NULL for host steps */
     pelton_port *ports;         /* inputs, then outputs */
+    struct chain *chain;        /* of a script; the plan then has its ports alone */
 };
 
 extern _Thread_local reason last;          /* what pelton_error() says */
@@ -29,11 +30,14 @@ int fail(const char *what);                 /* says so; -1 */
 
 pelton_engine *engine_shared(pelton_engine *e);    /* the same, with one more user */
 
+/* The engine in a section, which reads the constants of another one. NULL, with the reason. */
+pelton_engine *engine_within(const pelton_engine *e, const section_row *s, reason *why);
+
 /* The ports for these numbers of the plan; with NULL, with sizes that are not known yet. */
 void describe(const plan *p, const int64_t *cells, pelton_port *out);
 
-/* For Python, which checks and keeps what it gives: plan, code and constants stay as they are until the engine is freed.
- * Host steps are run by Python. */
+/* For Python, which checks and keeps what it gives: plan, code and constants stay as they are until the engine is
+ * freed. Host steps are run by Python. */
 EXPORT pelton_engine *pelton_engine_of(const plan *p, const void *code, size_t size, const char *constants,
                                        reason *why);
 EXPORT pelton_context *pelton_context_of(pelton_engine *e, int threads, int64_t milli_cores, int64_t limit);

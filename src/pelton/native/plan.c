@@ -64,7 +64,7 @@ static bool find_tables(plan *p, const void *bytes, size_t size, reason *why) {
     p->features = take(&c, h->features, sizeof *p->features);
     p->text = take(&c, h->text, 1);
     if (c.wrong || c.left)
-        return refuse(why, "its tables are not as long as they say");
+        return refuse(why, "its tables have other sizes than they say");
     if (!h->text || p->text[h->text - 1])
         return refuse(why, "its texts have no end");
     p->all = (int32_t)all;

@@ -88,10 +88,13 @@ void plan_close(plan *p);
  * the bytes of the arena. False, with the reason, where they do not hang together: see `pelton.engine.validate`. */
 bool plan_resolve(const plan *p, const int64_t *symbols, int64_t *cells, int64_t *starts, int64_t *arena, reason *why);
 
+/* The same without looking at limits: the cells alone. False where a formula has no value. */
+bool plan_fill(const plan *p, const int64_t *symbols, int64_t *cells, reason *why);
+
 /* The values of all symbols for inputs of these shapes, one after the other; false, with the reason, where a size is
- * outside of its bounds. Sizes that are neither a symbol nor a multiple of one are not looked at: compare the shapes
- * that `plan_resolve` gives with these. */
-bool plan_solve(const plan *p, const int64_t *const *shapes, int64_t *symbols, reason *why);
+ * outside of its bounds, if these are asked for. Sizes that are neither a symbol nor a multiple of one are not looked
+ * at: compare the shapes that `plan_resolve` gives with these. */
+bool plan_solve(const plan *p, const int64_t *const *shapes, bool bounded, int64_t *symbols, reason *why);
 
 /* The formula of a cell: the number of its value, -1 for a cell that is a number. */
 int32_t plan_value(const plan *p, int32_t cell);

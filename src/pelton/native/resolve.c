@@ -30,7 +30,7 @@ static bool compute(int32_t function, const int64_t *values, const int32_t *term
     return true;
 }
 
-static bool fill(const plan *p, const int64_t *symbols, int64_t *cells, reason *why) {
+bool plan_fill(const plan *p, const int64_t *symbols, int64_t *cells, reason *why) {
     const plan_head *h = p->head;
     memcpy(cells, p->cells, sizeof *cells * h->cells);
     if (!h->gaps)
@@ -188,6 +188,8 @@ static bool check_reach(const plan *p, const plan_step *s, const tensor_row *t, 
             || __builtin_add_overflow(span < 0 ? begin : end, span, span < 0 ? &begin : &end))
             return refuse(why, "step %s reaches beyond all bounds", label(p, s));
     }
+    if (p->buffers[t->buffer].kind == TEXT)
+        return true; /* Python knows how many strings there are */
     if (t->dtype == STRING) {
         room = room / element * element;
         if (offset % element)
@@ -222,7 +224,7 @@ static bool check_work(const plan *p, const int64_t *cells, reason *why) {
 
 bool plan_resolve(const plan *p, const int64_t *symbols, int64_t *cells, int64_t *starts, int64_t *arena, reason *why) {
     const plan_head *h = p->head;
-    if (!fill(p, symbols, cells, why))
+    if (!plan_fill(p, symbols, cells, why))
         return false;
     for (int32_t i = 0; i < h->buffers; i++) {
         const int32_t kind = p->buffers[i].kind;
@@ -277,7 +279,7 @@ void plan_range(const plan *p, int32_t cell, int64_t *least, int64_t *greatest) 
     *greatest = s < 0 ? p->cells[cell] : p->symbols[s].maximum * times;
 }
 
-bool plan_solve(const plan *p, const int64_t *const *shapes, int64_t *symbols, reason *why) {
+bool plan_solve(const plan *p, const int64_t *const *shapes, bool bounded, int64_t *symbols, reason *why) {
     const plan_head *h = p->head;
     for (int32_t i = 0; i < h->symbols; i++)
         symbols[i] = -1;
@@ -291,7 +293,7 @@ bool plan_solve(const plan *p, const int64_t *const *shapes, int64_t *symbols, r
                 continue;
             const symbol_row *of = &p->symbols[s];
             const int64_t size = shapes[i][d] / times;
-            if (shapes[i][d] < 0 || size < of->minimum || size > of->maximum)
+            if (shapes[i][d] < 0 || (bounded && (size < of->minimum || size > of->maximum)))
                 return refuse(why, "axis %d of input %s may have %d to %d, given %d", (int64_t)d, p->text + t->name,
                               of->minimum * times, of->maximum * times, shapes[i][d]);
             symbols[s] = size;

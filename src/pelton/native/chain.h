@@ -1,0 +1,50 @@
+/* Scripts that C runs: engines one after the other, and suppression of boxes between them. The section "chain" of a file
+ * has a head, then arrays, actions and items; the section "plan" has the ports; "engine 0", ... are files of engines
+ * without constants. */
+#ifndef PELTON_CHAIN_H
+#define PELTON_CHAIN_H
+
+#include "engine.h"
+
+typedef struct { int32_t arrays, actions, items, unused; } chain_head;
+enum { FROM_INPUT, FROM_CONSTANTS, FROM_ACTION };
+typedef struct {
+    int32_t source, input, dtype, rank;
+    int64_t offset, shape[PELTON_MAX_RANK];     /* of a constant */
+} array_row;
+enum { RUN_ENGINE, SUPPRESS, RESULTS };
+typedef struct {
+    int32_t kind, engine;
+    int32_t first, reads, writes;               /* items: what it reads, then what it writes */
+    int32_t center;                             /* boxes are center and size, not corners */
+} action_row;
+enum { WHOLE, AXIS, VALUE };                    /* an array; the size of an axis of it; an element of it, as a size */
+typedef struct {
+    int32_t array, source;                      /* -1: none */
+    int64_t at;
+} item_row;
+
+typedef struct chain {
+    const chain_head *head;
+    const array_row *arrays;
+    const action_row *actions;
+    const item_row *items;
+    pelton_engine **engines;
+    int32_t count;
+    void *bytes;
+} chain;
+
+/* Opens the chain of a file that was opened, whose ports are those of the plan. NULL, with the reason. */
+chain *chain_open(const pelton_engine *e, const section_row *s, reason *why);
+void chain_close(chain *c);
+
+/* The memory of its runs. NULL, with the reason. */
+typedef struct chain_run chain_run;
+chain_run *chain_begin(const pelton_engine *e, int threads, reason *why);
+void chain_end(chain_run *r);
+
+/* A run on inputs of the shapes of these ports; then its results. */
+bool chain_walk(chain_run *r, char *const *inputs, const pelton_port *ports, reason *why);
+const char *chain_result(const chain_run *r, int32_t i, const int64_t **shape);
+
+#endif

@@ -1,0 +1,39 @@
+/* Contexts: what runs share, and what is prepared for one set of sizes. */
+#ifndef PELTON_CONTEXT_H
+#define PELTON_CONTEXT_H
+
+#include "chain.h"
+#include "engine.h"
+
+enum { PLANS = 16 };
+
+struct pelton_context {
+    pelton_engine *engine;
+    int threads;
+    int64_t milli_cores;        /* that this process may use */
+    int64_t limit;              /* of its memory, in bytes */
+    char *arena;                /* and the scratch memory of all threads behind it */
+    size_t bytes;
+    prepared *plans[PLANS], *now;
+    uint64_t count;
+    int ports;
+    char **data;                /* memory of the context for ports */
+    size_t *data_bytes;
+    char **addresses;
+    chain_run *chain;           /* of a script */
+    _Atomic bool busy;
+};
+
+/* What an engine is for one set of shapes, in the memory of a context. */
+struct prepared {
+    pelton_context *context;
+    uint64_t used;              /* when, by the context's count */
+    int64_t *cells, *starts;    /* the numbers of the plan */
+    char *scratch;
+    program *program;
+    pelton_port *ports;         /* for the public interface */
+    int32_t buffers;
+    char **made;                /* memory of buffers that are made for these shapes */
+};
+
+#endif
