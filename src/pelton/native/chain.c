@@ -123,7 +123,7 @@ static bool find_rows(chain *c, const section_row *s, const uint8_t *bytes, reas
         || h->actions > MAX_ITEMS || h->items > MAX_ITEMS
         || s->size != sizeof *h + (size_t)h->arrays * sizeof *c->arrays + (size_t)h->actions * sizeof *c->actions
                           + (size_t)h->items * sizeof *c->items)
-        return refuse(why, "its chain is not as long as it says");
+        return refuse(why, "its chain has another size than it says");
     c->arrays = (const array_row *)(h + 1);
     c->items = (const item_row *)(c->arrays + h->arrays);
     c->actions = (const action_row *)(c->items + h->items);

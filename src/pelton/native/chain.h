@@ -1,6 +1,6 @@
-/* Scripts that C runs: engines one after the other, and suppression of boxes between them. The section "chain" of a file
- * has a head, then arrays, actions and items; the section "plan" has the ports; "engine 0", ... are files of engines
- * without constants. */
+/* Scripts that C runs: engines one after the other, and suppression of boxes between them. The section "chain" of a
+ * file has a head, then arrays, items and actions; the section "plan" has the ports; "engine 0", ... are files of
+ * engines without constants. */
 #ifndef PELTON_CHAIN_H
 #define PELTON_CHAIN_H
 

@@ -31,9 +31,12 @@ bool file_open(engine_file *f, const void *bytes, size_t size, reason *why) {
         return refuse(why, "it is an engine of format version %d, this Pelton reads version %d; %sbuild it again",
                       (int64_t)p->version, (int64_t)FILE_VERSION,
                       p->version > FILE_VERSION ? "install a newer Pelton or " : "");
-    if (p->size != size)
-        return refuse(why, "it is %s: it should have %d bytes and has %d; " AGAIN,
-                      size < p->size ? "truncated" : "altered", (int64_t)p->size, (int64_t)size);
+    if (size < p->size)
+        return refuse(why, "it is truncated: it should have %d bytes and has %d; " AGAIN, (int64_t)p->size,
+                      (int64_t)size);
+    if (size > p->size)
+        return refuse(why, "it is altered: it should have %d bytes and has %d; " AGAIN, (int64_t)p->size,
+                      (int64_t)size);
     f->count = p->count;
     if (p->count > SECTIONS || p->count * sizeof *f->sections > size - sizeof *p)
         return refuse(why, "it is altered in its first bytes; " AGAIN);

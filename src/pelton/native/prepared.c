@@ -122,11 +122,12 @@ static bool grow(pelton_context *c, size_t need, bool *moved, reason *why) {
 static size_t whole_pages(int64_t bytes) { return ((size_t)bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES; }
 
 static bool has_memory(const pelton_context *c, size_t need, reason *why) {
-    const int64_t have = c->limit, tenths = (int64_t)(need / 100000000 + !!(need % 100000000)), limit = have / 100000000;
-    return need <= (size_t)have
-        || refuse(why, "it needs %d.%d GB for a context of %d threads, %s %d.%d GB; use fewer threads or a smaller input",
-                  tenths / 10, tenths % 10, (int64_t)c->threads,
-                  have < share_installed() ? "its control group allows" : "this machine has", limit / 10, limit % 10);
+    if (need <= (size_t)c->limit)
+        return true;
+    const char *const owner = c->limit < share_installed() ? "its control group allows" : "this machine has";
+    const int64_t tenths = (int64_t)(need / 100000000) + 1, have = c->limit / 100000000; /* of GB */
+    return refuse(why, "it needs %d.%d GB for a context of %d threads, %s %d.%d GB; use fewer threads or a smaller "
+                  "input", tenths / 10, tenths % 10, (int64_t)c->threads, owner, have / 10, have % 10);
 }
 
 static bool place(prepared *r, const int64_t *symbols, bool *moved, reason *why) {
