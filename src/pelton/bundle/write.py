@@ -77,7 +77,7 @@ def _fixed(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> 
 
 def _linked(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> dict[str, str | bytes]:
     rows, weights = plan_rows(plan), tables.bytes_of(plan.constants)
-    runtime = [p for p in sorted(SOURCES.rglob("*.[ch]")) if p.name not in ("ports.c", "boxes.c", "bundle.h")]
+    runtime = [p for p in sorted(SOURCES.rglob("*.[ch]")) if p.name not in ("ports.c", "bundle.h")]
     return {
         **{str(p.relative_to(SOURCES)): p.read_bytes() for p in runtime},
         f"{name}.h": tables.linked_header(name, _about(plan, name)),
