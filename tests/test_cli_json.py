@@ -148,6 +148,8 @@ def test_check_compare_and_convert(answer, tmp_path, cnn, engines):
     (tmp_path / "wrong.onnx").write_bytes(wrong.SerializeToString())
     assert answer("check", str(tmp_path / "wrong.onnx"), status=1)["problems"]
     assert answer("compare", cnn, engines["cnn"], "--seed", "7")["seed"] == 7
+    found = answer("export", engines["cnn"], "-o", str(tmp_path / "net"))
+    assert found["name"] == "net" and found["bytes"] == sum(f.stat().st_size for f in (tmp_path / "net").rglob("*.*"))
     assert answer("compare", cnn, engines["cnn"], "--tolerance", "1e-12", status=1)["ok"] is False
     found = answer("convert", cnn, "-o", str(tmp_path / "c.onnx"))
     assert found["bytes"] == (tmp_path / "c.onnx").stat().st_size and found["opset"] >= 18

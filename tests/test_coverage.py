@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import model, value_info
+from onnx_models import model, one_node, value_info
+from script_models import MODELS as SCRIPTS
 
 from pelton.cli import main
 from pelton.diagnose.support import diagnose
@@ -197,3 +198,21 @@ def test_the_command(broken, sound, tmp_path, capsys):
     assert "sound.onnx can be built" in out and "Gemm" in out and "decomposed" in out
     assert main(["check", str(tmp_path / "broken.onnx"), "--outputs", "f"]) == 0
     assert main(["check", str(tmp_path / "none.onnx")]) == 2 and "there is no file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "model, parts",
+    [
+        (lambda: one_node("Relu", "f32[3]"), ()),
+        (lambda: SCRIPTS["detector"]()[0], ()),  # engines and a suppression, which C runs
+        (lambda: SCRIPTS["scanned_rnn"]()[0], ("a script, because its data decides what runs",)),
+        (lambda: one_node("Equal", "string[3]", "string[3]", opset=19), ("step Equal", "has strings")),
+    ],
+    ids=["kernel", "detector", "scan", "strings"],
+)
+def test_what_needs_python_is_told_before_a_build(model, parts, tmp_path, capsys):
+    onnx.save(model(), tmp_path / "m.onnx")
+    assert main(["check", str(tmp_path / "m.onnx"), "--no-python"]) == bool(parts)
+    said = capsys.readouterr().out
+    assert all(part in said for part in parts or ["its engine runs without Python"])
+    assert main(["check", str(tmp_path / "m.onnx")]) == 0 and "Python" not in capsys.readouterr().out

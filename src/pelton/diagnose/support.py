@@ -13,6 +13,7 @@ from pelton.compiler.targets import describe_target
 from pelton.errors import Error, ModelError
 from pelton import importers
 from pelton.importers.imported import Shape
+from pelton.engine.chain import is_chain
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
 from pelton.ir.imported import Examined, Imported, Info, ImportedNode, OnData
@@ -98,7 +99,8 @@ def diagnose(
     if isinstance(found, OnData):
         try:
             script = read_script(seen.source, options, found)
-            return _coverage(seen.name, script.imported_nodes, script.programs, script.info, options, scripted=True)
+            read = seen.name, script.imported_nodes, script.programs, script.info
+            return _coverage(*read, options, scripted=True, chained=is_chain(script.main))
         except ModelError as e:
             found = e
     if isinstance(found, ModelError):
@@ -113,6 +115,7 @@ def _coverage(
     info: Info,
     options: Options,
     scripted: bool = False,
+    chained: bool = False,
 ) -> Coverage:
     """The coverage of a model that was read: the kind of a node is the worst of the ops it became."""
     alive = {(i, n.name, n.op) for i, program in enumerate(programs) for n in program.graph.nodes}
@@ -149,10 +152,11 @@ def _coverage(
         )
         for (domain, op), kinds in sorted(counts.items())
     )
-    steps = [f"{o.operator} {label!r}" for o in operators for label in o.on_host]
+    native = ("NonMaxSuppression",) if chained else ()
+    steps = [f"{o.operator} {label!r}" for o in operators if o.operator not in native for label in o.on_host]
     strings = [p.name for program in programs for p in program.graph.inputs if p.type.dtype is DType.STRING]
     needs_python = (
-        *(["a script, because its data decides what runs"] if scripted else []),
+        *(["a script, because its data decides what runs"] if scripted and not chained else []),
         *(f"step {step}, which has no kernel" for step in steps),
         *(f"input {name!r}, which has strings" for name in strings),
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from .model import SIZES, UNBOUNDED, Buffer, DynamicDimension, EnginePlan, Port
 from .plan_tables import DTYPES, Tables, with_hash
-from .program import SOURCES, Action, Feed, HostAction, RunAction, Script
+from .program import SOURCES, Action, Block, Feed, HostAction, RunAction, Script
 
 MOST_AXES = 8
 BOXES = 5  # boxes, scores, and three numbers
@@ -33,6 +33,15 @@ def chain(script: Script) -> dict[str, bytes]:
     """The sections that C reads of a script: "chain", and "plan" with its ports; none where it needs Python."""
     found = _Chain(script)
     return found.sections() if found.is_native() else {}
+
+
+def is_chain(main: Block) -> bool:
+    """Whether a block consists of engines and suppressions of boxes, one after the other."""
+    return all(isinstance(a, RunAction) or _is_suppression(a) for a in main.steps)
+
+
+def _is_suppression(action: Action) -> bool:
+    return isinstance(action, HostAction) and action.call == "non_max_suppression"
 
 
 class _Chain:
@@ -66,7 +75,7 @@ class _Chain:
                 n: (FROM_ACTION, 0, p.dtype, len(p.shape), 0, ()) for n, p in zip(action.outputs, engine.outputs) if n
             }
             return self._add(RUN_ENGINE, action.engine, action.feeds, action.outputs, made)
-        if isinstance(action, HostAction) and action.call == "non_max_suppression":
+        if isinstance(action, HostAction) and _is_suppression(action):
             given = (*action.inputs, *[""] * (BOXES - len(action.inputs)))
             made = {action.outputs[0]: (FROM_ACTION, 0, "i64", 2, 0, ())}
             center = bool(json.loads(action.text or "{}").get("center", False))
