@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto as T
-from onnx import helper as h
+from script_graphs import FLOATS, N, floats, graph, ints, model
 
 Feeds = list[dict[str, np.ndarray]]
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, Feeds]]] = {}
-N = h.make_node
 
 
 def case(make: Callable[[], tuple[onnx.ModelProto, Feeds]]) -> Callable:
     MODELS[make.__name__] = make
     return make
-
-
-def values(ports: dict[str, tuple[int, Any]]) -> list[onnx.ValueInfoProto]:
-    return [h.make_tensor_value_info(name, dtype, shape) for name, (dtype, shape) in ports.items()]
-
-
-def graph(nodes, inputs=None, outputs=None, constants=None, name="g") -> onnx.GraphProto:
-    held = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()]
-    return h.make_graph(nodes, name, values(inputs or {}), values(outputs or {}), held)
-
-
-def model(*args, opset: int = 20, **kw) -> onnx.ModelProto:
-    made = h.make_model(graph(*args, **kw), opset_imports=[h.make_opsetid("", opset)], ir_version=9)
-    onnx.checker.check_model(made)
-    return made
-
-
-def floats(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
-
-
-def ints(*numbers: int) -> np.ndarray:
-    return np.array(numbers, np.int64)
 
 
 @case
@@ -229,15 +204,15 @@ def unique_rows():
 def loop_in_a_branch():
     body = graph(
         [N("Add", ["v", "x"], ["v_out"]), N("Identity", ["go"], ["go_out"])],
-        {"i": (T.INT64, []), "go": (T.BOOL, []), "v": (T.FLOAT, ["n"])},
-        {"go_out": (T.BOOL, []), "v_out": (T.FLOAT, ["n"])},
+        {"i": (T.INT64, []), "go": (T.BOOL, []), "v": FLOATS},
+        {"go_out": (T.BOOL, []), "v_out": FLOATS},
     )
     then = graph(
         [N("Cast", ["first"], ["trips"], to=T.INT64), N("Loop", ["trips", "yes", "x"], ["t"], body=body)],
         {},
-        {"t": (T.FLOAT, ["n"])},
+        {"t": FLOATS},
     )
-    other = graph([N("Sub", ["x", "first"], ["e"])], {}, {"e": (T.FLOAT, ["n"])})
+    other = graph([N("Sub", ["x", "first"], ["e"])], {}, {"e": FLOATS})
     nodes = [
         N("ReduceMax", ["x"], ["first"], keepdims=0),
         N("Greater", ["first", "two"], ["c"]),
@@ -245,7 +220,7 @@ def loop_in_a_branch():
         N("Neg", ["r"], ["y"]),
     ]
     return (
-        model(nodes, {"x": (T.FLOAT, ["n"])}, {"y": (T.FLOAT, ["n"])}, {"two": np.float32(2), "yes": np.array(True)}),
+        model(nodes, {"x": FLOATS}, {"y": FLOATS}, {"two": np.float32(2), "yes": np.array(True)}),
         [{"x": np.array([1, 4.5, 0], np.float32)}, {"x": np.array([1, -2], np.float32)}],
     )
 
@@ -264,15 +239,15 @@ def while_not_there():
             N("ReduceMax", ["a"], ["off"], keepdims=0),
             N("Greater", ["off", "tiny"], ["more"]),
         ],
-        {"i": (T.INT64, []), "go": (T.BOOL, []), "r": (T.FLOAT, ["n"])},
-        {"more": (T.BOOL, []), "r_out": (T.FLOAT, ["n"])},
+        {"i": (T.INT64, []), "go": (T.BOOL, []), "r": FLOATS},
+        {"more": (T.BOOL, []), "r_out": FLOATS},
     )
     nodes = [N("Loop", ["", "yes", "x"], ["y"], body=body)]
     return (
         model(
             nodes,
-            {"x": (T.FLOAT, ["n"])},
-            {"y": (T.FLOAT, ["n"])},
+            {"x": FLOATS},
+            {"y": FLOATS},
             {"half": np.float32(0.5), "tiny": np.float32(1e-3), "yes": np.array(True)},
         ),
         [{"x": np.array([4, 2, 9], np.float32)}, {"x": np.array([100], np.float32)}],
@@ -286,7 +261,7 @@ def shapes_as_inputs():
         N("Slice", ["a", "zero", "end", "zero"], ["b"]),
         N("Expand", ["b", "wide"], ["c"]),
         N("Mul", ["c", "c"], ["y"]),
-        N("ConstantOfShape", ["shape"], ["ones"], value=h.make_tensor("v", T.FLOAT, [1], [1.0])),
+        N("ConstantOfShape", ["shape"], ["ones"], value=onnx.helper.make_tensor("v", T.FLOAT, [1], [1.0])),
         N("Add", ["a", "ones"], ["z"]),
         N("Squeeze", ["end"], ["e"]),
         N("Range", ["nil", "e", "step"], ["r"]),
@@ -294,7 +269,7 @@ def shapes_as_inputs():
     return (
         model(
             nodes,
-            {"x": (T.FLOAT, ["n"]), "shape": (T.INT64, [2]), "end": (T.INT64, [1]), "wide": (T.INT64, [3])},
+            {"x": FLOATS, "shape": (T.INT64, [2]), "end": (T.INT64, [1]), "wide": (T.INT64, [3])},
             {"y": (T.FLOAT, [None, None, None]), "z": (T.FLOAT, [None, None]), "r": (T.INT64, ["e"])},
             {"zero": ints(0), "nil": np.int64(0), "step": np.array(1)},
         ),
@@ -322,7 +297,7 @@ def counted_best():
     return (
         model(
             nodes,
-            {"x": (T.FLOAT, ["n"])},
+            {"x": FLOATS},
             {"y": (T.FLOAT, ["k"]), "i": (T.INT64, ["k"]), "p": (T.FLOAT, ["k2"])},
             {"zero": np.float32(0), "one": ints(1), "nothing": ints(1)},
         ),
@@ -340,7 +315,7 @@ def compressed():
     return (
         model(
             nodes,
-            {"x": (T.FLOAT, ["n", 4]), "score": (T.FLOAT, ["n"])},
+            {"x": (T.FLOAT, ["n", 4]), "score": FLOATS},
             {"y": (T.FLOAT, ["k", 2])},
             {"zero": np.float32(0), "w": floats(4, 2)},
         ),
@@ -390,3 +365,33 @@ def nothing_found():
         model(nodes, {"x": (T.FLOAT, ["n", 2])}, {"y": (T.FLOAT, [None])}, {"none": floats(1), "first": np.int64(0)}),
         [{"x": floats(3, 2)}, {"x": np.zeros((3, 2), np.float32)}],
     )
+
+
+@case
+def two_names_of_one_value():
+    """Identity is all that a branch and what a loop carries are made of, of values from around them and their own."""
+    body = graph(
+        [
+            N("Identity", ["go"], ["on"]),
+            N("Identity", ["a"], ["b_next"]),
+            N("Mul", ["b", "r"], ["a_next"]),
+            N("Identity", ["r"], ["row"]),
+        ],
+        {"i": (T.INT64, []), "go": (T.BOOL, []), "a": FLOATS, "b": FLOATS},
+        {"on": (T.BOOL, []), "a_next": FLOATS, "b_next": FLOATS, "row": FLOATS},
+    )
+    then = graph([N("Identity", ["p"], ["q"])], {}, {"q": FLOATS})
+    other = graph([N("Identity", ["r"], ["s"]), N("Identity", ["s"], ["t"])], {}, {"t": FLOATS})
+    every = [(True, 3, 4), (False, 3, 5), (True, 1, 4), (True, 2, 1)]
+    nodes = [
+        N("Relu", ["x"], ["r"]),
+        N("Loop", ["trips", "always", "x", "r"], ["p", "o", "rows"], body=body),
+        N("If", ["c"], ["chosen"], then_branch=then, else_branch=other),
+        N("Identity", ["chosen"], ["same"]),
+        N("Add", ["chosen", "x"], ["y"]),
+        N("Identity", ["x"], ["z"]),
+    ]
+    inputs = {"c": (T.BOOL, []), "always": (T.BOOL, []), "trips": (T.INT64, []), "x": FLOATS}
+    outputs = {**dict.fromkeys(("o", "chosen", "same", "y", "z"), FLOATS), "rows": (T.FLOAT, [None, "n"])}
+    fed = [{"c": np.array(c), "always": np.array(True), "trips": np.array(k), "x": floats(n)} for c, k, n in every]
+    return model(nodes, inputs, outputs), fed

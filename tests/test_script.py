@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnx
 import pytest
@@ -53,6 +55,15 @@ def test_a_detector_is_two_engines_around_one_step(engines):
     (host,) = engine.meta["host_steps"]
     assert len(engine.script.engines) == 2 and "NonMaxSuppression" in host
     assert [type(a) for a in engine.script.main.steps] == [RunAction, HostAction, RunAction]
+
+
+def test_a_second_name_of_a_value_is_no_engine(engines):
+    """What Identity gives is the same array; results are copied where two of them would share memory."""
+    engine = engines("two_names_of_one_value")
+    kinds = [step.info["op"] for e in engine.engines for step in e.plain.steps]
+    assert not any("copy" in kind or "identity" in kind for kind in kinds), kinds
+    found = engine.run({"c": np.array(True), "always": np.array(True), "trips": np.array(0), "x": floats(4)})
+    assert not any(np.shares_memory(found[a], found[b]) for a, b in itertools.combinations(found, 2))
 
 
 def test_sizes_may_be_the_values_of_inputs(engines):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 _level: ContextVar[int | None] = ContextVar("level", default=None)
 
@@ -26,11 +24,17 @@ class Logger(logging.Logger):
         self._target.handle(record)
 
 
-@contextmanager
-def at_level(level: int | None) -> Iterator[None]:
+class at_level:
     """What this thread logs inside is logged from this level on; None: as everywhere else."""
-    before = _level.set(level)
-    try:
-        yield
-    finally:
-        _level.reset(before)
+
+    # a class, because each run of a session enters one: 0.7 µs, and 2.5 as a `contextmanager`
+    __slots__ = ("_before", "_level")
+
+    def __init__(self, level: int | None):
+        self._level = level
+
+    def __enter__(self) -> None:
+        self._before: Token[int | None] = _level.set(self._level)
+
+    def __exit__(self, *error: object) -> None:
+        _level.reset(self._before)

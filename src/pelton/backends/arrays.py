@@ -71,9 +71,7 @@ def borrow(value: Any, what: str) -> np.ndarray | None:
 
 def inputs_to_numpy(inputs: Any) -> Any:
     """The same inputs by name, arrays of other libraries as numpy arrays (see `to_numpy`)."""
-    if (type(inputs) is dict or isinstance(inputs, Mapping)) and not all(
-        isinstance(v, np.ndarray) for v in inputs.values()
-    ):
+    if (type(inputs) is dict or isinstance(inputs, Mapping)) and {*map(type, inputs.values())} != {np.ndarray}:
         return {name: to_numpy(value, f"input {name!r}") for name, value in inputs.items()}
     return inputs
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +61,7 @@ else:
 UNBOUNDED = 1 << 40  # stands for no upper bound of a size
 
 
+@cache
 def numpy_dtype(name: str) -> np.dtype:
     """The numpy dtype of an element type; EngineError where numpy has none and ml_dtypes is not installed."""
     if name in NUMPY_NAMES:

@@ -113,20 +113,22 @@ class Known:
     """What is known of names before a run.
 
     types: of arrays; None for values that are no arrays or have an unknown rank. constants: arrays. sizes: arrays of
-    objects, each element a size. sequences: the names of the elements of lists.
+    objects, each element a size. sequences: the names of the elements of lists. aliases: name → the other name of the
+    same value.
     """
 
     types: dict[str, TensorType | None] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     sizes: dict[str, np.ndarray] = field(default_factory=dict)
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> Known:
-        return Known(dict(self.types), dict(self.constants), dict(self.sizes), dict(self.sequences))
+        return Known(dict(self.types), dict(self.constants), dict(self.sizes), dict(self.sequences), dict(self.aliases))
 
     def forget(self, name: str) -> None:
         """Drops all that is known of a name."""
-        for found in (self.types, self.constants, self.sizes, self.sequences):
+        for found in (self.types, self.constants, self.sizes, self.sequences, self.aliases):
             found.pop(name, None)
 
     def __contains__(self, name: str) -> bool:

@@ -133,6 +133,7 @@ class ModelPartitioner:
 
     def name(self, known: Known, name: str) -> str:
         """The name in the script of a name of the model; all blocks share the constants."""
+        name = known.aliases.get(name, name)
         if name not in known.constants or not name:
             return name
         array = known.constants[name]
@@ -190,8 +191,7 @@ class ModelPartitioner:
                 unreadable = set(map(id, segment.unreadable))
                 rest = [node for node in rest if id(node) not in unreadable]
             else:
-                needed = {*outputs}.union(*(node.reads for node in segment.waiting))
-                steps += self._run(segment, known, needed)
+                steps += self._run(segment, known, outputs, {name for node in segment.waiting for name in node.reads})
                 rest = segment.waiting
         for name in outputs:
             if name not in known:
@@ -255,13 +255,16 @@ class ModelPartitioner:
         known.forget(name)
         known.types[name] = t
 
-    def _run(self, segment: Segment, known: Known, needed: Collection[str]) -> list[Action]:
-        """Builds the step that runs a segment as a program, and steps for its results that are not tensors."""
+    def _run(self, segment: Segment, known: Known, outputs: Collection[str], later: Collection[str]) -> list[Action]:
+        """Builds the step that runs a segment as a program, and steps for its results that are not tensors.
+
+        outputs: the names that the block gives. later: those that its other nodes read.
+        """
         after: list[Action] = []
         tensors: dict[str, Value] = {}
         lists = False
         builder, constants = segment.reader.builder, segment.reader.builder.constants
-        for name, binding in segment.results(needed).items():
+        for name, binding in segment.results({*outputs, *later}).items():
             if (
                 isinstance(binding, Value)
                 and binding in constants
@@ -270,6 +273,8 @@ class ModelPartitioner:
             ):
                 known.types.pop(name, None)
                 known.constants[name] = constants[binding]
+            elif isinstance(binding, Value) and binding in segment.inputs and not segment.settled and name not in later:
+                self._alias(known, name, segment.inputs[binding])
             elif isinstance(binding, Value):
                 # also constants that depend on assumptions, which are checked when the engine runs
                 tensors[name] = binding
@@ -313,6 +318,13 @@ class ModelPartitioner:
         self.imported_nodes += (replace(node, program=len(self.programs)) for node in segment.imported_nodes)
         self.programs.append(Imported(graph, info))
         return [run, *after]
+
+    def _alias(self, known: Known, name: str, source: str) -> None:
+        """Gives a value another name, as Identity does, instead of a program that copies it."""
+        self.set_type(known, name, known.types[source])
+        known.aliases[name] = known.aliases.get(source, source)
+        if source in known.sizes:
+            known.sizes[name] = known.sizes[source]
 
     def _learn(self, segment: Segment, known: Known, name: str, value: Value) -> None:
         """Records the type of a result as known outside of its segment."""

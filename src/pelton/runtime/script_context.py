@@ -226,7 +226,7 @@ class ScriptContext(Context):
             spans = [address_range(a) for a in (*(names[p.name] for p in script.inputs), *places)]
             check_no_overlap(script.inputs, script.outputs, spans, out)
         self._turns = 0
-        lent = {*self.owner.lent, *map(id, names.values())}
+        lent = self.owner.lent.union(map(id, names.values()))
         found = self._block(script.main, names)
         results: dict[str, Any] = {}
         for port, value in zip(script.outputs, found):
@@ -256,22 +256,24 @@ class ScriptContext(Context):
     def _block(self, block: Block, names: Names) -> list[Any]:
         traced = self._traced
         for run, action, outputs, dead in self.owner.plans[id(block)]:
-            begin = time.monotonic_ns() if traced is not None else 0
-            names.update(zip(outputs, run(self, action, names)))  # nothing reads an output without a name
-            if traced is not None and not isinstance(action, RunAction):
+            if traced is None or type(action) is RunAction:
+                names.update(zip(outputs, run(self, action, names)))  # nothing reads an output without a name
+            else:
+                begin = time.monotonic_ns()
+                names.update(zip(outputs, run(self, action, names)))
                 traced.append((action, [(step_of(action), begin, time.monotonic_ns())]))
             for name in dead:
                 names.pop(name, None)
-        return [names[name] for name in block.outputs]
+        return [*map(names.__getitem__, block.outputs)]
 
     def _engine(self, action: RunAction, names: Names) -> Iterable[Any]:
         context = self.contexts[action.engine]
         ready = context._latest
         try:
-            feeds = {
-                name: names[f.name] if f.source == "array" else size_operand(f, names[f.name])
-                for name, f in self.owner.feeds[id(action)]
-            }
+            feeds = {}
+            for name, f in self.owner.feeds[id(action)]:
+                value = names[f.name]
+                feeds[name] = value if f.source == "array" else size_operand(f, value)
             if self._traced is None:
                 # nobody else runs this context
                 found = ready.call(feeds) if ready is not None and ready.call is not None else None

@@ -93,14 +93,8 @@ def as_output(port: Port, value: Any, shared: bool) -> Any:
     """An output as the caller gets it: of the port's type, and in memory that nothing else uses."""
     if not isinstance(value, np.ndarray):
         return copy_value(value)
-    if (
-        not shared
-        and value.base is None
-        and value.dtype == port.numpy_dtype
-        and value.flags.c_contiguous
-        and value.flags.writeable
-    ):
-        return value
+    if not shared and value.base is None and value.dtype == port.numpy_dtype and value.flags.carray:
+        return value  # carray: contiguous, aligned and writable
     try:
         array = np.require(value, port.numpy_dtype, "C").reshape(value.shape)
     except (TypeError, ValueError) as e:

@@ -74,7 +74,7 @@ AI void round_in_steps(i16 *to, range *own, const float *h) {
     for (idx u = 0; u < H; u += VL) *(vi16_in_memory *)(to + u) = cast_f32_i16(in_steps(of, ld_f32(h + u)));
 }
 
-// The same above the least: from 0 to 255.
+// A row of states, rounded to steps above the least state: bytes from 0 to 255.
 AI void round_to_bytes(u8 *to, range *own, const float *h) {
     const range of = *own = range_of(h);
     for (idx u = 0; u < H; u += VL)
@@ -163,7 +163,7 @@ AI void step(const args *a, int rows, int width, const operands *o, const weight
         }
 }
 
-// Of states in whole numbers; those of QUADS are bytes.
+// Row m of the states in whole numbers, which are bytes in QUADS and i16 otherwise.
 AI const i16 *row_of(const i16 *few, idx m) { return QUADS ? (const i16 *)((const u8 *)few + m * HP) : few + m * HP; }
 
 AI void steps(const args *a, int width, idx rows, operands o, const weight *w, const float *h, const i16 *few,

@@ -87,8 +87,8 @@ class Recurrent(Template):
         return ceil_div(batch, ceil_div(target.threads, directions)), batch
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        """Tiles of a thread's share of the rows, in turns with tiles of all rows and of a share of the units, which
-        read the weights once for all rows: of the first few, both kinds are timed."""
+        """Alternates two kinds of tiles, so that the first few tactics have both: a share of the rows for each thread,
+        and all rows with a share of the units for each thread, which reads the weights once for all rows."""
         _, directions, batch, hidden = region.anchor.outputs[0].type.shape
         vectors = ceil_div(hidden, target.lanes)
 
@@ -297,7 +297,7 @@ class Lstm(Recurrent):
         )
 
     def quads(self, region: Region, target: Target) -> bool:
-        """Whether four products of bytes are added at once."""
+        """True if one instruction adds four products of bytes."""
         return False
 
 
