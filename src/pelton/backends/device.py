@@ -21,7 +21,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from pelton.engine.model import EnginePlan, Port, Step
-from pelton.engine.shape_plan import ResolvedPlan
 from pelton.errors import EngineError
 
 from .plan import Plan
@@ -34,11 +33,20 @@ Stamped = tuple[Step, int, int]
 ProgressCallback = Callable[[str, int, int], Any]  # takes a stage, how much of it is done, and of how much
 
 
+class Resolved(Protocol):
+    """The ports of an engine for one set of sizes."""
+
+    @property
+    def inputs(self) -> tuple[Port, ...]: ...
+    @property
+    def outputs(self) -> tuple[Port, ...]: ...
+
+
 class Ready(Protocol):
     """A plan prepared for one set of sizes. Its context serializes its runs."""
 
     @property
-    def resolved(self) -> ResolvedPlan: ...
+    def resolved(self) -> Resolved: ...
     @property
     def call(self) -> Callable[[dict[str, Any]], dict[str, Any] | None] | None:
         """A fast path, or None: runs on arrays by name that fit their ports exactly and returns new arrays; returns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pelton import native
 from pelton.engine import sizes
@@ -93,7 +94,7 @@ def _linked(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) ->
 
 def at_shapes(plan: EnginePlan, shapes: Mapping[str, tuple[int, ...]]) -> EnginePlan:
     """The engine for inputs of these shapes alone. InputError where it does not take them."""
-    named = {p.name: shapes.get(p.name, p.shape) for p in plan.inputs}
+    named: dict[str, Any] = {p.name: shapes.get(p.name, p.shape) for p in plan.inputs}
     if unknown := [name for name in shapes if name not in named]:
         raise InputError(f"there is no input {unknown[0]!r}; the inputs are {', '.join(named)}")
     for p in plan.inputs:

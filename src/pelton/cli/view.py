@@ -113,4 +113,4 @@ def _between(engine: Engine) -> list[tuple[Any, Any]]:
         return []
     from pelton.runtime.script_context import between, step_of
 
-    return [(action, step_of(action)) for action in between(engine.plain.main)]  # type: ignore[attr-defined]
+    return [(action, step_of(action)) for action in between(engine.plain.main)]

@@ -123,7 +123,7 @@ class _Chain:
         script = self.script
         known = {*script.sizes, *(s.name for s in script.symbols)}
         decided = {d for p in script.outputs for d in p.shape if isinstance(d, str) and d not in known}
-        more = {f"bytes of output {i}": _bytes(p, script.sizes) for i, p in enumerate(script.outputs)}
+        more: dict[Any, Any] = {f"bytes of output {i}": _bytes(p, script.sizes) for i, p in enumerate(script.outputs)}
         return EnginePlan(
             name=script.name,
             inputs=script.inputs,

@@ -40,7 +40,7 @@ class CpuLoaded:
 class CpuWorkspace:
     """A native context, whose memory grows. See `device.Workspace`."""
 
-    stream = None
+    stream: int | None = None
     import_inputs = staticmethod(inputs_to_numpy)
     fit = staticmethod(fit)
 
