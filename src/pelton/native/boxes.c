@@ -1,7 +1,12 @@
 /* Non-maximum suppression. See boxes.h. */
 #include "boxes.h"
 
-#pragma STDC FP_CONTRACT OFF                 /* the same sums as the reference, on every machine */
+/* the same sums as the reference, on every machine */
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#else
+#pragma GCC optimize("fp-contract=off")
+#endif
 
 /* Whether box a comes before box b: a better score, then the earlier one; NaN comes last. */
 static bool before(const float *score, int32_t a, int32_t b) {
