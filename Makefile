@@ -227,9 +227,14 @@ native: $(STAMP)
 test-native: $(STAMP)
 	$(BIN)/python tests/native_programs.py build/test-native
 
-# Rust, Go and Node where they are installed; koffi is of npm.
+# Rust, Go and Node: root installs what is missing from Debian, others run what is installed. koffi is of npm.
 examples-native: $(STAMP)
 	mkdir -p build/examples-native
+	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+		for needs in rustc:rustc go:golang-go npm:npm; do \
+			command -v $${needs%%:*} >/dev/null || apt-get install -yqq --no-install-recommends $${needs##*:}; \
+		done; \
+	fi
 	if command -v npm >/dev/null; then npm install --silent --prefix build/examples-native koffi; fi
 	$(BIN)/python examples/native/check.py build/examples-native
 

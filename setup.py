@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import runpy
 import shutil
 import subprocess
 import sys
@@ -21,22 +22,7 @@ from setuptools.command.egg_info import egg_info
 HERE = Path(__file__).parent
 NATIVE = Path("src/pelton/native")
 GLIBC = (2, 17)  # the oldest C library to run with: manylinux2014
-FLAGS = [
-    "-std=gnu2x",
-    "-O2",
-    "-g0",
-    "-Wall",
-    "-Wextra",
-    "-fno-sanitize=all",
-    "-fomit-frame-pointer",
-    "-fno-unwind-tables",  # a tenth of the library
-    "-fno-asynchronous-unwind-tables",
-    "-fvisibility=hidden",
-    "-fPIC",
-    "-shared",
-    "-Wl,-z,nodelete",
-    "-Wl,-s",
-]  # its threads live as long as the process
+FLAGS = runpy.run_path(str(HERE / NATIVE / "flags.py"))
 
 
 def scratch() -> str:
@@ -77,7 +63,8 @@ class Native(build_ext):
             "cc",
             "-target",
             target,
-            *FLAGS,
+            *FLAGS["COMPILE"],
+            *FLAGS["LINK"],
             *sorted(ext.sources),
             "-o",
             str(part),

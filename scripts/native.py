@@ -9,6 +9,7 @@ lib/cmake/pelton/peltonConfig.cmake.
 from __future__ import annotations
 
 import platform
+import runpy
 import shutil
 import subprocess
 import sys
@@ -47,11 +48,8 @@ set_target_properties(pelton::static PROPERTIES INTERFACE_LINK_LIBRARIES "Thread
 
 
 def main(folder: Path) -> None:
-    sys.path.insert(0, str(ROOT))
-    from setup import FLAGS
-
-    version: dict[str, str] = {}
-    exec((ROOT / "src" / "pelton" / "version.py").read_text(), version)
+    flags, version = (runpy.run_path(str(ROOT / "src" / "pelton" / p)) for p in ("native/flags.py", "version.py"))
+    compiling = [*flags["COMPILE"]]
     sources = [p for p in sorted(NATIVE.glob("*.c")) if p.name not in FOR_PYTHON]
     zig = [sys.executable, "-m", "ziglang"]
     for name, system in TARGETS.items():
@@ -63,9 +61,8 @@ def main(folder: Path) -> None:
             shutil.copy(NATIVE / header, include)
         (lib / "pkgconfig" / "pelton.pc").write_text(PKGCONFIG.format(version=version["VERSION"]))
         (lib / "cmake" / "pelton" / "peltonConfig.cmake").write_text(CMAKE)
-        shared = [*zig, "cc", *target, *FLAGS, *map(str, sources), "-o", str(lib / "libpelton.so")]
+        shared = [*zig, "cc", *target, *compiling, *flags["LINK"], *map(str, sources), "-o", str(lib / "libpelton.so")]
         subprocess.run([*shared, "-Wl,-soname,libpelton.so.1", "-lpthread", "-ldl"], check=True)
-        compiling = [flag for flag in FLAGS if flag != "-shared" and not flag.startswith("-Wl,")]
         with tempfile.TemporaryDirectory() as objects:
             subprocess.run([*zig, "cc", *target, *compiling, "-c", *map(str, sources)], cwd=objects, check=True)
             made = sorted(map(str, Path(objects).glob("*.o")))

@@ -77,6 +77,6 @@ def _is_number(text: str) -> bool:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-        raise SystemExit(main(Path(sys.argv[1])))
+        raise SystemExit(main(Path(sys.argv[1]).absolute()))
     with tempfile.TemporaryDirectory() as made:
         raise SystemExit(main(Path(made)))

@@ -82,6 +82,11 @@ static void test_runs(const char *path) {
     const void *given[] = {x};
     void *taken[] = {y};
     CHECK(!pelton_run(c, given, taken));
+    const char *fresh = pelton_input_data(c, 0);
+    size_t zeros = 0;
+    while (zeros < in->bytes && !fresh[zeros])
+        zeros++;
+    CHECK(zeros == in->bytes);
     memcpy(pelton_input_data(c, 0), x, in->bytes);
     CHECK(!pelton_run(c, NULL, NULL) && !memcmp(pelton_output_data(c, 0), y, out->bytes));
     CHECK(!pelton_input_data(c, 1) && says("no such input"));

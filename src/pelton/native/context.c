@@ -156,7 +156,7 @@ static void *data_of(pelton_context *c, const pelton_port *port) {
     const ptrdiff_t i = port - c->now->ports;
     if (!c->data[i] || c->data_bytes[i] < port->bytes) {
         memory_give(c->data[i]);
-        if (!(c->data[i] = memory_take(port->bytes)))
+        if (!(c->data[i] = memory_zeros(port->bytes, 1)))
             fail("there is no memory for an input or output");
         c->data_bytes[i] = c->data[i] ? port->bytes : 0;
     }

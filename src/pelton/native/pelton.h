@@ -90,7 +90,8 @@ PELTON_API const pelton_port *pelton_context_output(const pelton_context *, int 
  * is, stands for memory of the context: see pelton_input_data. Where the data decides the size of an output, as it does
  * the number of boxes that a detector keeps, NULL has to stand for it; the context has its shape after the run. */
 PELTON_API int pelton_run(pelton_context *, const void *const *inputs, void *const *outputs);
-/* Memory of the context for an input or output, allocated at the first request; valid until the shapes change. */
+/* Memory of the context for an input or output, valid until the shapes change. It is allocated, as zeros, at the first
+ * request. */
 PELTON_API void *pelton_input_data(pelton_context *, int i);
 PELTON_API void *pelton_output_data(pelton_context *, int i);
 
