@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from models import small_cnn
 from native_programs import compiled, run
+from script_models import detector
 from test_native_plan import MODELS
 
 import pelton
@@ -22,6 +23,8 @@ def engine_files(folder: Path, cache: Path | None = None) -> dict[str, Path]:
     for name, (model, shapes) in models.items():
         found[name] = folder / f"{name}.pelton"
         pelton.build(model(), level=0, cache_dir=cache, shapes=shapes or None).save(found[name])
+    found["detector"] = folder / "detector.pelton"
+    pelton.build(detector()[0], level=0, cache_dir=cache).save(found["detector"])
     return found
 
 

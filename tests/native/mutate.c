@@ -1,5 +1,6 @@
 /* Loads altered copies of an engine file, with all hashes right again, and plans some shapes: mutate ENGINE COUNT SEED.
- * Prints how many were refused and how many were taken. Machine code is not altered: it is trusted like a program. */
+ * Prints how many were refused and how many were taken. Machine code and the arguments of kernels are trusted like a
+ * program: altered plans are not run, altered scripts are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,17 +23,26 @@ static void hash(const void *bytes, size_t size, uint8_t to[32]) {
     sha256_end(&s, to);
 }
 
-static void alter(uint8_t *data, size_t size) {
+static bool is_table(const char *name) {
+    return !strcmp(name, "plan") || !strcmp(name, "chain") || !strncmp(name, "engine ", 7);
+}
+
+/* Alters one table of a file; whether that is the one of a script. */
+static bool alter(uint8_t *data, size_t size) {
     static const int64_t NUMBERS[] = {0, 1, -1, 2, 63, 64, 4096, INT32_MAX, INT32_MIN, INT64_C(1) << 32,
                                       INT64_C(1) << 45, INT64_C(1) << 62, INT64_MIN};
     engine_file f;
     reason why;
     if (!file_open(&f, data, size, &why))
         abort();
-    section_row *rows = (section_row *)(data + 64), *plan = NULL;
-    for (uint32_t i = 0; i < f.count; i++)
-        plan = strcmp(rows[i].name, "plan") ? plan : &rows[i];
-    for (uint64_t n = 1 + draw(3); n; n--) {
+    section_row *rows = (section_row *)(data + 64), *plan;
+    do
+        plan = &rows[draw(f.count)];
+    while (!is_table(plan->name));
+    const bool is_script = !strcmp(plan->name, "chain"), is_engine = !strncmp(plan->name, "engine ", 7);
+    if (is_engine)
+        alter(data + plan->offset, plan->size); /* a file within the file */
+    for (uint64_t n = is_engine ? 0 : 1 + draw(3); n; n--) {
         const size_t width = draw(2) ? 4 : 8, at = plan->offset + draw(plan->size / width) * width;
         int64_t old = 0, new;
         memcpy(&old, data + at, width);
@@ -52,9 +62,10 @@ static void alter(uint8_t *data, size_t size) {
     sha256_add(&s, data, 32);
     sha256_add(&s, rows, f.count * sizeof *rows);
     sha256_end(&s, data + 32);
+    return is_script;
 }
 
-static bool try(const void *data, size_t size) {
+static bool try(const void *data, size_t size, bool run) {
     pelton_engine *engine = pelton_load_memory(data, size);
     if (!engine)
         return *pelton_error() ? false : (abort(), false);
@@ -73,7 +84,8 @@ static bool try(const void *data, size_t size) {
             }
             shapes[i] = sizes[i];
         }
-        pelton_set_shapes(context, shapes);
+        if (!pelton_set_shapes(context, shapes) && run && round < 2)
+            pelton_run(context, NULL, NULL);
         for (int i = 0; i < pelton_outputs(engine); i++)
             pelton_context_output(context, i);
     }
@@ -95,15 +107,15 @@ int main(int count, char **given) {
         return 2;
     fclose(f);
     state = strtoull(given[3], NULL, 10) * 2654435761u + 1;
-    if (!try(memcpy(data, original, size), size))
+    if (!try(memcpy(data, original, size), size, true))
         return fprintf(stderr, "%s\n", pelton_error()), 2;
     int taken = 0, refused = 0;
     for (int n = atoi(given[2]); n; n--) {
-        alter(memcpy(data, original, size), size);
-        *(try(data, size) ? &taken : &refused) += 1;
+        const bool is_script = alter(memcpy(data, original, size), size);
+        *(try(data, size, is_script) ? &taken : &refused) += 1;
     }
     for (size_t cut = 0; cut < size; cut += 1 + cut / 8) /* read up to its end and no further */
-        try(memcpy(data + size - cut, original, cut), cut);
+        try(memcpy(data + size - cut, original, cut), cut, false);
     free(original);
     free(data);
     printf("%d refused, %d taken\n", refused, taken);
