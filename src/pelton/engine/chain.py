@@ -52,7 +52,7 @@ class _Chain:
         self.actions: list[tuple[int, ...]] = []
         for i, (name, port) in enumerate(zip(script.main.inputs, script.inputs)):
             self.arrays[name] = (FROM_INPUT, i, port.dtype, len(port.shape), 0, ())
-        for name, c in script.arrays.items():
+        for name, c in sorted(script.arrays.items()):  # as they are read from a file
             self.arrays[name] = (FROM_CONSTANTS, 0, c.dtype, len(c.shape), c.offset, c.shape)
 
     def is_native(self) -> bool:
