@@ -36,18 +36,16 @@ KINDS = {
 RANDOM = ("test_bernoulli",)
 PAGE = """# Conformance
 
-The tests of back ends of the onnx {onnx} package, all of them, through `pelton.onnx_backend`: a test \
-passes where every \
-output has the type, the shape and,
-within the tolerances that the test states, the numbers that it expects (what is random by specification: type, shape \
-and range). Without a host step means
-that all that ran was compiled; host steps are steps of numpy or of the onnx package.
+All backend tests of the onnx {onnx} package, run through `pelton.onnx_backend`. A test passes if every output has the
+expected type, shape and, within the test's tolerances, values; random outputs need the right type, shape and
+range. "Without a host step" counts the tests that ran entirely in compiled code; host steps run in numpy or the onnx
+package.
 
 | kind | tests | passed | without a host step | refused with a reason | failed |
 | --- | ---: | ---: | ---: | ---: | ---: |
 {rows}
 
-{refused}Written by `benchmarks/conformance.py --page docs/conformance.md` (`make conformance`); not to be edited.
+{refused}`benchmarks/conformance.py --page docs/conformance.md` (`make conformance`) writes this page; do not edit it.
 """
 Test = Callable[[], list[onnx_backend.PeltonRep]]  # raises where it is not passed; else what ran
 

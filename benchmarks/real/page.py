@@ -73,20 +73,19 @@ def page(files: Sequence[File], absent: dict[str, str]) -> str:
         (
             f"{origin(counted)}, {count(first.get('threads', 0), 'thread')}, level {first.get('level')}, Pelton"
             f" {first.get('version')}, ONNX Runtime {first.get('onnxruntime')}, {datetime.date.today().isoformat()}."
-            " Every .onnx file of the packages below that ONNX Runtime loads, through `InferenceSession` of both, on"
-            " two shapes where sizes are open and on random inputs."
+            " Every .onnx file of the packages below that ONNX Runtime loads runs through both `InferenceSession`s, on"
+            " random inputs, and on two shapes if sizes are open."
         ),
         "",
         (
-            "Errors are the largest difference from an evaluation in float64, relative to the largest value of each"
-            " output, or (*) from ONNX Runtime without its optimizations, where the data decides what runs or float64"
-            " would have taken too long. Ratios over 1: Pelton is faster; medians of rounds in turns."
-            f" One under {MINIMUM:g} is the median of {REPEATS} such"
-            " measurements. Quantized models are in all sums; they may be off by the tolerance and the larger of two"
-            " errors: of ONNX Runtime without its optimizations, and of an evaluation in the model's own types. Host"
-            " steps are those that run by their reference, in numpy. Second shapes are timed when the"
-            " session has tuned for them in the background, where it does"
-            " (`pelton.retune`, [tuning](tuning.md)): † marks those for which it kept another engine."
+            "An error is the largest difference from an evaluation in float64, relative to the largest value of the"
+            " output; (*) from ONNX Runtime without its optimizations, if the data decides what runs or float64 would"
+            " take too long. Ratios above 1 mean that Pelton is faster; they are medians of alternating rounds. A ratio"
+            f" under {MINIMUM:g} is the median of {REPEATS} such measurements. Sums include quantized models, whose"
+            " errors may reach the tolerance plus the larger of two errors: of ONNX Runtime without its optimizations,"
+            " and of an evaluation in the model's own types. Host steps run in numpy. Second shapes are timed after the"
+            " session's background tuning, if it tunes (`pelton.retune`, [tuning](tuning.md)); † marks those for which"
+            " it kept another engine."
         ),
         "",
     ]
@@ -129,7 +128,7 @@ def page(files: Sequence[File], absent: dict[str, str]) -> str:
     lines += [
         f"| {p.name} | {p.version} | {p.registry} | {p.purpose} |" for p in dict.fromkeys(f.package for f in files)
     ]
-    return "\n".join([*lines, "", "Written by `make real`; not to be edited.", ""])
+    return "\n".join([*lines, "", "`make real` writes this page; do not edit it.", ""])
 
 
 def origin(files: Sequence[File]) -> str:

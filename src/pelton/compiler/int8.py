@@ -126,7 +126,7 @@ class _Int8Build:
 
     def _integers(self, reference: BuildResult) -> BuildResult:
         """The engine with layers in integers that are not slower so, and accurate enough together; the reference if
-        there are none."""
+        there are none. It is judged again: fewer layers have other errors, tuned kernels other roundings."""
         result = self._compile_chosen(reference)
         changed = choose_by_time(self.choices, reference.engine, result.engine)
         if changed:

@@ -1,4 +1,6 @@
-"""What a region may give where it rounds to integers: quotients that lie between two of them may go to either."""
+"""What a region may give where it rounds to integers: quotients that lie between two of them may go to either.
+
+In mobilenet_v2, resnet50 and googlenet these are one to three bytes in a million."""
 
 from __future__ import annotations
 

@@ -35,6 +35,8 @@ TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2, "int8": 1e-
 # Steps of its scale by which a quantized output may be off.
 STEPS = 1
 # dB by which the SQNR of a quantized model's outputs may be below that of its own evaluation in f32: twice its noise.
+# No two evaluations agree: mobilenet_v2 (random weights, 8 samples) has 23.2 dB here, 23.1 dB node by node in ONNX
+# Runtime, and 23.4 dB with the model's values rounded to their types in numpy.
 MARGIN = 6.0
 
 Arrays = Mapping[str, np.ndarray]

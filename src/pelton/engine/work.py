@@ -20,7 +20,8 @@ SAID = {"version": (0, 1 << 40), "choice": (0, CHOICES - 1), "kind": (0, len(KIN
 class Work(Protocol):
     """What one step asks of a library; a frozen record of whole numbers. `symbol`: the library's name, which is that of
     the step's kernel. `version`: of the library that it was timed with, 0 before that. `choice`: which of the
-    algorithms that this version proposes. `kind`: of `KINDS`."""
+    algorithms that this version proposes, not the library's own bytes for it: a file then holds nothing that the
+    library trusts, and another GPU of the architecture gets its own proposals. `kind`: of `KINDS`."""
 
     symbol: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]

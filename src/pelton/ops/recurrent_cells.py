@@ -112,7 +112,9 @@ def run_steps(
 
 def round_rows(h: np.ndarray) -> np.ndarray:
     """Each row of states [batch, unit] as it is after DynamicQuantizeLinear and back: 255 steps from its least to its
-    largest, zero among them, half a step to the even one."""
+    largest, zero among them, half a step to the even one.
+
+    ONNX Runtime rounds the rows of a thread together: a row's result then depends on the threads and on other rows."""
     low, high = h.min(1, keepdims=True, initial=0), h.max(1, keepdims=True, initial=0)
     scale = np.where(high > low, high - low, 1) / 255
     zero = np.rint(np.clip(-low / scale, 0, 255))

@@ -1,5 +1,8 @@
 """Weights of products that GPUs make as TF32, rounded while building: GPUs cut off what is past ten bits behind the
-point."""
+point.
+
+Truncation is always towards zero, so errors add up from layer to layer: googlenet was off by 2.7e-2. With all factors
+rounded it is off by 1.6e-3."""
 
 from __future__ import annotations
 

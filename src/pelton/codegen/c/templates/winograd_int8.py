@@ -25,7 +25,10 @@ EXACT = 2**25  # what a sum has to be less than: 1 / 9 mod 2³² gives 64 times 
 
 @template
 class WinogradInt8(ChannelsLast):
-    """u8 or i8 images and i8 filters; biases and what padding holds may be computed."""
+    """u8 or i8 images and i8 filters; biases and what padding holds may be computed.
+
+    Needs eight bytes per weight. With 64 to 512 channels it takes a third of the direct form's time with AVX2, two
+    thirds with VNNI."""
 
     name = "winograd_int8"
     dynamic = True

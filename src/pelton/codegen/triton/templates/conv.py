@@ -144,8 +144,9 @@ class TritonConvolution(TensorCoreTemplate):
     hands to the tensor cores as it is. With fewer images and strides of one, the pixels of an image are rows one
     behind the other, where there are zeros enough between its rows and behind each image: then a tap is the same rows
     further on, and what it meets outside of the image is such a zero. For that, zero-padded images are `preferred`;
-    sums are made for the zeros, too (7 % more at 28×28, 31 % at 7×7), and not stored. Left were boxes of several rows
-    and columns (whose tiles do not fit 7, 14 and 28, and which Triton 3.6 and 3.9 take through registers).
+    sums are made for the zeros, too (7 % more at 28×28, 31 % at 7×7), and not stored. By the model that pays
+    for 256 channels of 52×52 from 8 images on, not for 14×14. Left were boxes of several rows and columns (whose tiles
+    do not fit 7, 14 and 28, and which Triton 3.6 and 3.9 take through registers).
     """
 
     name = "conv"

@@ -104,7 +104,10 @@ def keep_likely(found: list[tuple[float, Tactic]]) -> list[tuple[float, Tactic]]
 
 def stream_counts(count: int, steps: int, target: Target) -> list[int]:
     """Numbers of programs that may share the steps of so many tiles, each of two and more: parts of the tiles, all
-    alike, or as many as there is room for."""
+    alike, or as many as there is room for.
+
+    Parts are added in the same launch. By the model, another launch adds them faster only for a few large tiles of
+    eight parts (22,700 cycles against 28,500 for 3×3 at 13×13 with 1,024 channels in f16 on an H100)."""
     most = min(2 * target.threads, count * steps // 2)
     numbers = (
         {*(parts * count for parts in PARTS), target.threads, 2 * target.threads}

@@ -106,6 +106,7 @@ class TritonRows(Template):
                 rb //= 2
             yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("PARTS", 0), ("WARPS", warps)))
 
+    # The mean of 112×112 pixels of 32 channels takes 196 programs of two steps in parts, 32 of 392 steps without.
     def reductions(self, rows: Size, cols: Size, across: bool, dtype: DType, target: Target) -> list[Tactic]:
         """Those that may take least, by a program for each block of rows, or by several where such blocks are few and
         long. `across`: neighbours in memory are elements of different rows."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pelton.importers.onnx.node import MICROSOFT, Binding, Reading, reads
 
 _DECODING = (
-    "it is a loop over a whole decoder that is part of its attributes; build the decoder as a model of its own, and run"
-    " it for each token"
+    "it is a loop over a whole decoder in its attributes; build the decoder as a separate model, and run it for each"
+    " token"
 )
-_PACKED = "its weights are packed for the kernels of one ONNX Runtime; export the model with {} in its place"
+_PACKED = "its weights are packed for one ONNX Runtime's kernels; export the model with {} instead"
 REFUSED = {
     **{op: _DECODING for op in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
     "MatMulFpQ4": _PACKED.format("MatMulNBits"),
