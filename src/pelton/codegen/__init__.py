@@ -1,1 +1,1 @@
-"""Code of kernels: sources that compile as they stand, templates that fit them to a region, and compilers."""
+"""Kernel code: sources that compile as they stand, templates that fit them to a region, and compilers."""

@@ -1,4 +1,4 @@
-"""Generated text in which sizes are still values; they become text when the whole kernel is known."""
+"""Generated text in which sizes are still values; `render` makes it text once the whole kernel is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pelton.ir.dims import Dim, Size
 
 @dataclass(frozen=True)
 class Code:
-    """Pieces of text and sizes. `render` makes text of it; str() and f-strings raise TypeError."""
+    """Pieces of text and sizes. `render` makes them text; str() and f-strings raise TypeError."""
 
     parts: tuple[str | Size, ...]
 
@@ -22,7 +22,7 @@ class Code:
         return Code((other, *self.parts))
 
     def render(self, spell: Callable[[Size], str]) -> str:
-        """The text, in which `spell` gives every size, called from left to right."""
+        """Returns the text; `spell` converts the sizes, from left to right."""
         return "".join(part if isinstance(part, str) else spell(part) for part in self.parts)
 
     def __format__(self, _: str = "") -> NoReturn:
@@ -38,7 +38,7 @@ Text = str | Code
 
 
 def code(form: str, *given: Text | Size) -> Code:
-    """The form with the arguments in place of each `{}`; other braces stand for themselves.
+    """Returns the form with the arguments in place of each `{}`; other braces stay as they are.
 
     Raises ValueError if the numbers of arguments and of places differ.
     """
@@ -52,13 +52,13 @@ def code(form: str, *given: Text | Size) -> Code:
 
 
 def join(between: str, given: Iterable[Text | Size]) -> Code:
-    """All that is given, with a separator in between."""
+    """Joins texts and sizes with a separator."""
     given = list(given)
     return code(between.join(["{}"] * len(given)), *given)
 
 
 def is_dynamic(text: Text) -> bool:
-    """Whether it contains a dynamic size."""
+    """True if the text contains a dynamic size."""
     return isinstance(text, Code) and any(isinstance(part, Dim) for part in text.parts)
 
 

@@ -1,4 +1,4 @@
-"""What templates share: the grid of a region's output, addresses of elements, and which tails and operands fit."""
+"""Shared by templates: the grid of a region's output, addresses of elements, and checks of tails and operands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Grid:
     c: tuple[int, ...]
 
     def address(self, strides: Strides, over: str = "/", c: str = "c", r: str = "r") -> Text:
-        """The offset in elements of (b, r, c), for strides over the grid's axes.
+        """Returns the offset in elements of (b, r, c), for strides over the grid's axes.
 
         over: the operator of integer division. c, r: the expressions for these coordinates.
         """
@@ -36,12 +36,12 @@ class Grid:
         return join(" + ", terms) if terms else "0"
 
     def varying(self, strides: Strides) -> str:
-        """The coordinates that the offset depends on: some of "brc"."""
+        """Returns the coordinates that the offset depends on: some of "brc"."""
         runs = (("b", self.b), ("r", self.r), ("c", self.c))
         return "".join(name for name, axes in runs if any(s for _, s in self.runs(axes, strides)))
 
     def index(self, axis: int, over: str = "/") -> Text:
-        """The index along an axis of r or c."""
+        """Returns the index along an axis of r or c."""
         axes, name = (self.r, "r") if axis in self.r else (self.c, "c")
         at = axes.index(axis)
         below = math.prod(self.shape[a] for a in axes[at + 1 :])
@@ -49,14 +49,14 @@ class Grid:
         return part if at == 0 else code("({} % {})", part, self.shape[axis])
 
     def step(self, strides: Strides) -> Size | None:
-        """The stride along c, 0 for a broadcast; None if there is no single one."""
+        """Returns the stride along c, 0 for a broadcast; None if there is no single one."""
         runs = self.runs(self.c, strides)
         if not runs:
             return 0
         return runs[0][1] if len(runs) == 1 else None
 
     def runs(self, axes: tuple[int, ...], strides: Strides) -> list[tuple[Size, Size]]:
-        """(size, stride) of the axes, outermost first; neighbours that are one axis in memory are merged."""
+        """Returns (size, stride) of the axes, outermost first; merges neighbours that are one axis in memory."""
         runs: list[list[Size]] = []
         for a in axes:
             d, s = self.shape[a], strides[a]
@@ -82,7 +82,7 @@ class Grid:
 
 
 def grid_of(shape: Sequence[int], kind: str) -> Grid:
-    """The usual grids: "pixels" (n | spatial | channel) and "rows" (leading axes | second last | last)."""
+    """Returns a usual grid: "pixels" (n | spatial | channel) or "rows" (leading axes | second last | last)."""
     rank = len(shape)
     if kind == "pixels":
         return Grid(tuple(shape), (0,), tuple(range(2, rank)), (1,))
@@ -90,18 +90,18 @@ def grid_of(shape: Sequence[int], kind: str) -> Grid:
 
 
 def scalar_constant(region: Region, v: Value):
-    """The number in a constant of one element, or None."""
+    """Returns the number in a constant of one element, or None."""
     array = region.body.constants.get(v)
     return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
 
 
 def is_computable(dtype: DType) -> bool:
-    """Whether kernels may compute with this element type: a number, or a bool."""
+    """True if kernels may compute with this element type: a number or a bool."""
     return dtype.is_float or dtype.is_integer or dtype is BOOL
 
 
 def tail_rejection(region: Region, shape: tuple[int, ...], axis: int | None = None) -> str | None:
-    """The reason why pointwise nodes and slices cannot follow an anchor with an output of this shape, or None.
+    """Returns the reason to reject the pointwise nodes and slices behind an anchor of this output shape, or None.
 
     axis: the axis along which kernels can store slices separately (the vector axis of their grid), if any.
     """
@@ -119,7 +119,7 @@ def tail_rejection(region: Region, shape: tuple[int, ...], axis: int | None = No
 
 
 def fits_grid(region: Region, grid: Grid, value: Value, strides: Strides) -> bool:
-    """Whether the tail can read (or write) a value, if it does: the stride along the grid's vector axis is 1 or 0."""
+    """True if the tail does not use a value, or can: its stride along the grid's vector axis is 1 or 0."""
     used = value in region.body.outputs or any(value in n.inputs for n in region.tail)
     if not used or scalar_constant(region, value) is not None:
         return True
@@ -128,35 +128,35 @@ def fits_grid(region: Region, grid: Grid, value: Value, strides: Strides) -> boo
 
 
 def all_f32(*values: Value) -> bool:
-    """Whether all values are in f32."""
+    """True if all values are f32."""
     return all(v.type.dtype is F32 for v in values)
 
 
 def is_constant(region: Region, v: Value) -> bool:
-    """Whether the value is a constant of the region."""
+    """True if the value is a constant of the region."""
     return v in region.body.constants
 
 
 def ceil_div(a: Size, b: Size) -> Size:
-    """a / b, rounded up."""
+    """Returns a / b, rounded up."""
     return -(-a // b)
 
 
 def balanced(size: int, goal: int, unit: int) -> int:
-    """A multiple of `unit` near the goal that cuts `size` evenly: 49 tiles as 18, 18, 13, not as 24, 24, 1."""
+    """Returns a multiple of `unit` near the goal that cuts `size` evenly: 49 tiles as 18, 18, 13, not as 24, 24, 1."""
     return ceil_div(ceil_div(size, ceil_div(size, goal)), unit) * unit
 
 
 def balanced_rows(size: Size, limit: int) -> int:
-    """Rows, at most `limit`, of similar tiles: 16 rows as 8 and 8, not as 12 and 4."""
+    """Returns at most `limit` rows for similar tiles: 16 rows as 8 and 8, not as 12 and 4."""
     return ceil_div(size, ceil_div(size, limit)) if is_known(size) else limit
 
 
 def register_tiles(columns: int, rows: Size, target: Target) -> tuple[tuple[int, int], ...]:
-    """(rows, vectors of columns) of a product's register tile, the best guess first.
+    """Returns (rows, vectors of columns) of register tiles for a product, the best guess first.
 
-    Twelve rows of one vector load more than they compute: they took 17 % longer or more in all of 166 tasks, and are
-    left for widths that two and three vectors would pad.
+    Twelve rows of one vector load more than they compute: they took at least 17 % longer in all of 166 tasks. Only
+    widths that two and three vectors would pad use them.
     """
     vectors = ceil_div(columns, target.lanes)
     if vectors == 1:

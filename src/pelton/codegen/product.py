@@ -1,4 +1,4 @@
-"""How templates read a region as a matrix product: its sizes and its grid."""
+"""A region read as a matrix product: its sizes and its grid."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class MatrixProduct:
                 self.grid, self.batch, self.m = joined, 1, self.batch * self.m
 
     def _rows_are_one_run(self, joined: Grid, layouts: Layouts) -> bool:
-        """Whether all rows of A, across batches, are one stride apart."""
+        """True if all rows of A, across batches, are one stride apart."""
         strides = broadcast(self.a.type.shape, layouts[self.a], (*joined.shape[:-1], self.k))
         return len(joined.runs(joined.r, strides)) <= 1

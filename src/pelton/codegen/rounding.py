@@ -1,4 +1,4 @@
-"""What a tail rounds to small integers and reads again: forms of the same meaning that take fewer instructions."""
+"""Tails that round to small integers and read these again: equivalent forms of fewer instructions."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Rounded:
 
     @property
     def saturates(self) -> bool:
-        """Whether the limits are those of a type of 8 bits."""
+        """True if the limits are those of an 8-bit type."""
         return self.to in (U8, I8) and (self.low, self.high) == (self.to.lowest, self.to.highest)
 
 
 class Rounding:
-    """Of a region: what its tail rounds. made: the node of each value of the tail."""
+    """The roundings in a region's tail. made: the node of each value of the tail."""
 
     def __init__(self, region: Region, made: Mapping[Value, Node]):
         self.region, self.made = region, made
 
     def of(self, node: Node | None) -> Rounded | None:
-        """What a cast to a small integer type rounds, or None."""
+        """Returns the rounding that a cast to a small integer type ends, or None."""
         clipped = self.made.get(node.inputs[0]) if node is not None and node.op is cast else None
         if node is None or clipped is None or clipped.op is not clip or node.output.type.dtype not in SMALL:
             return None
@@ -63,8 +63,8 @@ class Rounding:
         return Rounded(rounded, clipped, zero, least, most, to)
 
     def read_again(self, node: Node) -> tuple[Rounded, float] | None:
-        """What a node, a cast to f32 or such a cast and a sum with a number, reads of what was rounded, and that
-        number; None for other nodes, and where it may be NaN, which integers are 0 for."""
+        """Returns the rounding that a node reads back as f32, and the number that it adds; None for other nodes, and
+        where the rounded value may be NaN, which becomes 0 as an integer."""
         back, number = node, 0.0
         if node.op is add:
             made, added = self.made.get(node.inputs[0]), self.number(node.inputs[1])
@@ -77,7 +77,7 @@ class Rounding:
         return None if rounded is None or self.largest(rounded.x) is None else (rounded, number)
 
     def largest(self, v: Value) -> float | None:
-        """The largest magnitude that a value can have, in f32; None if it may be NaN or infinite, or is not known."""
+        """Returns the largest magnitude of a value in f32; None if it may be NaN or infinite, or is unknown."""
         if (array := self.region.body.constants.get(v)) is not None:
             most = float(np.abs(array.astype(np.float64)).max(initial=0))
             return most if np.isfinite(most) else None
@@ -96,5 +96,5 @@ class Rounding:
         return most if most < 2.0**100 else None
 
     def number(self, v: Value) -> float | None:
-        """The number in a constant of one element, or None."""
+        """Returns the number in a constant of one element, or None."""
         return scalar_constant(self.region, v)

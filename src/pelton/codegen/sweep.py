@@ -1,4 +1,4 @@
-"""What templates share that sweep over their output row by row, in the order of their input's axes in memory."""
+"""Shared by templates that sweep over their output row by row, in the memory order of their input's axes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from .grid import Grid, is_computable, ceil_div, fits_grid, tail_rejection
 from .tail import operands
 from .template import Layouts, Target, Template
 
-TASK_ELEMENTS = 16 << 10  # elements read per task: enough to hide what it costs to claim one, few enough to balance
+TASK_ELEMENTS = 16 << 10  # elements read per task: enough to hide the cost of claiming one, few enough to balance
 
 
 def memory_order(shape: Sequence[int], strides: Strides) -> Order:
-    """The axes by their strides, outermost first: negative strides by their size, broadcast axes outermost."""
+    """Returns the axes by stride, outermost first: negative strides by magnitude, broadcast axes outermost."""
     return order_of(shape, tuple(1 << 62 if s == 0 else abs(far(s)) for s in strides))
 
 
 def sweep_grid(region: Region, layouts: Layouts, others: Iterable[Strides] = (), without: Sequence[int] = ()) -> Grid:
-    """The output's index space as rows × columns: the innermost axes that every operand has one stride along.
+    """Returns the output's rows × columns; columns are the innermost axes with one stride in every operand.
 
-    others: strides, over the output's axes, of what is read besides the tail's operands. without: axes that may not be
-    columns.
+    others: strides, over the output's axes, of operands besides the tail's. without: axes that may not be columns.
     """
     shape = region.output.type.shape
     strides = [*(broadcast(v.type.shape, layouts[v], shape) for v in operands(region)), *others]
@@ -40,12 +39,12 @@ def sweep_grid(region: Region, layouts: Layouts, others: Iterable[Strides] = (),
 
 
 def extent(grid: Grid, axes: Sequence[int]) -> int:
-    """The size of a coordinate made of these axes."""
+    """Returns the size of a coordinate made of these axes."""
     return math.prod(grid.shape[a] for a in axes)
 
 
 def task_shape(rows: int, columns: int, cost: int, target: Target, step: int) -> tuple[int, int]:
-    """(rows, columns) per task, where each element of the output reads `cost` elements.
+    """Returns (rows, columns) per task, where each element of the output reads `cost` elements.
 
     Columns are a multiple of `step` even where there are fewer: a kernel for dynamic sizes may meet more.
     """
@@ -56,7 +55,7 @@ def task_shape(rows: int, columns: int, cost: int, target: Target, step: int) ->
 
 
 class Sweep(Template):
-    """Base of these templates: output and operands of the tail have the order of axes of the first input."""
+    """Base of these templates: the output and the tail's operands have the first input's order of axes."""
 
     def rejection(self, region: Region) -> str | None:
         if reason := super().rejection(region):
@@ -68,7 +67,7 @@ class Sweep(Template):
         return tail_rejection(region, node.outputs[0].type.shape)
 
     def is_supported(self, region: Region, value: Value) -> bool:
-        """Whether elements of the value's type can be loaded and stored."""
+        """True if elements of the value's type can be loaded and stored."""
         return is_computable(value.type.dtype)
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -80,16 +79,16 @@ class Sweep(Template):
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         grid = self.grid(region, layouts)
-        is_output = value in region.body.outputs  # which the columns depend on, and so do all operands
+        is_output = value in region.body.outputs  # the columns, and thus all operands, depend on it
         affected = (*region.anchor.inputs, *operands(region)) if is_output else (value,)
         return all(self.fits_columns(region, grid, v, layouts) for v in affected)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        """Rows and columns of the output."""
+        """Returns the rows and columns of the output."""
         return sweep_grid(region, layouts, [layouts[region.anchor.inputs[0]]])
 
     def fits_columns(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
-        """Whether an operand can be read or written along the columns."""
+        """True if an operand can be read or written along the columns."""
         if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) != 1:
             return False
         return fits_grid(region, grid, value, layouts[value])

@@ -1,4 +1,4 @@
-"""A region's pointwise nodes as the statements of a kernel, in any language that kernels are written in."""
+"""A region's pointwise nodes as kernel statements, in any kernel language."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Access:
-    """The elements of an operand that belong to the coordinates b, r, c."""
+    """An operand's elements at the coordinates b, r, c."""
 
     pointer: Pointer
     at: Text  # the offset in elements
@@ -52,7 +52,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Piece:
-    """A slice of a value along c that is stored separately."""
+    """A separately stored slice of a value along c."""
 
     pointer: Pointer
     start: int
@@ -71,7 +71,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements of a tail in order, its pointers, and the names of the values that it is given or computes."""
+    """The statements of a tail in order, its pointers, and the names of its input and computed values."""
 
     lines: tuple[Text, ...]
     pointers: tuple[Pointer, ...]
@@ -89,49 +89,49 @@ class Language(Protocol):
     strided: bool  # whether loads and stores need one stride along c
 
     def literal(self, x, dtype: DType) -> str:
-        """A number of an element type."""
+        """Returns a number of an element type."""
 
     def cast(self, text: str, given: DType, to: DType, saturate: bool = True, round_mode: str = "up") -> str:
-        """A value cast to another element type, and rounded to it even if registers hold both types alike."""
+        """Casts a value to another element type; rounds it even if registers hold both types alike."""
 
     def round_within(self, text: str, to: DType) -> str:
-        """An f32 within the range of an integer of 8 or 16 bits, or NaN, rounded half to even, as that type."""
+        """Rounds an f32, NaN or within the range of an integer type of 8 or 16 bits, half to even, to that type."""
 
     def round_saturated(self, text: str, plus: int, to: DType) -> str | None:
-        """An f32 of less than 2³⁰, rounded half to even, plus a number of up to 255, as the nearest number of a type of
-        8 bits; None if it is as well clipped first."""
+        """Rounds an f32 below 2³⁰ half to even, adds a number of at most 255, and saturates to an 8-bit type; None if
+        clipping first is as good."""
 
     def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
-        """`a` where the mask is true, else `b`."""
+        """Returns `a` where the mask is true, else `b`."""
 
     def call(self, fn: str, dtype: DType, args: Sequence[str]) -> str:
-        """A primitive or operator of ir/scalar.py on operands of a type."""
+        """Calls a primitive or operator of ir/scalar.py on operands of a type."""
 
     def load(self, place: Access) -> Text:
-        """The expression that loads elements."""
+        """Returns the expression that loads elements."""
 
     def let(self, name: str, dtype: DType, text: Text, comment: str = "") -> Text:
-        """The statement that names a value."""
+        """Returns the statement that names a value."""
 
     def increase(self, name: str, text: Text) -> Text:
-        """The statement that adds to a value."""
+        """Returns the statement that adds to a value."""
 
     def store(self, place: Access, name: str) -> Text:
-        """The statement that stores a value."""
+        """Returns the statement that stores a value."""
 
     def pieces(self, name: str, pieces: Sequence[Piece]) -> list[Text]:
-        """The statements that store slices of one value, given in order of their starts."""
+        """Returns the statements that store slices of one value, in order of their starts."""
 
 
 def operands(region: Region) -> list[Value]:
-    """The values that the pointwise nodes of a region read and write by pointer."""
+    """Returns the values that the pointwise nodes of a region read and write by pointer."""
     made = {v for n in region.body.nodes for v in n.outputs}
     read = dict.fromkeys(v for n in region.tail for v in n.inputs if v not in made)
     return [*(v for v in read if scalar_constant(region, v) is None), *region.body.outputs]
 
 
 def expression(language: Language, e, dtype: DType | None = None) -> str:
-    """A Scalar, or a number of a type, as an expression of a language; leaves are `var` nodes that hold a name."""
+    """Returns a Scalar, or a number of a type, as an expression; leaves are `var` nodes that hold a name."""
     if not isinstance(e, Scalar):
         return language.literal(e, dtype)
     if e.fn == "var":
@@ -159,11 +159,11 @@ def statements(
     flat: bool = False,
     stored: bool = True,
 ) -> Statements:
-    """The statements that compute the pointwise nodes from the anchor's results at (b, r, c), and store the outputs.
+    """Emits the statements that compute the pointwise nodes at (b, r, c) and store the outputs.
 
     made: the anchor's results, named x0, x1, … in order. bias: a vector along c that is added to x0 first. first: the
-    slot of the first pointer. flat: layouts are strides over the grid, not over the values' own axes. stored: whether
-    to store the outputs. Raises ValueError if the language needs a single stride along c and an operand has none.
+    slot of the first pointer. flat: layouts are strides over the grid, not over the values' own axes. stored: True to
+    store the outputs. Raises ValueError if the language needs a single stride along c and an operand has none.
     """
     walk = _Walk(language, region, layouts, grid, made, first, flat)
     if bias is not None:
@@ -239,10 +239,10 @@ class _Walk:
         self.name(node.output, text, node.op.name)
 
     def rounded(self, node: Node) -> str | None:
-        """A cast of what is clipped to the range of a small integer type, which needs no checks; None for others.
+        """Casts a value clipped to the range of a small integer type, without checks; None for other nodes.
 
-        What was rounded before it was clipped to whole numbers may as well be rounded by the cast, and what is clipped
-        to all that the type holds may be saturated.
+        The cast also rounds values that were rounded before a clip to whole numbers, and saturates values clipped to
+        the type's full range.
         """
         found = self.rounding.of(node)
         if found is None:
@@ -257,8 +257,8 @@ class _Walk:
         return self.language.round_within(self.clip(found, found.x, 0), found.to)
 
     def read_again(self, node: Node) -> str | None:
-        """What was rounded to small integers and is f32 again, perhaps less their zero point, without the way there and
-        back; None for other nodes."""
+        """Reads rounded small integers as f32, perhaps less their zero point, without converting them there and back;
+        None for other nodes."""
         found = self.rounding.read_again(node)
         if found is None or found[1] not in (0, -found[0].zero):
             return None
@@ -266,7 +266,7 @@ class _Walk:
         return self.clip(rounded, rounded.round.output, rounded.zero) if number else self.names[rounded.clip.output]
 
     def clip(self, rounded: Rounded, v: Value, less: float) -> str:
-        """A value within the limits of what is rounded, less a number."""
+        """Clips a value to the limits of a rounding, each less a number."""
         low, high = (Scalar("var", (self.language.literal(x - less, F32),), F32) for x in (rounded.low, rounded.high))
         leaves = (Scalar("var", (self.read(v),), F32), low, high)
         return expression(self.language, clip.trace((F32, F32, F32), rounded.clip.attrs, leaves), F32)

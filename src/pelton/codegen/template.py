@@ -1,4 +1,4 @@
-"""The interface of kernel templates: which regions they take, in which layouts, with which tactics, as which code."""
+"""The interface of kernel templates: the regions, layouts and tactics they support, and their code."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pelton.plan.workspace import KernelWorkspace
 
 @dataclass(frozen=True)
 class Target:
-    """What code is generated for: an ISA level, and cache sizes from which block sizes are derived."""
+    """The target of generated code: an ISA level, and the cache sizes that block sizes derive from."""
 
     isa: str = "x86_64_v3"
     lanes: int = 8  # of f32 in a register
-    registers: int = 16  # of vectors, as many as products may fill
+    registers: int = 16  # vector registers that products may fill
     l1: int = 32 << 10
     l2: int = 512 << 10
     l3: int = 32 << 20
     threads: int = 1
     libraries: tuple[tuple[str, int], ...] = ()  # names and versions of those used in timing
-    tf32: bool = False  # whether products of f32 may round their operands to TF32, ten bits of mantissa
-    half: DType = F32  # the type in which weights may be stored where that is faster: F32, F16 or BF16
+    tf32: bool = False  # True if products of f32 may round their operands to TF32, ten bits of mantissa
+    half: DType = F32  # the storage type of weights where it is faster: F32, F16 or BF16
 
     def version(self, library: str) -> int:
-        """The version of a library, 0 if it is absent."""
+        """Returns the version of a library, 0 if it is absent."""
         return dict(self.libraries).get(library, 0)
 
 
@@ -64,12 +64,12 @@ class Packed:
     """A constant in the form that a kernel reads, packed from constants of the region."""
 
     sources: tuple[Value, ...]
-    form: str  # the name of the packing; equal sources and forms are packed once
+    form: str  # name of the packing; equal sources and forms are packed once
     shape: tuple[int, ...]
-    # writes it into an array of zeros of this shape and type; timing does without
+    # fills zeros of this shape and type; timing skips it
     fill: Callable[[np.ndarray], object]
     dtype: DType = F32
-    has_indices: bool = False  # whether kernels address memory by it: then timing fills it, too
+    has_indices: bool = False  # True if kernels address memory by it: timing fills it, too
 
     @property
     def bytes(self) -> int:
@@ -91,7 +91,7 @@ class Kernel:
     phases: Size = 1  # of `tiles` tiles each; all tiles of a phase end before the next phase begins
 
     def sized(self, sizes: Mapping[str, int], to: Mapping[Value, Value]) -> "Kernel":
-        """The kernel with sizes in place of symbols; `to` maps its operands to values of known shape."""
+        """Returns the kernel with sizes in place of symbols; `to` maps its operands to values of known shape."""
 
         def operand(x: Value | Packed | KernelWorkspace) -> Value | Packed | KernelWorkspace:
             if isinstance(x, Value):
@@ -108,9 +108,9 @@ class Kernel:
         )
 
     def traffic(self, region: Region, layouts: Layouts) -> Size:
-        """The bytes that it has to read and write at least.
+        """Returns the least number of bytes that the kernel reads and writes.
 
-        Each element counts once, broadcast ones too; of a gather's input, those that are gathered.
+        Each element counts once, even if broadcast; of a gather's input, only gathered elements count.
         """
         anchor = region.anchor
         gathered = anchor.inputs[0] if anchor is not None and anchor.op.moves and anchor.op.indexed else None
@@ -126,18 +126,18 @@ class Kernel:
 
 
 class Template:
-    """Base of all templates. `region` is the nodes that a kernel computes, `layouts` the strides of its operands."""
+    """Base of all templates. `region`: the nodes that a kernel computes; `layouts`: the strides of its operands."""
 
-    name: str = ""  # as tactics and timing caches on disk have it
-    anchors: tuple[str, ...] = ()  # ops; a region has one node of one of them as its only anchor
-    without_tail = False  # whether regions may have no pointwise nodes and no slices behind the anchor
-    dynamic = False  # whether sizes may be dynamic
-    known_sizes = "needs sizes that do not vary"  # the reason where they may not
-    timed_only = False  # whether it is taken only where it was timed, with a version of its library that is present
-    inexact = False  # whether arithmetic differs from the direct form (Winograd), which `strict` rules out
+    name: str = ""  # in tactics, and in timing caches on disk
+    anchors: tuple[str, ...] = ()  # ops; a region's only anchor is a node of one of them
+    without_tail = False  # True if no pointwise nodes and no slices may follow the anchor
+    dynamic = False  # True if sizes may be dynamic
+    known_sizes = "needs sizes that do not vary"  # the reason to reject dynamic sizes
+    timed_only = False  # True if only timing can choose it, with a present version of its library
+    inexact = False  # True if arithmetic differs from the direct form (Winograd); `strict` rules it out
 
     def rejection(self, region: Region) -> str | None:
-        """The reason why this template cannot compute the region, or None where it can."""
+        """Returns the reason to reject the region, or None."""
         node = region.anchor
         if node is None or len(region.anchors) != 1 or node.op.name not in self.anchors:
             return f"no single {' or '.join(self.anchors)}"
@@ -150,60 +150,60 @@ class Template:
         return self.node_rejection(region)
 
     def types_rejection(self, product: Node) -> str | None:
-        """The reason why it cannot sum in the type that a product names, give that type, or pad so; or None."""
+        """Returns the reason to reject a product's type of sums or output, or its padding; or None."""
         if product.attrs.get("accumulate") is not None or product.attrs.get("to") is not None:
             return "sums in a type of its own, or gives another"
         return "pads with another number than 0" if product.attrs.get("pad_value") or len(product.inputs) > 3 else None
 
     def node_rejection(self, region: Region) -> str | None:
-        """The same, for a region that has one of the anchors and no empty operands."""
+        """Returns the reason to reject a region that has one of the anchors and no empty operands, or None."""
         return None
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The order of axes, outermost first, in which an output is written, given the strides of the inputs."""
+        """Returns the order of axes, outermost first, in which an output is written, given the inputs' strides."""
         return row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        """Whether the kernel can read (or write) an operand in these layouts; if not, it reads a copy."""
+        """True if the kernel can read (or write) an operand in these layouts; if not, it reads a copy."""
         raise NotImplementedError
 
     def copy_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The order of axes, outermost first, for the copy of an input that does not fit."""
+        """Returns the order of axes, outermost first, for the copy of an input that does not fit."""
         return row_major(value.type.rank)
 
     def preferred_layout(self, region: Region, value: Value, target: Target) -> Layout | None:
-        """The best layout for an input that only this region reads, or None if all that fit are as good."""
+        """Returns the best layout for an input that only this region reads, or None if all that fit are as good."""
         return None
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
-        """Candidates, the best guess first; none where the template has no kernel for these layouts."""
+        """Returns candidates, the best guess first; none where the template has no kernel for these layouts."""
         return (Tactic(self.name, target.isa),)
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
-        """The parameters that matter most (a register tile, an algorithm).
+        """Returns the parameters that matter most (a register tile, an algorithm).
 
         The tuner times one tactic of each family first, then more of the best families.
         """
         return ()
 
     def is_exact(self, tactic: Tactic) -> bool:
-        """Whether arithmetic differs from the direct form in the order of sums alone, as `strict` demands."""
+        """True if arithmetic differs from the direct form only in the order of sums, as `strict` demands."""
         return not self.inexact
 
     def margin(self, tactic: Tactic) -> float:
-        """The part of the fastest time of smaller margins that it has to save to be worth its error; 0 if exact."""
+        """Returns the least share of time that it must save over tactics of smaller margins; 0 if exact."""
         return 0.02 if self.inexact else 0.0
 
     def tolerance(self, tactic: Tactic) -> float:
-        """The error that a right kernel may have, of the largest value."""
+        """Returns the error that a correct kernel may have, relative to the largest value."""
         return 1e-3  # Winograd's grows with the channels, a wrong kernel's is near one
 
     def stored(self, tactic: Tactic) -> DType:
-        """The type of packed weights that are f32 in the region."""
+        """Returns the type of packed weights that are f32 in the region."""
         return F32
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        """The kernel that computes the region in these layouts."""
+        """Emits the kernel that computes the region in these layouts."""
         raise NotImplementedError
 
 
@@ -214,17 +214,17 @@ _sources: dict[str, str] = {}
 
 
 def templates(isa: str) -> dict[str, Template]:
-    """The templates for an ISA level, or for an architecture of GPUs (sm_90)."""
+    """Returns the templates for an ISA level, or for a GPU architecture (sm_90)."""
     return GPU_TEMPLATES if isa.startswith("sm_") else TEMPLATES
 
 
 def template(cls: type[Template]) -> type[Template]:
-    """Class decorator: declares a template. Where times are equal, the template declared first is taken."""
+    """Declares a template, as a class decorator. Of equally fast templates, the first declared wins."""
     return _declare(cls, TEMPLATES)
 
 
 def gpu_template(cls: type[Template]) -> type[Template]:
-    """The same for GPUs."""
+    """Declares a template for GPUs, as a class decorator."""
     return _declare(cls, GPU_TEMPLATES)
 
 
@@ -236,12 +236,12 @@ def _declare(cls: type[Template], registry: dict[str, Template]) -> type[Templat
 
 
 def add_source(file: str, text: str) -> None:
-    """Makes a text known as a kernel file, for kernels of plugins."""
+    """Registers a text as a kernel file, for plugin kernels."""
     _sources[file] = text
 
 
 def source(file: str) -> str:
-    """The text of a kernel file."""
+    """Returns the text of a kernel file."""
     if file not in _sources:
         _sources[file] = (SOURCES / file).read_text("utf-8")
     return _sources[file]
