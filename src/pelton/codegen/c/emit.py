@@ -30,35 +30,35 @@ _WIDE = frozenset("f64 f32 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())
 _NARROW = frozenset(d.value for d in DType if (d.is_float or d.is_integer) and (d.bits < 8 or d.value.startswith("f8")))
 _NARROW_WORDS = re.compile(rf"(_|\b)({'|'.join(sorted(_NARROW))})(_|\b)")
 
-MAX_TABLE_ENTRIES = 1 << 16  # of all tables in a kernel's source: more take compilers seconds
+MAX_TABLE_ENTRIES = 1 << 16  # of all tables in a kernel's source; more compile for seconds
 
 
 def compute_type(dtype: DType) -> str:
-    """The element type that kernels compute in: narrow floats as f32, integers of 2 and 4 bits in a byte."""
+    """Returns the element type that kernels compute in: f32 for narrow floats, a byte for integers of 2 and 4 bits."""
     if dtype.value in _WIDE:
         return dtype.value
     return "f32" if dtype.is_float else f"{dtype.value[0]}8"
 
 
 def vector_type(dtype: DType) -> str:
-    """The C type of a vector in registers (bools are a mask of lanes)."""
+    """Returns the C type of a vector in registers (bools are a mask of lanes)."""
     return "vi32" if dtype is BOOL else "v" + compute_type(dtype)
 
 
 def memory_type(dtype: DType) -> str:
-    """The C type of an element in memory."""
+    """Returns the C type of an element in memory."""
     return "u8" if dtype is BOOL else dtype.value
 
 
 def literal(x, dtype: DType) -> str:
-    """A number as a vector of equal lanes."""
+    """Returns a number as a vector of equal lanes."""
     if dtype is BOOL:
         return f"((vi32)(int){-int(bool(x))})"
     return f"bc_{compute_type(dtype)}({number(x, dtype)})"
 
 
 def number(x, dtype: DType) -> str:
-    """A number as C writes it, in the type that kernels compute in."""
+    """Returns a number in C, in the type that kernels compute in."""
     kind = compute_type(dtype)
     if not dtype.is_float:
         x = int(x)
@@ -150,10 +150,10 @@ class CLanguage:
         return code("stg_{}({}, {}, {}, n);", kind, where, place.step, name)
 
     def pieces(self, name: str, pieces: Sequence[Piece]) -> list[Text]:
-        """One store whose address depends on c, if every vector belongs to a single slice; else a store for each slice.
+        """Emits one store whose address depends on c if every vector belongs to a single slice, else one per slice.
 
-        The single store takes within half a percent of the time without slices (GoogLeNet's products), a store for each
-        slice one to two percent more.
+        One store takes the time without slices, within half a percent (GoogLeNet's products); one per slice takes one
+        to two percent more.
         """
         dtype, starts, sizes = pieces[0].pointer.dtype, [p.start for p in pieces], [p.size for p in pieces]
         rows = [p.grid.runs(p.grid.r, p.strides) for p in pieces]
@@ -186,7 +186,7 @@ def tail(
     unit: int | None = None,
     inner: str = "",
 ) -> Tail:
-    """The C function `finish`: `statements` on the anchor's results at (b, r, c), n lanes along c.
+    """Emits the C function `finish`: `statements` on the anchor's results at (b, r, c), n lanes along c.
 
     unit: c is a multiple of it and n at most that; None if they may be any numbers. inner: the name of a function
     instead of `finish` that returns the only output as a vector, for use in the same kernel.
@@ -217,7 +217,7 @@ def _field(pointer: Pointer) -> str:
 
 
 def constants(**sizes: Size) -> Text:
-    """Sizes by name: known ones as constants of the type of indices, dynamic ones as macros that read an argument."""
+    """Emits sizes by name: known ones as constants of the index type, dynamic ones as macros that read an argument."""
     known = _numbers({k: int(v) for k, v in sizes.items() if is_known(v)})
     return join("", [known, *(code("#define {} {}\n", k, v) for k, v in sizes.items() if not is_known(v))])
 
@@ -227,12 +227,12 @@ def _numbers(known: Mapping[str, int]) -> str:
 
 
 def macro(head: str, text: Text) -> Text:
-    """A macro, whose head is a name and perhaps parameters, for an expression."""
+    """Emits a macro for an expression. head: a name and perhaps parameters."""
     return code("#define {} ({})\n", head, text)
 
 
 def list_macro(name: str, sizes: Sequence[Size]) -> Text:
-    """A macro for the elements of an array of sizes, separated by commas."""
+    """Emits a macro for the elements of an array of sizes, separated by commas."""
     return code("#define {} {{}}\n", name, join(", ", sizes))
 
 
@@ -249,10 +249,10 @@ def kernel(
     phases: Size = 1,
     arguments: Mapping[str, int] | None = None,
 ) -> Kernel:
-    """The kernel file with its region and tactic blocks replaced.
+    """Fills the region and tactic blocks of a kernel file.
 
     Dynamic sizes in the block become arguments behind the pointers; code that uses them needs `const args *a` in scope.
-    arguments: further numbers by name that become arguments, so that one kernel does for all their values.
+    arguments: further numbers by name that become arguments, so one kernel serves all their values.
     """
     slots: dict[Size, int] = {}
 
@@ -270,7 +270,7 @@ def kernel(
 
 
 def _fill(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, str]:
-    """The kernel file with its region and tactic blocks replaced: (source, symbol)."""
+    """Fills the region and tactic blocks of a kernel file; returns (source, symbol)."""
     text = source(file)
     for mark, new in (("region", block), ("tactic", _numbers(dict(tactic.params)))):
         parts = re.split(rf"// </?{mark}>\n", text)

@@ -12,17 +12,17 @@ from .emit import compute_type, literal, memory_type, vector_type
 
 
 def register_type(dtype: DType) -> DType:
-    """The element type of values in registers: narrow floats are f32 there."""
+    """Returns the element type of values in registers: narrow floats are f32 there."""
     return DType(compute_type(dtype))
 
 
 def is_native(dtype: DType) -> bool:
-    """Whether registers hold the type as memory does."""
+    """True if registers hold the type as memory does."""
     return dtype is not BOOL and is_computable(dtype) and register_type(dtype) is dtype
 
 
 def element_macros(dtype: DType, within: DType | None = None) -> str:
-    """Types and macros for elements: element (in memory), vec, scalar (a lane), LOAD, SELECT, LANES_FROM, LANES_TO.
+    """Emits types and macros for elements: element (in memory), vec, scalar (lane), LOAD, SELECT, LANES_FROM, LANES_TO.
 
     within: the type to compute in, if not the element's own.
     """
@@ -41,7 +41,7 @@ def element_macros(dtype: DType, within: DType | None = None) -> str:
 
 
 def reduction_macros(kind: str, dtype: DType, within: DType | None = None) -> str:
-    """`element_macros`, JOIN of two elements, its IDENTITY, and WHOLE, which reduces the lanes of a vector.
+    """Emits `element_macros`, JOIN of two elements, its IDENTITY, and WHOLE, which reduces the lanes of a vector.
 
     kind: sum, prod, max or min.
     """
@@ -64,7 +64,7 @@ def reduction_macros(kind: str, dtype: DType, within: DType | None = None) -> st
 
 
 def identity(kind: str, dtype: DType) -> float | int:
-    """The identity element of a reduction."""
+    """Returns the identity element of a reduction."""
     if kind in ("sum", "prod"):
         return int(kind == "prod")
     if dtype is BOOL:

@@ -1,4 +1,4 @@
-"""Weights that kernels store in half precision: which may be, in which type, and what that costs."""
+"""Weights in half precision: eligibility, type and loss."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from pelton.codegen.template import Tactic, Target, Template
 from .emit import memory_type
 
 STORED = (F32, F16, BF16)  # by the parameter HALF of a tactic, as in product.h
-# The parameter LOSS of a tactic: no weight is changed, they are rounded as the precision of the build allows, or as it
+# The parameter LOSS of a tactic: weights are unchanged, rounded as the build's precision allows, or rounded though it
 # does not.
 EXACT, ASKED, UNASKED = 0, 1, 2
-# Of the norm of an output's weights: no more than where no half is subnormal.
+# Relative to the norm of an output's weights: the largest loss without subnormal halves.
 MAX_LOSS = {F16: 2.0**-11, BF16: 2.0**-8}
 
 Known = TypeVar("Known", bool, float)
 
-_FOUND: dict[tuple[int, str], tuple[weakref.ref[np.ndarray], bool | float]] = {}  # of arrays, as templates ask again
+_FOUND: dict[tuple[int, str], tuple[weakref.ref[np.ndarray], bool | float]] = {}  # by array: templates ask repeatedly
 
 
 class HalfWeights(Template):
-    """Base of the variants of templates that read weights in half precision and compute in f32.
+    """Base of template variants that read weights in half precision and compute in f32.
 
-    Their tactics are those of the template with two parameters more, HALF and LOSS.
+    Their tactics add two parameters, HALF and LOSS.
     """
 
     unasked_margin = 0.1  # the error of halves is a hundred times that of Winograd
-    fewest = 1 << 14  # weights: fewer are read from L1
+    fewest = 1 << 14  # weights; fewer are read from L1
 
     def half_operand(self, region: Region) -> tuple[Value, int]:
-        """The operand that is stored in half precision, and its axis of outputs."""
+        """Returns the operand to store in half precision, and its axis of outputs."""
         raise NotImplementedError
 
     def half_type(self, region: Region, target: Target) -> tuple[DType, int] | None:
-        """The type in which the weights may be stored, and the loss: exact, or as the target allows; else None."""
+        """Returns the type to store weights in, and the loss: exact, or as the target allows; else None."""
         array = region.body.constants.get(self.half_operand(region)[0])
         if array is None or array.size < self.fewest or array.dtype != np.float32:
             return None
@@ -54,7 +54,7 @@ class HalfWeights(Template):
         return target.half, ASKED
 
     def rounding_rejection(self, region: Region, dtype: DType) -> str | None:
-        """The reason why constant weights cannot be rounded to a type, or None."""
+        """Returns the reason why constant weights cannot be rounded to a type, or None."""
         weights, axis = self.half_operand(region)
         return rejection(region.body.constants[weights], axis, dtype)
 
@@ -66,7 +66,7 @@ class HalfWeights(Template):
         return max(of_halves, super().margin(tactic))
 
     def tolerance(self, tactic: Tactic) -> float:
-        """Larger by what rounded weights are off at most, if their errors do not cancel."""
+        """Adds the largest error of rounded weights, if their errors do not cancel."""
         return super().tolerance(tactic) + (0.0 if tactic["LOSS"] == EXACT else MAX_LOSS[self.stored(tactic)])
 
     def stored(self, tactic: Tactic) -> DType:
@@ -74,25 +74,25 @@ class HalfWeights(Template):
 
 
 def with_halves(tactic: Tactic, stored: DType, loss: int) -> Tactic:
-    """A tactic that reads weights of this type."""
+    """Returns the tactic with weights of this type."""
     params = (*tactic.params, ("HALF", STORED.index(stored)), ("LOSS", loss))
     return Tactic(tactic.template, tactic.isa, params)
 
 
 def weight_text(tactic: Tactic, stored: DType) -> str:
-    """What kernels have to know of the type of their weights, beside their tactic."""
+    """Emits the type of weights, and HALF where the tactic lacks it."""
     return f"typedef {memory_type(stored)} weight;\n" + (
         "" if "HALF" in dict(tactic.params) else "enum : idx { HALF = 0 };\n"
     )
 
 
 def exact_type(array: np.ndarray) -> DType | None:
-    """The type in half precision that holds every element of an f32 array as it is; None if there is none."""
+    """Returns the half-precision type that holds every element of an f32 array exactly, or None."""
     return next((dtype for dtype in (F16, BF16) if _known(array, f"is {dtype.value}", _TESTS[dtype])), None)
 
 
 def rejection(array: np.ndarray, axis: int, dtype: DType, scale: float = 1.0) -> str | None:
-    """The reason why weights, times a scale, would lose more than the rounding of normal numbers in this type, or
+    """Returns the reason to reject a type in which weights, times a scale, lose more than rounded normal numbers do, or
     None."""
     lost = _known(array, f"loss {axis} {dtype.value} {scale}", lambda a: loss(np.float32(scale) * a, axis, dtype))
     if np.isinf(lost):
@@ -103,11 +103,11 @@ def rejection(array: np.ndarray, axis: int, dtype: DType, scale: float = 1.0) ->
 
 
 def loss(array: np.ndarray, axis: int, dtype: DType) -> float:
-    """The largest error of the weights of any output, rounded to a type, by the norm of these weights; infinite where
-    one overflows.
+    """Returns the largest error of any output's weights rounded to a type, relative to their norm; infinite on
+    overflow.
 
-    An output of less than 2⁻²⁰ of the largest norm counts as one of that norm: whatever is made of its weights is less
-    than what f32 rounds.
+    An output below 2⁻²⁰ of the largest norm counts as one of that norm: its results are smaller than the rounding
+    errors of f32.
     """
     rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
     norms, errors = np.zeros(len(rows)), np.zeros(len(rows))
@@ -125,7 +125,7 @@ def loss(array: np.ndarray, axis: int, dtype: DType) -> float:
 
 
 def _is_f16(array: np.ndarray) -> bool:
-    """Whether all numbers are halves: ten bits of fraction, and normal, zero, or a multiple of 2⁻²⁴."""
+    """True if f16 holds all numbers exactly: ten bits of fraction, and normal, zero, or a multiple of 2⁻²⁴."""
     if (array.view(np.uint32) & 0x1FFF).any():
         return False
     magnitude = np.abs(array)
@@ -138,7 +138,7 @@ def _is_bf16(array: np.ndarray) -> bool:
 
 
 def _by_parts(test: Callable[[np.ndarray], bool]) -> Callable[[np.ndarray], bool]:
-    """The test part by part: of weights that are none, the first part says so."""
+    """Runs a test part by part: arrays that fail usually do so in the first part."""
 
     def run(array: np.ndarray) -> bool:
         flat = np.ascontiguousarray(array).reshape(-1)
@@ -151,7 +151,7 @@ _TESTS = {F16: _by_parts(_is_f16), BF16: _by_parts(_is_bf16)}
 
 
 def _known(array: np.ndarray, what: str, compute: Callable[[np.ndarray], Known]) -> Known:
-    """What was computed of an array before, or is now."""
+    """Returns a result for an array, computed at most once."""
     key = id(array), what
     seen = _FOUND.get(key)
     if seen is None or seen[0]() is not array:

@@ -34,13 +34,13 @@ FLAGS = (
     "-g0",
     "-w",
 )
-_ONCE: dict[tuple[str, ...], bytes] = {}  # what every build needs, compiled once in a process
+_ONCE: dict[tuple[str, ...], bytes] = {}  # results that every build needs, compiled once per process
 LINKER_FLAGS = "-shared -nostdlib --no-undefined --build-id=none -z noexecstack --strip-all --gc-sections".split()
 
 
 @lru_cache(maxsize=1)
 def zig() -> str:
-    """The path of the ziglang wheel's binary; BuildError where the wheel is missing."""
+    """Returns the path of the ziglang wheel's binary; raises BuildError if the wheel is missing."""
     try:
         import ziglang
     except ImportError:
@@ -52,7 +52,7 @@ def zig() -> str:
 
 @cache
 def compiler_id(cc: str | None = None) -> str:
-    """The compiler's version line, which cache keys contain; BuildError if it does not run."""
+    """Returns the compiler's version line, a part of cache keys; raises BuildError if it does not run."""
     command = [cc, "--version"] if cc else [zig(), "clang", "--version"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
@@ -64,7 +64,7 @@ def compiler_id(cc: str | None = None) -> str:
 
 @lru_cache(maxsize=1)
 def headers() -> str:
-    """The hash of all headers that kernels include."""
+    """Returns the hash of all headers that kernels include."""
     return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(SOURCES.glob("*.h")))).hexdigest()
 
 
@@ -93,9 +93,9 @@ class ClangCompiler:
     def objects(
         self, sources: Mapping[str, str], progress: Callable[[int], None] = lambda done: None
     ) -> dict[str, bytes]:
-        """The object code of sources, by symbol, compiled in parallel.
+        """Returns the object code of sources by symbol; compiles in parallel.
 
-        `progress` is called with the number of objects that are done.
+        `progress` is called with the number of finished objects.
         """
         out = {s: o for s, text in sources.items() if (o := self._known(text)) is not None}
         missing = [s for s in sources if s not in out]
@@ -114,7 +114,7 @@ class ClangCompiler:
         return {s: out[s] for s in sources}
 
     def link(self, objects: Mapping[str, bytes]) -> bytes:
-        """One shared object of kernels in the order given, without undefined symbols."""
+        """Links kernels in the given order to one shared object without undefined symbols."""
         objects = {**objects, "freestanding": self._once("freestanding.c", self._freestanding)}
         with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
             for name, code in objects.items():
@@ -125,14 +125,14 @@ class ClangCompiler:
             return Path(output).read_bytes()
 
     def assembly(self, text: str) -> str:
-        """The assembly of a source (tests count spills in it)."""
+        """Returns the assembly of a source (tests count spills in it)."""
         with tempfile.TemporaryDirectory(dir=self._work) as d:
             Path(d, "k.c").write_text(text, "utf-8")
             self._run([*self._command(), "-S", "-o", os.path.join(d, "k.s"), os.path.join(d, "k.c")], "compiling")
             return Path(d, "k.s").read_text("utf-8")
 
     def key(self, text: str) -> str:
-        """The hash of all that the object code of a source depends on."""
+        """Returns the hash of all inputs of a source's object code."""
         return hashlib.sha256((self._salt + "\n" + with_included(text, SOURCES)).encode()).hexdigest()
 
     def _known(self, text: str) -> bytes | None:
@@ -160,7 +160,7 @@ class ClangCompiler:
         return code
 
     def _once(self, source: str, make: Callable[[], bytes]) -> bytes:
-        """What `make` makes of a source, the same for all compilers of this process that have the same command."""
+        """Returns the result of `make` for a source, shared by all compilers of this process with the same command."""
         key = (source, *self._identity)
         if key not in _ONCE:
             _ONCE[key] = make()
@@ -207,7 +207,7 @@ class ClangCompiler:
 
 @contextmanager
 def _temporary() -> Iterator[None]:
-    """BuildError where temporary files cannot be written."""
+    """Raises BuildError if temporary files cannot be written."""
     try:
         yield
     except OSError as e:

@@ -19,7 +19,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
 
 def has_unit_stride(shape: tuple[Size, ...], strides: Strides) -> bool:
-    """Whether the last axis has unit stride, or one element."""
+    """True if the last axis has unit stride, or one element."""
     return shape[-1] == 1 or strides[-1] == 1
 
 
@@ -39,7 +39,7 @@ class Heads:
         self.masked = not (is_constant(region, self.mask) and not region.body.constants[self.mask].any())
 
     def block(self, layouts: Layouts, **more: Size) -> Text:
-        """The region block up to the tail: sizes, strides of rows, and offsets of heads."""
+        """Emits the region block up to the tail: sizes, strides of rows, and offsets of heads."""
         rows = {name: layouts[v][-2] for name, v in (("QR", self.q), ("KR", self.k), ("VR", self.v))}
         text = constants(
             SQ=self.sq,
@@ -80,7 +80,7 @@ class Attention(Template):
         return tail_rejection(region, node.output.type.shape)
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The queries' order of axes: where a transpose split heads for free, another one joins them for free."""
+        """Returns the queries' axis order: where a transpose split heads for free, another one joins them for free."""
         q, rank = region.anchor.inputs[0], value.type.rank
         if q.type.shape[:-1] == value.type.shape[:-1] and has_unit_stride(q.type.shape, layouts[q]):
             order = order_of(q.type.shape, layouts[q])

@@ -1,4 +1,4 @@
-"""Blends: weighted sums of elements that are gathered along an axis, from tensors in any layout."""
+"""Blends: weighted sums of elements gathered along an axis, from tensors in any layout."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Blend(MoveTemplate):
         return None if indices.type.dtype in (I64, I32) else f"indices in {indices.type.dtype.value}"
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The input's order, with the axes of the indices in place of the gathered axis."""
+        """Returns the input's order, with the axes of the indices in place of the gathered axis."""
         x = region.anchor.inputs[0]
         order = memory_order(x.type.shape, layouts[x])
         return expand_axis(order, region.anchor.attrs["axis"], value.type.rank - x.type.rank + 1)
 
     def operand_strides(self, region: Region, layouts: Layouts) -> tuple[Strides, Strides, Strides]:
-        """Strides of input, indices and weights over the axes of the output."""
+        """Returns the strides of input, indices and weights over the axes of the output."""
         node = region.anchor
         x, *tables = node.inputs
         axis, batch = node.attrs["axis"], node.attrs["batch_dims"]

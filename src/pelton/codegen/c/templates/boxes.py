@@ -13,7 +13,7 @@ from pelton.ir.types import F32
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
-MAX_KEEP = 1 << 16  # what is kept is sorted by insertion
+MAX_KEEP = 1 << 16  # boxes; they are sorted by insertion
 
 
 @template
@@ -60,6 +60,6 @@ class MulticlassNms(Template):
 
 
 def _below(x: float) -> float:
-    """The largest f32 that is not above x: f32 are above the one if they are above the other."""
+    """Returns the largest f32 not above x: an f32 exceeds both or neither."""
     rounded = np.float32(x)
     return float(rounded if float(rounded) <= x else np.nextafter(rounded, np.float32(-np.inf)))

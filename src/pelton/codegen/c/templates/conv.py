@@ -14,7 +14,7 @@ from pelton.codegen.c.emit import constants, kernel
 from pelton.codegen.grid import ceil_div, is_constant, register_tiles
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
-MAX_LOOKUPS = 4096  # offsets of taps that a task with several groups may keep
+MAX_LOOKUPS = 4096  # offsets of taps that a task of several groups may keep
 # Channels of groups that share their taps' offsets; with more, computing them again costs nothing. Against group by
 # group, 3 × 3, 2 threads, AVX-512: four of 16 channels on 112 × 112 with strides of two 613 → 337 µs, 32 of 4 on
 # 56 × 56 1136 → 571, 9 of 16 on 28 × 28 235 → 173, 16 of 32 on 14 × 14 254 → 225.
@@ -48,7 +48,7 @@ class Direct(ChannelsLast):
                 if choice not in seen:
                     seen.add(choice)
                     blocks = ceil_div(s.oh * s.ow, mb) * s.n
-                    enough = ceil_div(groups, ceil_div(6 * target.threads, blocks))  # for tasks of all threads
+                    enough = ceil_div(groups, ceil_div(6 * target.threads, blocks))  # tasks for all threads
                     shared = narrow and s.kh * s.kw * mb <= MAX_LOOKUPS
                     for gb in dict.fromkeys((enough, groups) if shared else (1,)):
                         yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "GB"), (*choice, gb))))

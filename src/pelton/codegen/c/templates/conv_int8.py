@@ -25,7 +25,7 @@ FILTERS = (I8, I16)  # i16 for weights of which few are beyond i8
 PLACE = 16  # bytes, as in conv_int8.c
 # How four products are added, as in dot.h; WIDE is exact for all operands.
 VNNI, PAIRS, WIDE, SORTED = 0, 1, 2, 3
-# Steps are sorted from this share of steps by pairs on. WIDE is faster for single pixels: it reads copies of them.
+# Least share of steps by pairs for sorting. WIDE is faster for single pixels: it reads copies of them.
 SORTED_FROM, SORTED_FROM_SINGLE = 0.125, 0.45
 
 
@@ -121,20 +121,20 @@ class GemmInt8(Gemm):
 
 
 def accumulates_rejection(product: Node) -> str | None:
-    """The reason why a product does not sum in i32 what its operands hold, and give these sums, or None."""
+    """Returns the reason why a product does not return i32 sums of its operands' values, or None."""
     if product.attrs.get("a_zero") or product.attrs.get("b_zero"):
         return "subtracts zero points"
     return sums_rejection(product)
 
 
 def sums_rejection(product: Node) -> str | None:
-    """The reason why a product does not sum in i32 and give these sums, or None."""
+    """Returns the reason why a product does not return i32 sums, or None."""
     attrs = product.attrs
     return None if attrs.get("accumulate") is I32 and attrs.get("to") in (None, I32) else "does not sum in i32"
 
 
 def bytes_rejection(region: Region) -> str | None:
-    """The reason why a convolution is none of bytes by constant filters, or None."""
+    """Returns the reason why a convolution does not multiply bytes by constant filters, or None."""
     x, w = region.anchor.inputs[:2]
     if not is_constant(region, w):
         return "the filters are not constant"
@@ -142,7 +142,7 @@ def bytes_rejection(region: Region) -> str | None:
 
 
 def _tactics(name: str, rows: int, columns: int, batch: int, target: Target) -> Iterator[Tactic]:
-    """Register tiles and blocks of tasks for products of so many rows (pixels) and columns (channels)."""
+    """Yields register tiles and blocks of tasks for products of so many rows (pixels) and columns (channels)."""
     seen = set()
     for mr, nv in register_tiles(columns, rows, target):
         nr = nv * target.lanes
@@ -159,7 +159,7 @@ def _tactics(name: str, rows: int, columns: int, batch: int, target: Target) -> 
 def _balanced(
     blocks: Iterable[tuple[int, int]], rows: int, panels: int, batch: int, threads: int
 ) -> list[tuple[int, int]]:
-    """(rows, panels) per task: last those of so few tasks that threads wait for others a fifth of the time or more."""
+    """Orders (rows, panels) per task; blocks that leave threads idle a fifth of the time or more come last."""
 
     def idles(block: tuple[int, int]) -> bool:
         tasks = ceil_div(rows, block[0]) * ceil_div(panels, block[1]) * batch
@@ -171,10 +171,10 @@ def _balanced(
 class Filters:
     """Constant filters [group, tap, channel, output] of bytes, as conv_int8.c reads them: panels of `nr` outputs.
 
-    signed: whether what they multiply is i8; kw: how many taps are in a row; rows: whether a step goes on from one tap
-    of a row to the next; bias: what is added to each output, if that is known; single: whether a sum is of one pixel
-    that is inside of the image. How products are added, `dot`, is what the target has or, for sums of pairs in i16,
-    what the weights allow: it is decided anew wherever code is made.
+    signed: True if they multiply i8; kw: taps in a row; rows: True if a step continues from one tap of a row to the
+    next; bias: an addend of each output, if known; single: True if each sum is of one pixel inside of the image. `dot`,
+    the way to add products, follows from the target or, for sums of pairs in i16, from the weights: it is chosen again
+    wherever code is made.
     """
 
     def __init__(
@@ -202,11 +202,11 @@ class Filters:
         return constants(**how, COPIED=self.copied) + macro("ORDER", "2" if self.dot == SORTED else "0")
 
     def scratch(self, tactic: Tactic) -> int:
-        """Bytes for copies of a task's pixels, and of a panel, as i16."""
+        """Returns the bytes for copies of a task's pixels, and of a panel, as i16."""
         return (tactic["MB"] + self.nr) * ceil_div(self.array.shape[2], 4) * 8 if self.copied else 0
 
     def packed(self, *sources: Value) -> tuple[Packed, ...]:
-        """The weights, and the order of their steps if these are sorted: the operands after the image."""
+        """Returns the operands after the image: the weights, and the order of their steps if sorted."""
         groups, taps, channels, outputs = self.runs.shape
         panels, end = ceil_div(outputs, self.nr), 4 * self.nr * (1 + taps * ceil_div(channels, 4))
         pairs = self.fits[..., : channels // 4] if self.fits is not None and self.dot == SORTED else None
@@ -234,13 +234,13 @@ class Filters:
 
 
 def _excess(array: np.ndarray) -> np.ndarray:
-    """By how much weights are beyond what i8 holds."""
+    """Returns by how much weights exceed the range of i8."""
     return array.astype(np.int32) - np.clip(array, -128, 127)
 
 
 def places_beyond(array: np.ndarray, nr: int) -> int:
-    """The most places, (tap, channel), at which a panel of `nr` outputs of [group, tap, channel, output] has weights
-    beyond i8."""
+    """Returns the most places, (tap, channel), at which a panel of `nr` outputs of [group, tap, channel, output] has
+    weights beyond i8."""
     if array.dtype == np.int8:
         return 0
     group, tap, channel, output = np.nonzero(_excess(array))
@@ -249,7 +249,7 @@ def places_beyond(array: np.ndarray, nr: int) -> int:
 
 
 def pack_beyond(array: np.ndarray, nr: int, kw: int, out: np.ndarray) -> None:
-    """For every panel its places beyond i8: row, column and channel as i32, one unused, and what each output lacks."""
+    """Packs each panel's places beyond i8: row, column and channel as i32, one unused, and each output's excess."""
     excess = np.zeros((*array.shape[:3], out.shape[1] * nr), np.int32)
     excess[..., : array.shape[3]] = _excess(array)
     for group, panel in np.ndindex(out.shape[:2]):
@@ -260,8 +260,8 @@ def pack_beyond(array: np.ndarray, nr: int, kw: int, out: np.ndarray) -> None:
 
 
 def dot_method(fits: np.ndarray, channels: int, single: bool) -> int:
-    """How products are added without VNNI: `fits` says in which steps, of so many channels, pairs may be; single: as
-    in Filters."""
+    """Chooses how to add products without VNNI. `fits`: True at steps, of so many channels, that allow pairs; single:
+    as in Filters."""
     if fits.all():
         return PAIRS
     whole = fits[..., : channels // 4]
@@ -270,11 +270,11 @@ def dot_method(fits: np.ndarray, channels: int, single: bool) -> int:
 
 
 def steps_by_pairs(w: np.ndarray, nr: int) -> np.ndarray:
-    """For [group, run, channel, output], whether two neighbouring products of a u8 with these filters always fit an
-    i16, for all outputs of a panel: [group, panel, run, step], a step being four channels.
+    """True, in [group, panel, run, step], where two neighbouring products of u8 and [group, run, channel, output]
+    always fit an i16 for all outputs of a panel. A step is four channels.
 
-    That is where the positive weights of each pair of channels, and its negative ones, sum to no more than 128:
-    255 · 128 < 2¹⁵.
+    They fit if the positive weights of each pair of channels, and its negative ones, sum to at most 128: 255 · 128 <
+    2¹⁵.
     """
     groups, runs, channels, outputs = w.shape
     panels, fours = ceil_div(outputs, nr), ceil_div(channels, 4)
@@ -286,22 +286,22 @@ def steps_by_pairs(w: np.ndarray, nr: int) -> np.ndarray:
 
 
 def pairs_fit(filters: np.ndarray) -> bool:
-    """Whether neighbouring products always fit an i16, for all filters [output, channel, taps…]."""
+    """True if neighbouring products always fit an i16, for all filters [output, channel, taps…]."""
     return bool(steps_by_pairs(filters.reshape(*filters.shape[:2], -1).T[None], len(filters)).all())
 
 
 def step_order(pairs: np.ndarray) -> np.ndarray:
-    """[group, panel, run, step]: which step comes when, those by pairs first."""
+    """Returns the order of steps, those by pairs first: [group, panel, run, step]."""
     return np.argsort(~pairs, axis=-1, kind="stable")
 
 
 def pack_bytes(
     w: np.ndarray, nr: int, lanes: int, how: int, offset: int, out: np.ndarray, pairs: np.ndarray | None = None
 ) -> None:
-    """[group, run, channel, output] to panels of `nr` outputs: what their sums begin with as i32, then for each run and
-    each four channels the four weights of every output, in the order that dot.h says. offset: by how much the bytes
-    that are multiplied exceed those of the image; pairs: which of the steps that are sorted are by pairs. A last one of
-    less than four channels is WIDE then."""
+    """Packs [group, run, channel, output] into panels of `nr` outputs: the starts of their sums as i32, then for each
+    run and each four channels the four weights of every output, in the order of dot.h. offset: the excess of the
+    multiplied bytes over those of the image; pairs: True at sorted steps by pairs. A last step of less than four
+    channels is then WIDE."""
     groups, taps, channels, outputs = w.shape
     fours = ceil_div(channels, 4)
     whole = np.zeros((groups, taps, 4 * fours, out.shape[1] * nr), np.int8)

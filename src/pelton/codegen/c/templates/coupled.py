@@ -1,4 +1,4 @@
-"""Probabilities of classes from those of pairs of them, a row to a tile."""
+"""Class probabilities from those of pairs of classes, a row to a tile."""
 
 from __future__ import annotations
 

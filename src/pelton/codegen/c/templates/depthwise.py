@@ -13,7 +13,7 @@ from pelton.codegen.c.emit import constants, kernel
 from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
-CHAINS = 6  # independent sums from which on a kernel waits for loads rather than for its own last sum
+CHAINS = 6  # independent sums; with fewer, a kernel waits for its own last sum rather than for loads
 MAX_UNROLLED = 1536  # multiply-adds that a kernel may unroll for blocks at the edges and between them
 
 
@@ -35,7 +35,7 @@ class Depthwise(ChannelsLast):
         s = window_geometry(region)
 
         def cost(tw: int) -> int:
-            """The time for a row, in pixels: small blocks have too few sums in flight to keep the multipliers busy."""
+            """Returns the time for a row, in pixels: small blocks have too few sums in flight for the multipliers."""
             return s.ow // tw * max(tw, CHAINS) + (max(s.ow % tw, CHAINS) if s.ow % tw else 0)
 
         # Two vectors of 8 are a cache line. With many channels, neighbouring pixels share so few sets that the L1 loses
@@ -66,7 +66,7 @@ class Depthwise(ChannelsLast):
 
 
 def pack_taps(w: Value, array: np.ndarray, lanes: int) -> Packed:
-    """One filter per channel as [tap, channel], padded to whole vectors."""
+    """Packs one filter per channel as [tap, channel], padded to whole vectors."""
     c = array.shape[0]
     taps, width = array.reshape(c, -1).shape[1], ceil_div(c, lanes) * lanes
 

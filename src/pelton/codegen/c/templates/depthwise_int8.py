@@ -68,26 +68,26 @@ class DepthwiseInt8(Depthwise):
 
 
 def _dot_method(filters: np.ndarray, target: Target) -> int:
-    """How four rows of a column are multiplied and added; i16 filters are widened as they are."""
+    """Chooses how to multiply and add four rows of a column; i16 filters are always widened."""
     if filters.dtype != np.int8:
         return WIDE
     if "vnni" in target.isa:
         return VNNI
-    # rows are what channels are elsewhere
+    # rows act as channels here
     return PAIRS if pairs_fit(_columns(filters)) else WIDE
 
 
 def _columns(filters: np.ndarray) -> np.ndarray:
-    """Filters as [channel, row, column]."""
+    """Returns filters as [channel, row, column]."""
     return filters.reshape(filters.shape[0], -1 if filters.ndim == 4 else 1, filters.shape[-1])
 
 
 def _packed(
     sources: tuple[Value, ...], filters: np.ndarray, bias: np.ndarray | None, lanes: int, how: int, flipped: bool
 ) -> Packed:
-    """For every vector of channels what its sums begin with, then for every four rows and each column the four weights
-    of each channel: i8, or for WIDE i16, even rows of all channels, then odd ones. flipped: whether the bytes that are
-    multiplied exceed those of the image by 128."""
+    """Packs, for every vector of channels, the starts of its sums, then for every four rows and each column the four
+    weights of each channel: i8, or for WIDE i16, even rows of all channels, then odd ones. flipped: True if the
+    multiplied bytes exceed those of the image by 128."""
     columns = _columns(filters)
     channels, kh, kw = columns.shape
     vectors, fours = ceil_div(channels, lanes), ceil_div(kh, 4)

@@ -1,4 +1,4 @@
-"""Matrix products of few rows with a matrix that is not constant: vectors, and queries of one step."""
+"""Matrix products of few rows with a computed matrix: vectors, and queries of one step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pelton.codegen.grid import Grid, all_f32, is_constant, ceil_div, fits_grid,
 from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
-_MAX_ROWS = 4  # rows: with more, packing the matrix for register tiles pays
+_MAX_ROWS = 4  # rows; with more, packing the matrix for register tiles pays
 
 
 @template
@@ -49,7 +49,7 @@ class FewRows(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
         p = MatrixProduct(region, layouts)
-        if not is_known(p.m) or p.m > _MAX_ROWS:  # as it reads these layouts
+        if not is_known(p.m) or p.m > _MAX_ROWS:  # in these layouts
             return
         share = ceil_div(ceil_div(p.n * p.batch, 2 * target.threads), 64) * 64
         for limit in (1024, 256):

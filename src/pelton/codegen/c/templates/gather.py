@@ -17,7 +17,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 def gathered_axes(node: Node) -> range:
-    """The axes of the input that the indices select from."""
+    """Returns the axes of the input that the indices select from."""
     if node.op.name == "gather_nd":
         return range(node.attrs["batch_dims"], node.attrs["batch_dims"] + node.inputs[1].type.shape[-1])
     return range(node.attrs["axis"], node.attrs["axis"] + 1)
@@ -64,7 +64,7 @@ class Gather(MoveTemplate):
         return None if dtype in (I64, I32) else f"indices in {dtype.value}"
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The input's order, with the axes of the indices in place of the gathered axis."""
+        """Returns the input's order, with the axes of the indices in place of the gathered axis."""
         node = region.anchor
         x, rank = node.inputs[0], node.inputs[1].type.rank
         if node.op.name == "gather_nd":

@@ -23,7 +23,7 @@ KC = 384  # 384 × 16 floats are 24 KiB: a panel stays in L1 (91–98 % of peak 
 
 
 def pack_panels(b: np.ndarray, out: np.ndarray) -> None:
-    """Packs […, K, N] into […, panel, K, nr]; columns beyond N are left as they are."""
+    """Packs […, K, N] into […, panel, K, nr]; leaves columns beyond N as they are."""
     for p in range(out.shape[-3]):
         part = b[..., p * out.shape[-1] : (p + 1) * out.shape[-1]]
         out[..., p, :, : part.shape[-1]] = part
@@ -112,11 +112,11 @@ class Gemm(Template):
         yield from sorted(choices, key=lambda c: self._cycles(p, target, *c))
 
     def _cycles(self, p: MatrixProduct, target: Target, mr: int, nv: int, mb: int, nb: int, kc: int) -> float:
-        """A rough model of what a core waits for.
+        """Models roughly how long a core waits.
 
-        Products, starts of tiles and tasks, panels of B that do not fit L1, blocks of A that do not fit L2. Of 65
-        products, by both register tiles, the first choice took 15 % longer than the best of all, the better of two 4 %,
-        the best of four 1 % (Zen 3, 2 threads).
+        It counts products, starts of tiles and tasks, panels of B that do not fit L1, and blocks of A that do not fit
+        L2. Of 65 products, by both register tiles, the first choice took 15 % longer than the best of all, the better
+        of two 4 %, the best of four 1 % (Zen 3, 2 threads).
         """
         nr = nv * target.lanes
         panels, blocks = ceil_div(p.n, nr), ceil_div(p.m, mb)
@@ -186,7 +186,7 @@ class Gemm(Template):
 
 
 def rows_of_a(p: MatrixProduct, layouts: Layouts) -> tuple[Size, Text]:
-    """The stride between rows of A, and the address of its rows of a batch."""
+    """Returns the stride between rows of A, and the address of a batch's rows."""
     if p.node.op.name == "convolution":
         pixels = grid_of(p.a.type.shape, "pixels")
         runs = pixels.runs(pixels.r, layouts[p.a])

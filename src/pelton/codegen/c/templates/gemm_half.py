@@ -1,4 +1,4 @@
-"""Matrix products of few rows whose constant panels are in half precision, which halves what they wait for.
+"""Matrix products of few rows whose constant panels are in half precision, which halves the bytes they wait for.
 
 4096 × 4096 by one row: 1.43 ms in f32, 0.49 ms in f16, 0.40 ms in bf16 (Zen 4, 2 threads, f32 weights larger than L3).
 """

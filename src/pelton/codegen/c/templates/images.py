@@ -1,4 +1,4 @@
-"""What templates over images share: the geometry of windows, channels-last operands, the blocks of their tasks."""
+"""Shared by templates over images: the geometry of windows, channels-last operands, the blocks of their tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WindowGeometry:
         flat = len(x) == 3
 
         def two(pair: tuple[Size, ...], rows: int) -> tuple[Size, Size]:
-            """What there is for rows and for columns."""
+            """Returns the pair for rows and columns."""
             return (rows, pair[0]) if flat else (pair[0], pair[1])
 
         self.n, self.c, self.oc = x[0], x[1], y[1]
@@ -37,7 +37,7 @@ class WindowGeometry:
         self.padded = bool(self.pt or self.pl or bounds(reach_h - self.h)[1] >= 0 or bounds(reach_w - self.w)[1] >= 0)
 
     def sizes(self, strides: Strides) -> dict[str, Size]:
-        """The constants that kernels read it from, for an input of these strides."""
+        """Returns the constants that describe it to kernels, for an input of these strides."""
         xn, xh, xw = strides[0], strides[2] if len(strides) == 4 else 0, strides[-1]
         return {
             **dict(BATCH=self.n, H=self.h, W=self.w, OH=self.oh, OW=self.ow, KH=self.kh, KW=self.kw),
@@ -46,7 +46,7 @@ class WindowGeometry:
 
 
 def window_geometry(region: Region) -> WindowGeometry:
-    """The geometry of the region's anchor."""
+    """Returns the geometry of the region's anchor."""
     node = region.anchor
     x, y, a = node.inputs[0].type.shape, node.output.type.shape, node.attrs
     kernel = a["kernel"] if "kernel" in a else node.inputs[1].type.shape[2:]
@@ -56,7 +56,7 @@ def window_geometry(region: Region) -> WindowGeometry:
 def pixel_tail(
     region: Region, layouts: Layouts, *, first: int = 2, bias: Value | None = None, unit: int | None
 ) -> Tail:
-    """The tail of a region over the pixels of its anchor's output; see `emit.tail`."""
+    """Emits the tail of a region over the pixels of its anchor's output; see `emit.tail`."""
     y = region.anchor.output
     return tail(region, layouts, grid_of(y.type.shape, "pixels"), (y,), first=first, bias=bias, unit=unit)
 
@@ -82,11 +82,11 @@ class ChannelsLast(Template):
         return self.sizes_rejection(region) or tail_rejection(region, node.output.type.shape, 1)
 
     def operands_rejection(self, region: Region) -> str | None:
-        """The reason why the types of its operands are none that it computes with, or None."""
+        """Returns the reason to reject the types of its operands, or None."""
         return None if all_f32(*region.anchor.inputs, region.anchor.output) else "not f32"
 
     def sizes_rejection(self, region: Region) -> str | None:
-        """The reason why its window, strides or channels cannot be computed, or None."""
+        """Returns the reason to reject its window, strides or channels, or None."""
         return None
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -106,13 +106,13 @@ class ChannelsLast(Template):
         return fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
 
     def fits_image(self, shape: tuple[int, ...], strides: Strides) -> bool:
-        """Whether the images can be read with these strides."""
+        """True if the images can be read with these strides."""
         return shape[1] == 1 or strides[1] == 1
 
     def task_blocks(
         self, region: Region, pixels: int, panels: int, batch: int, target: Target, mr: int
     ) -> Iterator[tuple[int, int]]:
-        """(pixels, panels) per task worth trying; tasks that have to pack their filters do so for many pixels."""
+        """Yields (pixels, panels) per task worth trying; tasks that must pack their filters do so for many pixels."""
         if is_constant(region, region.anchor.inputs[1]):
             yield from task_blocks(pixels, panels, batch, target.threads, mr)
         else:
@@ -122,14 +122,14 @@ class ChannelsLast(Template):
 
 
 def filter_strides(packed: bool, group: Size, output: Size, channel: Size, space: Strides) -> dict[str, Size]:
-    """The strides of filters that a kernel has to pack: between groups, output channels, channels, rows and columns."""
+    """Returns the strides of filters to pack: between groups, output channels, channels, rows and columns."""
     if packed:
         return dict(PACKED=True, WG=0, WO=0, WC=0, WH=0, WW=0)
     return dict(PACKED=False, WG=group, WO=output, WC=channel, WH=space[0] if len(space) == 2 else 0, WW=space[-1])
 
 
 def task_blocks(pixels: int, panels: int, batch: int, threads: int, mr: int) -> Iterator[tuple[int, int]]:
-    """(pixels, panels) per task worth trying, the best guess first: a few tasks per thread, operands in cache."""
+    """Yields (pixels, panels) per task to try, the best guess first: a few tasks per thread, operands in cache."""
     tasks = 6 * threads
     for goal in (48, 96, 192, 24, *([ceil_div(pixels, threads)] if threads > 1 else [])):
         mb = min(ceil_div(goal, mr) * mr, ceil_div(pixels, mr) * mr)

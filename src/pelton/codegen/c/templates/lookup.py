@@ -57,7 +57,7 @@ class Lookup(Pointwise):
 
 
 def all_results(region: Region) -> np.ndarray:
-    """What a region gives for each byte, as the bits of the result, u8[256], by the bits of the input."""
+    """Returns a region's result for each byte: u8[256], the bits of the result by the bits of the input."""
     b = Builder()
     (x,), (y,) = region.body.inputs, region.body.outputs
     known: dict[Value, Value] = {x: b.input(TensorType(x.type.dtype, (256,)), "x")}

@@ -1,4 +1,4 @@
-"""Matrix products that `gemm` does not take: of f64, of integers, whose sums wrap, and with a constant on the left."""
+"""Matrix products that `gemm` rejects: of f64, of integers, whose sums wrap, and with a constant on the left."""
 
 from __future__ import annotations
 

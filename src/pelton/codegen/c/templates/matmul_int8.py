@@ -74,7 +74,7 @@ class MatMulInt8(Gemm):
 
 
 def _register_tiles(columns: int, rows: int, target: Target) -> tuple[tuple[int, int], ...]:
-    """(rows, vectors of columns) of a register tile, the best guess first."""
+    """Returns (rows, vectors of columns) of register tiles, the best guess first."""
     if target.registers < 32:
         return ((6, 2), (4, 2), (4, 3)) if columns > target.lanes else ((12, 1),)
     high = min((12, 11, 10, 8), key=lambda r: ceil_div(rows, r) * r)

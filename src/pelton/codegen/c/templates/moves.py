@@ -1,4 +1,4 @@
-"""Moves of elements (padding, repetition, triangles, nearest neighbours), and the base of all templates that move."""
+"""Moves of elements (padding, repetition, triangles, nearest neighbours), and the base of all moving templates."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from pelton.codegen.template import Kernel, Tactic, Target, template
 
 @dataclass(frozen=True)
 class MovedRegion:
-    """A region with elements of a type that kernels load and store."""
+    """A region with an element type that kernels load and store."""
 
     region: Region
     layouts: Layouts
     dtype: DType
-    originals: dict[Value, Value]  # values of `region` → those of the region as it was
+    originals: dict[Value, Value]  # values of `region` → those of the original region
 
     def operands(self, end: Tail) -> tuple[Value, ...]:
-        """The operands of its tail, as values of the region as it was."""
+        """Returns the operands of its tail, as values of the original region."""
         return tuple(self.originals.get(v, v) for v in end.operands)
 
 
 def as_bits(region: Region, layouts: Layouts) -> MovedRegion:
-    """The region with elements that are only moved as unsigned integers of their size."""
+    """Returns the region with elements that only move as unsigned integers of their size."""
     node = region.anchor
     dtype = node.output.type.dtype
     if region.tail or (is_computable(dtype) and compute_type(dtype) == dtype.value and dtype is not BOOL):
@@ -49,7 +49,7 @@ def as_bits(region: Region, layouts: Layouts) -> MovedRegion:
 
 
 def expand_axis(order: Order, axis: int, count: int) -> Order:
-    """An order of axes with `count` axes in place of one."""
+    """Returns an order of axes with `count` axes in place of one."""
     out: list[int] = []
     for a in order:
         if a == axis:
@@ -72,16 +72,16 @@ class MoveTemplate(Sweep):
 
 @dataclass(frozen=True)
 class AxisMap:
-    """Where the elements along an axis of the output are on the input's axis."""
+    """The places on the input's axis of the elements along an output axis."""
 
     source: Callable[[Text], Text] | None  # C of an output index to that of the input's; None: they are equal
     first: Size = 0  # elements of the input that are skipped at the start
-    has_gaps: bool = False  # whether some indices have no element
+    has_gaps: bool = False  # True if some indices have no element
     table: tuple[int, ...] = ()  # input indices, if `source` looks them up
 
     @property
     def is_steady(self) -> bool:
-        """Whether neighbours come from neighbours, except at the ends of runs."""
+        """True if neighbours come from neighbours, except at the ends of runs."""
         return not self.table
 
 
@@ -89,12 +89,12 @@ PAD_FUNCTIONS = {"constant": "within", "reflect": "mirrored", "edge": "clamped",
 
 
 def index_code(form: str, *sizes: Size) -> Callable[[Text], Text]:
-    """The function that puts an index, and then these sizes, in place of each `{}` of C."""
+    """Returns the function that replaces each `{}` of C by an index, and then these sizes."""
     return lambda index: code(form, index, *sizes)
 
 
 def axis_maps(node: Node) -> list[AxisMap]:
-    """The maps of all axes; those of a triangle (trilu) do not say what it leaves out."""
+    """Returns the maps of all axes; those of a triangle (trilu) do not show which elements it omits."""
     x, a, name = node.inputs[0].type, node.attrs, node.op.name
     if name == "tile":
         return [AxisMap(None if r == 1 else index_code("wrapped({}, {})", d)) for d, r in zip(x.shape, a["repeats"])]
@@ -153,7 +153,7 @@ class Move(MoveTemplate):
         return None
 
     def mapped_axes(self, region: Region) -> tuple[int, ...]:
-        """The axes along which input and output have different indices."""
+        """Returns the axes along which input and output have different indices."""
         node = region.anchor
         if node.op.name == "trilu":
             rank = node.inputs[0].type.rank
@@ -161,7 +161,7 @@ class Move(MoveTemplate):
         return tuple(a for a, m in enumerate(axis_maps(node)) if m.source)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        """Columns are axes with equal indices, or else the innermost axis, whose indices differ."""
+        """Returns a grid whose columns are axes with equal indices, or else the innermost axis."""
         mapped = self.mapped_axes(region)
         grid = sweep_grid(region, layouts, [layouts[region.anchor.inputs[0]]], without=mapped)
         if extent(grid, grid.c) != 1:
@@ -211,7 +211,7 @@ class Move(MoveTemplate):
         )
 
     def _row(self, node: Node, grid: Grid, axes: list[AxisMap], strides: Strides) -> Text:
-        """C: the row of the input that belongs to row r of the output."""
+        """Emits C for the row of the input that belongs to row r of the output."""
         kept = Grid(grid.shape, (), grid.r, ()).address(tuple(0 if m.source else s for m, s in zip(axes, strides)))
         start = sum(m.first * s for m, s in zip(axes, strides))
         lines: list[Text] = [code("idx at = {} + {};", kept, start) if start != 0 else code("idx at = {};", kept)]

@@ -23,21 +23,21 @@ from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 def f32_literal(x: float) -> str:
-    """A C literal of an f32."""
+    """Returns the C literal of an f32."""
     return f"{float(np.float32(x))!r}f"
 
 
 def float_rejection(region: Region) -> str | None:
-    """The reason why the input's type cannot be normalized, or None."""
+    """Returns the reason why the input's type cannot be normalized, or None."""
     dtype = region.anchor.inputs[0].type.dtype
     return None if dtype in (F32, F16, BF16) else f"not in {dtype.value}"
 
 
 def split_affine(region: Region, spread: bool = False) -> tuple[Region, dict[Value, Value]]:
-    """The region with scale and bias as pointwise nodes behind the anchor, which belong to the tail.
+    """Returns the region with scale and bias as pointwise nodes behind the anchor, which belong to the tail.
 
-    spread: they are one number per channel, and the tail reads them as [C, 1, …]. Also returns the values that stand
-    for them then, each with the value that it stands for.
+    spread: they are one number per channel, and the tail reads them as [C, 1, …]. Also returns the values that then
+    replace them, each with its original.
     """
     node = region.anchor
     x, *factors = node.inputs
@@ -135,7 +135,7 @@ class ChannelNorm(Sweep):
         )
 
     def group(self, region: Region) -> Size:
-        """The number of channels that share statistics."""
+        """Returns the number of channels that share statistics."""
         node = region.anchor
         return node.inputs[0].type.shape[1] // node.attrs.get("groups", node.inputs[0].type.shape[1])
 

@@ -17,7 +17,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 def index_type(n: Size) -> DType:
-    """The type for indices along an axis of n elements, and for n itself."""
+    """Returns the type for indices along an axis of n elements, and for n itself."""
     return I32 if bounds(n)[1] < 1 << 31 else I64
 
 
@@ -104,7 +104,7 @@ class CumSum(Sweep):
 
 
 def along_or_across(region: Region, layouts: Layouts, axis: int) -> Grid:
-    """The grid of an op on an axis, which is c if it is innermost (there is no r then), else r; b is the rest."""
+    """Returns the grid of an op on an axis, which is c if it is innermost (without r), else r; b is the rest."""
     x = region.anchor.inputs[0]
     shape = region.output.type.shape
     moving = [a for a in memory_order(shape, layouts[region.output]) if shape[a] != 1]

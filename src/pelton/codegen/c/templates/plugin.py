@@ -1,4 +1,4 @@
-"""Kernels of plugins in C: their sources, with the blocks filled in as plugins are told."""
+"""Plugin kernels in C: their sources, with the blocks filled in as for the plugin's templates."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def declare_templates(
 
 
 def own_sources(node: Node | None) -> list[str]:
-    """The sources of the kernels of the plugin that a node is of, with what they include; none for other nodes."""
+    """Returns the kernel sources of a node's plugin, with their includes; none for other nodes."""
     if node is None or node.op.instance is None:
         return []
     return [
@@ -107,12 +107,12 @@ def own_sources(node: Node | None) -> list[str]:
 
 
 def operand_names(node: Node) -> list[str]:
-    """Names of a node's operands in kernels: those of the parameters of `infer` or `layers`, and y0, y1, … for
+    """Returns the names of a node's operands in kernels: the parameters of `infer` or `layers`, and y0, y1, … for
     outputs."""
     instance: Any = node.op.instance
     plugin = instance(**node.attrs)
     if hasattr(plugin, "layers"):
-        parameters = list(inspect.signature(plugin.layers).parameters.values())[1:]  # but the network
+        parameters = list(inspect.signature(plugin.layers).parameters.values())[1:]  # except the network
     else:
         parameters = list(inspect.signature(plugin.infer).parameters.values())
     names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
@@ -122,7 +122,7 @@ def operand_names(node: Node) -> list[str]:
 
 
 def operand_sizes(names: list[str], operands: tuple[Value, ...], layouts: Layouts) -> Mapping[str, Size]:
-    """X_0, X_S0, X_SIZE, … of every operand."""
+    """Returns X_0, X_S0, X_SIZE, … of every operand."""
     found: dict[str, Size] = {}
     for name, v in zip(names, operands):
         prefix = name.upper()
@@ -134,7 +134,7 @@ def operand_sizes(names: list[str], operands: tuple[Value, ...], layouts: Layout
 
 @contextmanager
 def faults_of(node: Node) -> Iterator[None]:
-    """Raises an InputError of the block, about a plugin's kernel, as a BuildError that names the layer."""
+    """Turns an InputError of the block, about a plugin's kernel, into a BuildError that names the layer."""
     try:
         yield
     except InputError as e:

@@ -14,11 +14,11 @@ from pelton.codegen.grid import Grid, is_computable, ceil_div, scalar_constant
 from pelton.codegen.tail import operands
 from pelton.codegen.template import Kernel, Tactic, Target, Template, template
 
-TILE = 16 << 10  # elements per task: enough to hide what it costs to claim one, few enough to balance
+TILE = 16 << 10  # elements per task: enough to hide the cost of claiming one, few enough to balance
 
 
 def flatten(region: Region, layouts: Layouts) -> tuple[Grid, Layouts]:
-    """The region's index space as rows × columns, with axes merged where all operands allow, and strides over it."""
+    """Returns the region's index space as rows × columns, and strides over it; merges axes where all operands allow."""
     shape = region.output.type.shape
     order = order_of(shape, layouts[region.output])
     values = operands(region)
@@ -44,7 +44,7 @@ class Transpose(Template):
         return None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        # with dynamic sizes this may hold for the optimum alone
+        # with dynamic sizes, this may hold for the optimum alone
         return self._axes(region, layouts) is not None
 
     def _axes(self, region: Region, layouts: Layouts) -> tuple[list[int], list[int], list[int]] | None:
@@ -125,7 +125,7 @@ class Pointwise(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid, _ = flatten(region, layouts)
-        cols = max(grid.shape[-1], 1)  # nothing at the usual sizes may be something at others
+        cols = max(grid.shape[-1], 1)  # 0 at the usual sizes may be more at others
         rows = math.prod(grid.shape[:-1])
         goal = max(256, min(TILE, ceil_div(rows * cols, 4 * target.threads)))
         cb = max(1, ceil_div(cols, target.lanes)) * target.lanes if cols <= goal else ceil_div(goal, 64) * 64

@@ -12,12 +12,12 @@ from pelton.codegen.c.fold import reduction_macros
 from pelton.codegen.grid import is_computable, ceil_div, tail_rejection
 from pelton.codegen.template import Kernel, Tactic, Target, template
 
-# columns of the image that are held in registers; beside maxima, two registers hold sums that find NaNs
+# image columns in registers; beside maxima, two registers hold sums that detect NaNs
 MAX_COLUMNS = {"max_pool": 11, "average_pool": 13}
 
 
 def windows_at_once(s: WindowGeometry, widest: int) -> list[tuple[int, int]]:
-    """(windows, vectors of channels) that are computed together, the best guess first.
+    """Returns (windows, vectors of channels) to compute together, the best guess first.
 
     0 windows: one by one, with as many channels as there are registers.
     """

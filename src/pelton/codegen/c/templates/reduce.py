@@ -19,7 +19,7 @@ KINDS = {"reduce_sum": "sum", "reduce_mean": "sum", "reduce_prod": "prod", "redu
 
 
 class ReducedAxes:
-    """The axes of a reduction: those that the output keeps, and the strides of those that are reduced."""
+    """The axes of a reduction: those that the output keeps, and the strides of the reduced ones."""
 
     def __init__(self, region: Region, layouts: Layouts, axes: tuple[int, ...]):
         node = region.anchor
@@ -40,7 +40,7 @@ class ReducedAxes:
         return math.prod(d for d, _ in self.runs[:-1])
 
     def outer_at(self) -> Text:
-        """C: the offset of run r."""
+        """Emits C for the offset of run r."""
         sizes = tuple(d for d, _ in self.runs[:-1])
         return Grid(sizes, (), tuple(range(len(sizes))), ()).address(tuple(s for _, s in self.runs[:-1]))
 
@@ -52,7 +52,7 @@ class ReductionTemplate(Sweep):
         return region.anchor.attrs["axes"]
 
     def output_order(self, region: Region, value, layouts: Layouts) -> Order:
-        """The kept axes in the input's order; reduced ones, which have size one, outermost."""
+        """Returns the kept axes in the input's order; reduced ones, which have size one, outermost."""
         x = region.anchor.inputs[0]
         r = ReducedAxes(region, layouts, self.axes(region))
         kept = [r.place[a] for a in memory_order(x.type.shape, layouts[x]) if a in r.place]
@@ -73,7 +73,7 @@ class ReductionTemplate(Sweep):
         return fits_grid(region, grid, value, layouts[value])
 
     def runs_along(self, region: Region, grid: Grid, layouts: Layouts) -> bool | None:
-        """Whether vectors run along reduced axes, or else along columns; None where neither has unit stride."""
+        """True if vectors run along reduced axes, False if along columns, None if neither has unit stride."""
         r = ReducedAxes(region, layouts, self.axes(region))
         if grid.step(r.kept) == 1:
             return False
@@ -90,7 +90,7 @@ class ReductionTemplate(Sweep):
             yield Tactic(self.name, target.isa, (("NV", nv), ("RB", rb), ("CB", cb)))
 
     def sizes(self, region: Region, layouts: Layouts) -> tuple[Text, int, int]:
-        """The region block up to the types and the tail, and the counts of rows and columns."""
+        """Returns the region block up to the types and the tail, and the counts of rows and columns."""
         grid = self.grid(region, layouts)
         r = ReducedAxes(region, layouts, self.axes(region))
         rows, cols = extent(grid, grid.r), extent(grid, grid.c)

@@ -19,7 +19,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, template
 
 
 def table(kind: str, name: str, rows: np.ndarray) -> str:
-    """A constant table in C, one row per index of the output."""
+    """Emits a constant table in C, one row per index of the output."""
 
     def text(x) -> str:
         return f"{float(np.float32(x))!r}f" if kind == "float" else str(int(x))

@@ -23,8 +23,8 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, te
 from .scaled_bytes import in_bytes
 
 TRIAL_STEPS = 32
-MAX_STATES = 1 << 14  # elements that are in i16 at a time, on the stack
-# In f16 a quarter of the error that an output may have; bf16 rounds eight times as much.
+MAX_STATES = 1 << 14  # elements in i16 at a time, on the stack
+# For f16 a quarter of the permitted error of an output; bf16 rounds eight times as much.
 MAX_ERRORS = {F16: 5e-4, BF16: 4e-3}
 _ERRORS: dict[tuple, float] = {}  # per layer, since templates are asked repeatedly
 
@@ -34,7 +34,7 @@ Tiles = tuple[tuple[int, int], ...]  # (rows of the batch, vectors of units) in 
 def pack_recurrent(r: np.ndarray, out: np.ndarray) -> None:
     """Packs [direction, gate · unit, old unit] into [direction, block, old unit, gate, unit of the block].
 
-    Units beyond the last one are left as they are.
+    Leaves units beyond the last one as they are.
     """
     directions, blocks, hidden, gates, width = out.shape
     gate = r.reshape(directions, gates, hidden, hidden)
@@ -44,20 +44,20 @@ def pack_recurrent(r: np.ndarray, out: np.ndarray) -> None:
 
 
 def tiles_for(rows: int, one: Tiles, two: Tiles, more: Tiles) -> Tiles:
-    """The register tiles for so many rows of the batch."""
+    """Returns the register tiles for so many rows of the batch."""
     if rows == 1:
         return one
     return two if rows == 2 else more
 
 
 class Recurrent(Template):
-    """Base of the recurrent templates, which are given the gates of all steps.
+    """Base of the recurrent templates, whose inputs are the gates of all steps.
 
     Recurrent weights are packed when the engine is built or, if they are not constant, into scratch memory before the
     first step. States and outputs may have any outer strides.
     """
 
-    dynamic = True  # time and batch; the number of hidden units is that of the weights
+    dynamic = True  # time and batch; the weights fix the number of hidden units
     without_tail = True
 
     def node_rejection(self, region: Region) -> str | None:
@@ -69,7 +69,7 @@ class Recurrent(Template):
         return None
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """Time, batch, direction, unit: concatenating the directions of a time step is then a view."""
+        """Returns time, batch, direction, unit: concatenating the directions of a time step is then a view."""
         return (0, 2, 1, 3) if value is region.anchor.outputs[0] else row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
@@ -78,17 +78,17 @@ class Recurrent(Template):
         return value.type.shape[-1] == 1 or layouts[value][-1] == 1
 
     def registers(self, region: Region, rows: int) -> Tiles:
-        """The register tiles worth trying: 8 to 12 sums in flight hide the latency of multiply-adds."""
+        """Returns the register tiles worth trying: 8 to 12 sums in flight hide the latency of multiply-adds."""
         raise NotImplementedError
 
     def parts(self, region: Region, target: Target) -> tuple[int, ...]:
-        """How many rows of the batch a tile may have: of equal shares for all threads, or all."""
+        """Returns the numbers of batch rows that a tile may have: of equal shares for all threads, or all."""
         _, directions, batch, _ = region.anchor.outputs[0].type.shape
         return ceil_div(batch, ceil_div(target.threads, directions)), batch
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        """Alternates two kinds of tiles, so that the first few tactics have both: a share of the rows for each thread,
-        and all rows with a share of the units for each thread, which reads the weights once for all rows."""
+        """Alternates two kinds of tiles, so that the first few tactics include both: a share of the rows per thread,
+        and all rows with a share of the units per thread, which reads the weights once for all rows."""
         _, directions, batch, hidden = region.anchor.outputs[0].type.shape
         vectors = ceil_div(hidden, target.lanes)
 
@@ -96,7 +96,7 @@ class Recurrent(Template):
             for mr, uv in self.registers(region, bb):
                 mr, uv = min(mr, bb), min(uv, vectors)
                 rows = ceil_div(bb, mr) * mr
-                shares = target.threads // (directions * ceil_div(batch, rows))  # for threads that have no rows
+                shares = target.threads // (directions * ceil_div(batch, rows))  # for threads without rows
                 yield mr, uv, rows, max(1, min(shares, ceil_div(vectors, uv))) if split else 1
 
         share, whole = self.parts(region, target)
@@ -117,11 +117,11 @@ class Recurrent(Template):
         passes: int = 1,
         **sizes: Size,
     ) -> Kernel:
-        """The kernel of a file.
+        """Emits the kernel of a file.
 
         roles: field of the kernel's struct of operands → value; fields of values without a layout are null pointers.
-        states: elements that a tile keeps from step to step. passes: how often a step goes over all units, each time
-        after the time before is done.
+        states: elements that a tile keeps from step to step. passes: passes of a step over all units, each after the
+        one before.
         """
         node = region.anchor
         time, directions, batch, hidden = node.outputs[0].type.shape
@@ -211,7 +211,7 @@ class HalfRecurrent(HalfWeights, Recurrent):
 
 
 def rounding_error(node: Node, weights: np.ndarray, dtype: DType) -> float:
-    """The error of a layer's outputs, relative to the largest, with recurrent weights rounded to a type.
+    """Returns the error of a layer's outputs, relative to the largest, with recurrent weights rounded to a type.
 
     On normal gates: layers that amplify their states amplify the error, too.
     """
@@ -233,7 +233,7 @@ def rounding_error(node: Node, weights: np.ndarray, dtype: DType) -> float:
 
 
 def rounded_by_bytes(region: Region) -> bool:
-    """Whether products are those of rounded states by weights of a byte and a scale, few enough for `lstm_bytes`."""
+    """True if products are of rounded states and weights of scaled bytes, few enough for `lstm_bytes`."""
     node = region.anchor
     weights = region.body.constants.get(node.inputs[1])
     return bool(
@@ -250,8 +250,8 @@ class Lstm(Recurrent):
     anchors = ("lstm_steps",)
 
     def node_rejection(self, region: Region) -> str | None:
-        """Sums in f32 of what are integers turn roundings of the next state: a network of three such layers was
-        further from float64 than with exact sums on two of three inputs."""
+        """Rejects products of integers: f32 sums of them flip roundings of the next state. A network of three such
+        layers was further from float64 than with exact sums on two of three inputs."""
         if reason := super().node_rejection(region):
             return reason
         return "its products are exact in integers" if rounded_by_bytes(region) else None
@@ -260,7 +260,7 @@ class Lstm(Recurrent):
         return tiles_for(rows, ((1, 2), (1, 3), (1, 1)), ((2, 1),), ((3, 1), (2, 1)))
 
     def packed(self, region: Region, tactic: Tactic, target: Target) -> Packed:
-        """The weights, in blocks of the units that are computed at a time."""
+        """Returns the weights, in blocks of units computed together."""
         r, width, stored = region.anchor.inputs[1], tactic["UV"] * target.lanes, self.stored(tactic)
         array, (directions, _, hidden) = region.body.constants.get(r), r.type.shape
         return Packed(
@@ -334,7 +334,7 @@ class Gru(Recurrent):
         else:
 
             def pack(out: np.ndarray) -> None:
-                two = hidden * 2 * ceil_div(hidden, width) * width  # what the first two gates take
+                two = hidden * 2 * ceil_div(hidden, width) * width  # size of the first two gates
                 pack_recurrent(array[:, :cut], out[:, :two].reshape(directions, -1, hidden, 2, width))
                 pack_recurrent(array[:, cut:], out[:, two:].reshape(directions, -1, hidden, 1, 2 * width))
 

@@ -1,4 +1,4 @@
-"""Recurrent weights of a byte: LSTMs that were quantized, whose states are multiplied as whole numbers."""
+"""Recurrent weights of a byte: quantized LSTMs, whose states are multiplied as whole numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LstmBytes(Lstm):
         return tiles_for(rows, ((1, 1), (1, 2)), ((2, 1), (1, 2)), ((2, 1), (1, 1)))
 
     def parts(self, region: Region, target: Target) -> tuple[int, ...]:
-        """As many rows as the stack holds in i16, in whole register tiles where it can be."""
+        """Returns as many rows as the stack holds in i16, in whole register tiles if possible."""
         width = 2 * target.lanes
         most = MAX_STATES // (ceil_div(region.anchor.inputs[1].type.shape[2], width) * width)
         return tuple(min(rows, max(most // 6 * 6, 1)) for rows in super().parts(region, target))
@@ -60,8 +60,8 @@ class LstmBytes(Lstm):
 
 
 def pack_bytes_by_scale(w: np.ndarray, scales: np.ndarray, width: int, old: int, out: np.ndarray) -> None:
-    """[direction, gate · unit, old unit] and [direction, gate · unit] to blocks of `width` units: scales [gate, unit],
-    of quads also the sums of weights, in i32; then weights [pair or quad of old units, gate, unit, 2 or 4]."""
+    """Packs [direction, gate · unit, old unit] and [direction, gate · unit] into blocks of `width` units: scales [gate,
+    unit], of quads also the sums of weights, in i32; then weights [pair or quad of old units, gate, unit, 2 or 4]."""
     (directions, blocks, _), hidden = out.shape, w.shape[2]
     whole = np.zeros((directions, 4, blocks * width, ceil_div(hidden, old) * old), np.int8)
     whole[:, :, :hidden, :hidden] = w.reshape(directions, 4, hidden, hidden)

@@ -25,13 +25,13 @@ class Rotary(Sweep):
         return None if is_known(x.type.shape[-1], cos.type.shape[-1]) else "the length of a row is dynamic"
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """The input's order of axes: where a transpose split heads for free, another one joins them for free."""
+        """Returns the input's axis order: where a transpose split heads for free, another one joins them for free."""
         x = region.anchor.inputs[0]
         last = x.type.rank - 1
         return (*(a for a in memory_order(x.type.shape, layouts[x]) if a != last), last)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        """Columns are the last axis, r is the innermost of the others, b the rest."""
+        """Returns a grid whose columns are the last axis; r is the innermost of the others, b the rest."""
         shape = region.output.type.shape
         last = len(shape) - 1
         lead = [a for a in memory_order(shape, layouts[region.output]) if a != last]

@@ -1,4 +1,4 @@
-"""Weights that are bytes by a scale, found by their values."""
+"""Detects weights representable as scaled int8."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FOUND: dict[tuple, Bytes | None] = {}  # per layer, since templates are asked r
 
 
 def in_bytes(r: np.ndarray) -> Bytes | None:
-    """i8 [direction, row, column] and scales [direction, row] that give recurrent weights but for their rounding to
-    f32, with one scale for each direction or row; None if there are none."""
-    if np.unique(np.abs(r[0, 0])).size > LEVELS + 1:  # as of most that are no bytes
+    """Returns i8 [direction, row, column] and scales [direction, row] whose products, rounded to f32, are the weights,
+    with one scale per direction or row; or None."""
+    if np.unique(np.abs(r[0, 0])).size > LEVELS + 1:  # most other weights fail this test
         return None
     key = r.shape, zlib.crc32(np.ascontiguousarray(r).data)
     if key not in _FOUND:
@@ -33,7 +33,7 @@ def in_bytes(r: np.ndarray) -> Bytes | None:
 
 
 def _by_groups(rows: np.ndarray) -> Bytes | None:
-    """The same for rows with a scale each."""
+    """Returns the same for rows with a scale each."""
     steps = np.zeros(len(rows))
     for i, row in enumerate(rows):
         step = _step(row)
@@ -44,7 +44,7 @@ def _by_groups(rows: np.ndarray) -> Bytes | None:
 
 
 def _step(row: np.ndarray) -> float | None:
-    """A number that all of these are multiples of but for their rounding, from -128 to 127 times; or None."""
+    """Returns a number whose multiples, from -128 to 127 times, are these up to rounding; or None."""
     sizes = np.unique(np.abs(row))
     if sizes.size > LEVELS + 1:
         return None
@@ -57,8 +57,7 @@ def _step(row: np.ndarray) -> float | None:
 
 
 def _step_in_f32(sizes: np.ndarray, step: float) -> float:
-    """The number of f32 nearest to a step whose multiples, rounded to f32, are these exactly; the step if there is
-    none."""
+    """Returns the f32 nearest to a step whose multiples, rounded to f32, equal these exactly; else the step."""
     near = np.float32(step)
     for tried in (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf))):
         if np.array_equal(np.rint(sizes / (step or 1)).astype(np.float32) * tried, sizes.astype(np.float32)):

@@ -40,7 +40,7 @@ class ScatterStrides:
         self.grid = self._grid(updates.type.shape)
 
     def _grid(self, shape: tuple[Size, ...]) -> Grid:
-        """Columns are the last axes, as many as every operand has one stride along."""
+        """Returns a grid whose columns are as many last axes as every operand has one stride along."""
         first = len(shape)
         while first > 0 and all(
             Grid(shape, (), (), tuple(range(first - 1, len(shape)))).step(s) is not None
@@ -73,7 +73,7 @@ class Scatter(Template):
         return not whole or layouts[value] == dense(value.type.shape, row_major(value.type.rank))
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
-        """One part per thread at most, since each goes over all indices."""
+        """Yields at most one part per thread, since each part reads all indices."""
         parts = target.threads if bounds(region.output.type.size)[1] >= TASK_ELEMENTS else 1
         yield Tactic(self.name, target.isa, (("PARTS", parts),))
 

@@ -12,7 +12,7 @@ from .order import along_or_across
 from pelton.codegen.sweep import Sweep, extent, task_shape
 from pelton.codegen.template import Kernel, Tactic, Target, template
 
-COST = 4  # what an exponential costs, in elements read
+COST = 4  # cost of an exponential, in elements read
 
 
 @template

@@ -32,7 +32,7 @@ class ConvChain:
 
 
 def parts(region: Region) -> tuple[Region, ...]:
-    """A region for each anchor, with the nodes that need it and no later one."""
+    """Returns a region for each anchor, with the nodes that need it and no later one."""
     after: dict[Value, int] = {}
     nodes: list[list[Node]] = [[] for _ in region.anchors]
     for n in region.body.nodes:
@@ -50,7 +50,7 @@ def is_depthwise(node: Node) -> bool:
 
 
 def chain(region: Region) -> ConvChain:
-    """The parts by their role."""
+    """Returns the parts by their role."""
     found = parts(region)
     k = 0 if is_depthwise(found[0].anchors[0]) and not is_product(found[0].anchors[0]) else 1
     return ConvChain(found[0] if k else None, found[k], found[k + 1] if len(found) > k + 1 else None)
@@ -193,7 +193,7 @@ class Strips(Template):
 
 
 def panels(region: Region, node: Node, nr: int) -> Packed:
-    """The filters of a 1×1 convolution as gemm packs them."""
+    """Packs the filters of a 1×1 convolution as for gemm."""
     w = node.inputs[1]
     array = region.body.constants[w]
     oc, c = array.shape[:2]
@@ -201,7 +201,7 @@ def panels(region: Region, node: Node, nr: int) -> Packed:
 
 
 def scratch(s: WindowGeometry, tactic: Tactic, lanes: int, project: bool) -> Size:
-    """Bytes of scratch memory per worker: ring buffers of rows, and the rows for the last product."""
+    """Returns the bytes of scratch memory per worker: ring buffers of rows, and the rows for the last product."""
     nr, g = tactic["NV"] * lanes, tactic["G"]
     ring = ((g - 1) * s.sh + s.kh) * ((s.ow - 1) * s.sw + s.kw) * nr
     return 4 * (ceil_div(s.c, nr) * ring + (g * s.ow * ceil_div(s.c, lanes) * lanes if project else 0))

@@ -121,14 +121,14 @@ class _Chains:
     """The trees of each part and target as one chain, whose last leaves lead to a slot after all others."""
 
     first: np.ndarray  # i32[parts · targets]: where each chain begins
-    child: np.ndarray  # i32[slots]: as the operator's, but that leaves lead to the slot before the next root
+    child: np.ndarray  # i32[slots]: as the operator's, but leaves lead to the slot before the next root
     feature: np.ndarray  # i32[slots]
-    missing: np.ndarray  # u8[slots + 1]: whether NaN leads to the child
+    missing: np.ndarray  # u8[slots + 1]: true where NaN leads to the child
     leaves: np.ndarray  # the slots of leaves
 
     @staticmethod
     def of(region: Region) -> _Chains | None:
-        """None unless every leaf has one weight, and all leaves of a tree one target."""
+        """Returns None unless every leaf has one weight, and all leaves of a tree one target."""
         node = region.anchor
         feature, child, depth, leaf, start, target, _ = (region.body.constants[v] for v in node.inputs[2:])
         parts, targets, trees = node.output.type.shape[0], node.attrs["targets"], depth.size
@@ -176,7 +176,7 @@ def is_valid(
     features: int,
     targets: int,
 ) -> bool:
-    """Whether every index in the tables of trees is within bounds."""
+    """True if every index in the tables of trees is within bounds."""
     slots, column = threshold.size, np.where(feature < 0, ~feature, feature)
     return bool(
         depth.size <= slots

@@ -15,7 +15,7 @@ from pelton.codegen.c.halves import weight_text
 from pelton.codegen.grid import balanced, balanced_rows, ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
-MAX_L3 = 32 << 20  # what a few cores can count on: the rest of a server's 300 MB belongs to others
+MAX_L3 = 32 << 20  # available to a few cores; others use the rest of a server's 300 MB
 
 
 @template
@@ -37,7 +37,7 @@ class Winograd(ChannelsLast):
         return (tactic["F"],)
 
     def margin(self, tactic: Tactic) -> float:
-        """Higher for F(6×6), which has four times the error of F(4×4) for at most 15 % fewer products.
+        """Returns a higher margin for F(6×6): four times the error of F(4×4) for at most 15 % fewer products.
 
         In YOLOv2, two layers with it tripled the error of the network and saved 0.5 % of its time.
         """
@@ -78,7 +78,7 @@ class Winograd(ChannelsLast):
 
 
 def threes_rejection(region: Region) -> str | None:
-    """The reason why Winograd's algorithm does not compute a convolution, or not in less time, or None."""
+    """Returns the reason why Winograd's algorithm cannot compute a convolution, or not in less time, or None."""
     a, w = region.anchor.attrs, region.anchor.inputs[1].type.shape
     if w[2:] != (3, 3) or a["strides"] != (1, 1) or a["dilations"] != (1, 1) or a["group"] != 1:
         return "not 3×3 of stride one"
@@ -90,12 +90,12 @@ def threes_rejection(region: Region) -> str | None:
 def tile_blocks(
     s: WindowGeometry, f: int, target: Target, nr: int, size: int = 4, speed: float = 1
 ) -> Iterator[tuple[int, int, int]]:
-    """Tiles and output channels per task, and rows of a register tile of `nr` channels, by a rough model of what a core
-    waits for. size: bytes of an element of products' operands; speed: products at a time, of those of f32.
+    """Yields tiles and output channels per task, and rows of a register tile of `nr` channels, by a rough model of a
+    core's waits. size: bytes of an operand's element; speed: rate of products relative to f32.
 
-    Products or weights, which the first block reads from memory and the others from L3; blocks that do not fit L2;
-    pixels that every share of the channels transforms again. Of 72 layers the first choice took 13 % longer than
-    the best of all, the better of two 4 %, the best of four 2 % (each of F(2×2), F(4×4) and F(6×6); Zen 3,
+    The model counts products or weights, which the first block reads from memory and the others from L3; blocks that do
+    not fit L2; and pixels that every share of the channels transforms again. Of 72 layers the first choice took 13 %
+    longer than the best of all, the better of two 4 %, the best of four 2 % (each of F(2×2), F(4×4) and F(6×6); Zen 3,
     2 threads).
     """
     points, tiles = (f + 2) ** 2, ceil_div(s.oh, f) * ceil_div(s.ow, f)
@@ -103,12 +103,12 @@ def tile_blocks(
     unit = 1 if wide else 6
 
     def tile_rows(tb: int) -> int:
-        """Rows of a register tile; 13 for 6: 256 channels on 14 × 14 by F(2×2) 0.74 → 0.67 ms."""
+        """Returns the rows of a register tile; 13 for 6: 256 channels on 14 × 14 by F(2×2) 0.74 → 0.67 ms."""
         return balanced_rows(tb, 13) if wide else 6
 
     panels = ceil_div(s.oc, nr)
     weights = size * points * s.c * panels * nr
-    # bytes per cycle and core that weights are read with again, from L3 or from memory
+    # bytes per cycle and core when weights are read again, from L3 or from memory
     bandwidth = 12 if weights <= min(target.l3, MAX_L3) // 4 else 4
 
     def cycles(choice: tuple[int, int]) -> float:
@@ -132,7 +132,7 @@ def tile_blocks(
 
 
 def _row(point: float, scale: float) -> list[float]:
-    """The row of G for a point of interpolation."""
+    """Returns the row of G for a point of interpolation."""
     return [1 / scale, point / scale, point * point / scale]
 
 

@@ -1,4 +1,4 @@
-"""Winograd convolutions whose transformed filters are in half precision: many channels on few pixels wait for these."""
+"""Winograd convolutions with transformed filters in half precision: many channels on few pixels wait for these."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PIXELS = 400  # with more, a block of filters is read often enough
 # Tiles of the output. Relative to outputs (root mean squares, 64 channels), direct convolution is off by 2e-4 with
 # filters in f16 and by 2e-3 in bf16, F(2×2) by 3e-4 and 2.5e-3, F(4×4) by 9e-4 and 7e-3, F(6×6) by 4e-3 and 3e-2.
 TILES = {F16: (2, 4), BF16: (2,)}
-SCALES = (2.25, 1 / 36)  # how much larger and smaller than filters transformed ones may be
+SCALES = (2.25, 1 / 36)  # how much larger and smaller than filters their transforms may be
 
 
 @template

@@ -20,7 +20,7 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 # convolutional neural networks", 2015, times 24, but for ∞, by which the output's transform multiplies by two. Two of
 # them enlarge weights by 144 at most.
 G = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 12]], np.int16)
-EXACT = 2**25  # what a sum has to be less than: 1 / 9 mod 2³² gives 64 times it, as i32
+EXACT = 2**25  # upper bound of a sum: 1 / 9 mod 2³² gives 64 times it, as i32
 
 
 @template
@@ -85,8 +85,8 @@ class WinogradInt8(ChannelsLast):
 
 
 def parts_of(filters: np.ndarray, signed: bool) -> int:
-    """In how many parts of the channels, of equally many pairs, products are summed so that every sum is exact, for
-    any bytes. signed: whether these are i8."""
+    """Returns the number of parts of the channels, of equally many pairs, to sum separately so that every sum is exact,
+    for any bytes. signed: True if these are i8."""
     pairs = ceil_div(filters.shape[1], 2)
     w = filters.astype(np.int32)
     w = np.pad(w, [(0, 0), (0, filters.shape[1] % 2), (0, 0), (0, 0)]).reshape(len(w), pairs, -1)
@@ -100,7 +100,7 @@ def parts_of(filters: np.ndarray, signed: bool) -> int:
 
 
 def transform_filters(w: np.ndarray, out: np.ndarray) -> None:
-    """Filters [OC, C, 3, 3] to U[point, panel, pair of channels, output, channel]."""
+    """Transforms filters [OC, C, 3, 3] to U[point, panel, pair of channels, output, channel]."""
     panels, pairs, nr = out.shape[1:4]
     for p in range(panels):  # one at a time: intermediate results stay in the caches
         part = w[p * nr : (p + 1) * nr]
