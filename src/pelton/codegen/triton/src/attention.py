@@ -1,5 +1,5 @@
-"""Attention: softmax(scale · Q·Kᵀ + mask) · V, some keys after the other under a running maximum; scores, their sums
-and the results are f32."""
+"""Attention: softmax(scale · Q·Kᵀ + mask) · V, over blocks of keys with a running maximum; scores, their sums and the
+results are f32."""
 
 import triton
 import triton.language as tl
@@ -52,17 +52,17 @@ def finish(x0, b, r, c, rows, cols, a):
 
 @triton.jit
 def attend(q, start, b, r, top, total, acc, a, EDGE: tl.constexpr):
-    """The maximum, sum and results with the keys from `start` on. EDGE: some of these keys may be past the end, or
-    behind a row."""
+    """Returns the maximum, sum and results with the keys from `start` on. EDGE: True if some of these keys may be past
+    the end, or behind a row."""
     n = start + tl.arange(0, BN).to(INDEX)
     d, e = tl.arange(0, WIDE)[:, None].to(INDEX), tl.arange(0, WIDE_V)[None, :].to(INDEX)
     keys, values = d < D, e < DV
     if EDGE:
         keys, values = keys & (n[None, :] < SK), values & (n[:, None] < SK)
-    # all keys may lie in one place
+    # all keys may share one place
     k = tl.broadcast_to(tl.load(a[1] + k_at(b, n[None, :], d, a), mask=keys, other=0), (WIDE, BN))
     k = nearest(k, ROUND)
-    if MASKED:  # on its way while the product is made
+    if MASKED:  # loads during the product
         mask = mask_at(b, r, n[None, :], r < SQ, n[None, :] < SK, a)
     s = tl.dot(q, k, input_precision=MODE) * SCALE
     if MASKED:
@@ -74,7 +74,7 @@ def attend(q, start, b, r, top, total, acc, a, EDGE: tl.constexpr):
         s = tl.where(seen, s, float("-inf"))
     higher = tl.maximum(top, tl.max(s, 1, keep_dims=True))
     base = higher
-    # where nothing is seen so far, -∞ - -∞ is not wanted
+    # avoids -∞ - -∞ before any key is seen
     if MASKED:
         base = tl.where(higher == float("-inf"), 0.0, higher)
     p, fade = tl.exp(s - base), tl.exp(top - base)
@@ -89,7 +89,7 @@ def KERNEL(a):
     tile = tl.program_id(0).to(INDEX)
     down = tl.cdiv(SQ, BM)
     b, i = tile // down, tile % down
-    # the programs that take longest begin first
+    # the longest programs begin first
     if CAUSAL:
         i = down - 1 - i
     r = i * BM + tl.arange(0, BM)[:, None]
@@ -104,4 +104,4 @@ def KERNEL(a):
         top, total, acc = attend(q, start, b, r, top, total, acc, a, False)
     for start in range(whole, end, BN):
         top, total, acc = attend(q, start, b, r, top, total, acc, a, True)
-    finish(acc / tl.where(total == 0, 1.0, total), b, r, e, r < SQ, e < DV, a)  # of no keys the sum is 0
+    finish(acc / tl.where(total == 0, 1.0, total), b, r, e, r < SQ, e < DV, a)  # the sum of no keys is 0

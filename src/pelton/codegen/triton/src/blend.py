@@ -1,5 +1,5 @@
-"""Weighted sums of elements that are picked along an axis. A weight of zero picks nothing; indices count from the end
-where they are negative, and become the nearest there is where they are out of range."""
+"""Weighted sums of elements picked along an axis. A weight of zero picks nothing; negative indices count from the end,
+and those out of range are clamped."""
 
 import triton
 import triton.language as tl

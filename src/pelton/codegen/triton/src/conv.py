@@ -1,6 +1,5 @@
-"""Convolutions as matrix products: rows are pixels, sums, in f32 or of bytes in i32, run over the taps of a filter and
-channels. So are transposed ones, by phases: pixels that are congruent modulo the strides are reached by the same
-taps."""
+"""Convolutions as matrix products: rows are pixels; sums, in f32 or of bytes in i32, run over the taps of a filter and
+channels. Transposed ones run by phases: the same taps reach pixels that are congruent modulo the strides."""
 
 import triton
 import triton.language as tl
@@ -17,7 +16,7 @@ FLAT = tl.constexpr(0)
 STREAM = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
-# by halves: what comes after the sums takes registers beside them
+# half at a time: the tail needs registers beside the sums
 WIDE = tl.constexpr(BN.value // 2 if BN.value >= 128 else BN.value)
 MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
@@ -33,8 +32,8 @@ TRANSPOSED, DOWN, RIGHT, COMMON_H, COMMON_W, TURN_H, TURN_W = (tl.constexpr(x) f
 WHOLE, PLANES, DESCRIBED = tl.constexpr(True), tl.constexpr(False), tl.constexpr(False)
 SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)
 ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
-# of bytes: u8 lose 128, so that sums lack what stands in the slot MISSING; images are padded with PAD, or with what
-# stands in the slot PADDING, unless that is 0
+# for bytes: u8 are less 128, and the slot MISSING holds the correction of their sums; images are padded with PAD, or
+# from the slot PADDING, unless that is 0
 INTEGERS, SHIFTED, MISSING, PAD, PADDING = (tl.constexpr(x) for x in (False, False, 2, 0, 0))
 FLOAT8 = tl.constexpr(False)
 
@@ -47,16 +46,16 @@ def finish(x0, b, r, c, rows, cols, a):
 # </region>
 KIND = tl.constexpr(tl.int32 if INTEGERS.value else tl.float32)
 NOTHING = tl.constexpr(0.0 if FLOAT8.value else 0)
-# an H100 keeps few bits of sums of floats of a byte: those of a step are added in f32
+# an H100 keeps few bits of FP8 sums: those of a step are added in f32
 COARSE = tl.constexpr(BK.value if FLOAT8.value else 0)
 
 
 @triton.jit
 def reached(at, tap, size, taps, stride, dilation, common, turn):
-    """Along one axis, what pixels of a transposed convolution meet that lie at `at` modulo the stride, padding counted:
-    the element that the first of them meets by the first tap that reaches it, and how far from that it is by a later
-    tap; past the image where there is none."""
-    # taps that reach the same pixels; `turn` times the dilation is one modulo that
+    """Returns, along one axis of a transposed convolution, the elements that the pixels at `at` modulo the stride meet,
+    padding counted: the one that the first pixel meets by the first tap that reaches it, and the distance to the one by
+    a later tap; past the image where there is none."""
+    # distance of taps that reach the same pixels; `turn` times the dilation is one modulo that
     apart = stride // common
     first = at // common * turn % apart
     there = (at % common == 0) & (first + tap * apart < taps)
@@ -72,7 +71,7 @@ def complete(sums, r, c, rows, cols, a):
 
 @triton.jit
 def write(acc, r, o, rows, there, a):
-    """Sums of outputs from `o` on, of which so many are there."""
+    """Writes the sums of the outputs from `o` on, `there` of them."""
     c = tl.arange(0, WIDE)[None, :]
     if WIDE < BN:
         low, high = halves(acc, BM, BN)
@@ -84,7 +83,7 @@ def write(acc, r, o, rows, there, a):
 
 @triton.jit
 def pixels_at(at, there, pad):
-    """What lies at pointers, and what images are padded with where nothing does."""
+    """Loads pixels, or the padding where there are none."""
     if PADDING:
         x = tl.load(at, mask=there, other=pad)
     elif FLOAT8:
@@ -96,14 +95,14 @@ def pixels_at(at, there, pad):
 
 @triton.jit
 def convolved(tile, first, until, program, one, last, lying, filters, a):
-    """A tile's sums from one place to another, stored; where they are a part, of those that programs from `one` to
-    `last` make, by the last of them."""
+    """Computes and stores a tile's sums from one place to another. Where they are a part, those of the programs from
+    `one` to `last` are added and stored by the last to finish."""
     area, across = ROWS * COLUMNS, tl.cdiv(OUT, BN)
     down = area * tl.cdiv(BATCH, BM) if PICTURES else tl.cdiv(BATCH * area, BM)
     part, tile = tile // (down * across), tile % (down * across)
     phase, group = part // GROUPS, part % GROUPS
     i, j = grouped(tile, down, across, TALL)
-    # in columns, as Triton 3.6 takes sums of what lies in a row for multiples of what only some of them are
+    # in columns: Triton 3.6 considers sums along a row multiples of a number even if only some are
     if PICTURES:  # the same pixel of many images
         begin = i // area * BM
         n, p, q = begin + tl.arange(0, BM)[:, None], i % area // COLUMNS, i % COLUMNS
@@ -132,10 +131,10 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
     acc = tl.zeros((BM, BN), KIND)
     pad = tl.load(a[PADDING]) if PADDING else 0
     for start in range(first, until, BK):
-        # u taps down and v across; each division is by itself, so that Triton sees which places lie together
+        # u taps down and v across; separate divisions show Triton which places are adjacent
         place = start + k
         if WHOLE:  # a step stays within one tap
-            # which Triton 3.6 does not see
+            # a fact that Triton 3.6 does not detect
             u, v, c = start // DEEP // RIGHT, start // DEEP % RIGHT, tl.multiple_of(start % DEEP, BK)
         elif PLANES:
             u, v, c = place // RIGHT % DOWN, place % RIGHT, place // (RIGHT * DOWN)
@@ -146,13 +145,13 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             right_by = reached(before + PL, v, W, KW, SW, DW, COMMON_W, TURN_W)[1]
         else:
             down_by, right_by = u * DH, v * DW
-        # rows of pixels one behind the other, and what lies between the images' own, which is zero
+        # consecutive rows of pixels, with zeros between the images' own
         if DESCRIBED and FLAT:
             pixels = lying.load(
                 [(begin + (down_by - PT) * COLUMNS + right_by - PL).to(tl.int32), (group * C + c).to(tl.int32)]
             )
             taps = filters.load([(part * OUT + j * BN).to(tl.int32), start]).T
-        elif DESCRIBED:  # what lies outside of the images reads as zero
+        elif DESCRIBED:  # reads outside of the images return zero
             pixels = lying.load(
                 [
                     (top + down_by).to(tl.int32),

@@ -1,5 +1,4 @@
-"""Products of few rows with a matrix, as sums in f32, or of bytes in i32: nothing but the speed at which the matrix is
-read counts."""
+"""Products of few rows with a matrix, as sums in f32, or of bytes in i32: bound by the speed of reading the matrix."""
 
 import triton
 import triton.language as tl

@@ -1,5 +1,4 @@
-"""Elements picked by indices; negative ones count from the end, those that are out of range become the nearest that is
-not."""
+"""Elements picked by indices; negative ones count from the end, and those out of range are clamped."""
 
 import triton
 import triton.language as tl

@@ -1,5 +1,5 @@
-"""Matrix products C[b, m, n] = A[b, m, k] · B[b, k, n], summed in f32, or of bytes in i32; operands lie in any strides,
-or are copied as tiles by the TMA of an H100."""
+"""Matrix products C[b, m, n] = A[b, m, k] · B[b, k, n], summed in f32, or of bytes in i32; operands have any strides,
+or the TMA of an H100 copies them as tiles."""
 
 import triton
 import triton.language as tl
@@ -16,7 +16,7 @@ PERSISTENT = tl.constexpr(0)
 STREAM = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
-# by halves: what comes after the sums takes registers beside them
+# half at a time: the tail needs registers beside the sums
 WIDE = tl.constexpr(BN.value // 2 if BN.value >= 128 else BN.value)
 MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
@@ -31,13 +31,13 @@ K = tl.constexpr(256)
 AK = tl.constexpr(1)
 BK_STEP = tl.constexpr(256)
 EVEN = tl.constexpr(True)
-# of bytes: u8 lose 128, so that sums lack what stands in the slot MISSING
+# for bytes: u8 are less 128, and the slot MISSING holds the correction of their sums
 INTEGERS, SHIFTED, MISSING = tl.constexpr(False), tl.constexpr(False), tl.constexpr(2)
 FLOAT8 = tl.constexpr(False)
-# what programs of a stream tell each other, among the pointers
+# slots of the data that programs of a stream exchange
 SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)
 ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
-# of descriptors: steps from row to row; whether those of B are columns
+# of descriptors: steps from row to row; True if those of B are columns
 ROW_A, ROW_B, TURNED = tl.constexpr(256), tl.constexpr(256), tl.constexpr(False)
 
 
@@ -59,7 +59,7 @@ def finish(x0, b, r, c, rows, cols, a):
 # </region>
 KIND = tl.constexpr(tl.int32 if INTEGERS.value else tl.float32)
 NOTHING = tl.constexpr(0.0 if FLOAT8.value else 0)
-# an H100 keeps few bits of sums of floats of a byte: those of a step are added in f32
+# an H100 keeps few bits of FP8 sums: those of a step are added in f32
 COARSE = tl.constexpr(BK.value if FLOAT8.value else 0)
 
 
@@ -72,7 +72,7 @@ def complete(sums, b, r, c, a):
 
 @triton.jit
 def at(tile, a):
-    """Which product of the batch a tile belongs to, and its first row and column."""
+    """Returns the number of a tile's product in the batch, and the tile's first row and column."""
     down, across = tl.cdiv(M, BM), tl.cdiv(N, BN)
     i, j = grouped(tile % (down * across), down, across, TALL)
     return tile // (down * across), i * BM, j * BN
@@ -91,7 +91,7 @@ def write(acc, b, i, j, a):
 
 @triton.jit
 def summed(x, w, b, i, j, begin, end, a):
-    """A tile's products from one place of the sums to another."""
+    """Returns a tile's sums of products from one place to another."""
     acc = tl.zeros((BM, BN), KIND)
     if DESCRIBED:
         for start in range(begin, end, BK):
@@ -124,8 +124,8 @@ def summed(x, w, b, i, j, begin, end, a):
 
 @triton.jit
 def streamed(program, x, w, a):
-    """One program's share of the steps of all tiles, one tile after the other. Whoever is the last to be done with its
-    part of a tile adds up all of them."""
+    """Computes one program's share of the steps of all tiles, one tile after the other. The last program to finish its
+    part of a tile adds up all parts."""
     steps = tl.cdiv(K, BK)
     total = BATCH * tl.cdiv(M, BM) * tl.cdiv(N, BN) * steps
     begin, end = share(program, total)

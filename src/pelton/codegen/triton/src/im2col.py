@@ -1,6 +1,5 @@
-"""Convolutions as matrix products whose rows, the pixels that a tap meets, the GPU's units for copies gather by
-themselves, zeros outside of the images included (TMA in im2col mode). Written in Gluon, where Triton does not have
-them."""
+"""Convolutions as matrix products whose rows, the pixels that a tap meets, the GPU's copy units gather by themselves,
+zeros outside of the images included (TMA in im2col mode). In Gluon, since Triton lacks that mode."""
 
 import triton.experimental.gluon.language as gl
 import triton.language as tl
@@ -27,7 +26,7 @@ INDEX = tl.constexpr(tl.int32)
 HELD = tl.constexpr(
     gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[HIGH.value, 1], instr_shape=[16, BN.value, 16])
 )
-# threads of a warp side by side, each with 16 bytes of what is stored
+# adjacent threads of a warp, each with 16 bytes to store
 WIDE = tl.constexpr(min(BN.value // 8, 16))
 ENDS = tl.constexpr(gl.BlockedLayout([1, 8], [32 // WIDE.value, WIDE.value], [HIGH.value, 1], [1, 0]))
 
@@ -51,7 +50,7 @@ STEPS = tl.constexpr(KH.value * KW.value * DEEP.value // BK.value)
 
 @triton.jit
 def tile_of(tile):
-    """The first row, the group and the first column within it of a tile."""
+    """Returns a tile's first row, its group, and its first column within that."""
     down, across = tl.cdiv(BATCH * OH * OW, BM), tl.cdiv(OUT, BN)
     i, j = grouped(tile % (down * across), down, across, TALL)
     return i * BM, tile // (down * across), j * BN
@@ -59,7 +58,7 @@ def tile_of(tile):
 
 @triton.jit
 def block_of(begin, left, how: tl.constexpr):
-    """Rows and columns of a tile that lies so."""
+    """Returns the rows and columns of a tile in a layout."""
     return (
         begin + gl.arange(0, BM, gl.SliceLayout(1, how))[:, None],
         left + gl.arange(0, BN, gl.SliceLayout(0, how))[None, :],
@@ -68,8 +67,8 @@ def block_of(begin, left, how: tl.constexpr):
 
 @triton.jit
 def fetch(step, turn, begin, group, left, pixels, taps, barriers, a):
-    """Asks for what a step needs: BM pixels as a tap meets them, and the BN outputs' weights of it. turn: how many
-    steps the program has asked for before."""
+    """Requests a step's operands: BM pixels as a tap meets them, and the weights of BN outputs. turn: the number of
+    steps that the program has requested before."""
     tap, c, place = step * BK // DEEP, step * BK % DEEP, turn % RING
     n, top, side = begin // (OH * OW), begin // OW % OH * SH - PT, begin % OW * SW - PL
     offsets = [tl.cast(tap // KW * DH, tl.int16), tl.cast(tap % KW * DW, tl.int16)]
@@ -82,7 +81,7 @@ def fetch(step, turn, begin, group, left, pixels, taps, barriers, a):
 
 @triton.jit
 def summed(first, until, turn, begin, group, left, pixels, taps, barriers, a):
-    """A tile's sums from one step to another."""
+    """Returns a tile's sums from one step to another."""
     for k in range(RING - 1):
         if first + k < until:
             fetch(first + k, turn + k, begin, group, left, pixels, taps, barriers, a)

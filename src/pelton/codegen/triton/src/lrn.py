@@ -1,4 +1,4 @@
-"""Local response: each element by a power of the squares in the channels around it."""
+"""Local response: each element divided by a power of the squares in the channels around it."""
 
 import triton
 import triton.language as tl

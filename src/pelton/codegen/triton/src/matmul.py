@@ -1,5 +1,4 @@
-"""Matrix products without tensor cores, of any element type: in the type that registers hold it in, where integers
-wrap."""
+"""Matrix products without tensor cores, of any element type: summed in its type in registers, where integers wrap."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""Elements moved to other places: padding, repetition, triangles, and bits taken for those of another type."""
+"""Elements moved to other places: padding, repetition, triangles, and bits reinterpreted as another type."""
 
 import triton
 import triton.language as tl
@@ -16,8 +16,7 @@ from scalars import *
 
 @triton.jit
 def wrap(i, n):
-    """Where an index lies that goes on beyond the ends of an axis from its other end; as a mirror image; at its
-    edge."""
+    """Maps an index past the ends of an axis to its other end; the functions below to its mirror image or edge."""
     return (i % n + n) % n
 
 

@@ -1,4 +1,4 @@
-"""What is computed element by element, and copies between layouts."""
+"""Elementwise computations, and copies between layouts."""
 
 import triton
 import triton.language as tl

@@ -1,14 +1,13 @@
 """Recurrent layers, given the input's part of all gates: LSTM, GRU and the plain one. A program has some units of some
 rows of the batch, in one direction.
 
-PHASED 0: it has all units and goes through all time steps; what its threads exchange goes through memory, with barriers
-of the one program. PHASED 1 and 2: it has few of them. A time step is a phase, or two where the reset comes before a
-product; a launch goes through phases from one to another, and keeps in memory what the next launch goes on with. In 1 a
-launch is one phase: what is written in one is there in the next. In 2 it is any number, for which all programs have to
-be on the GPU at once: each holds its weights in registers and takes the states from words in which a state lies beside
-the number of the phase that it is for, as the programs that have its unit send them. A word is there or not, so that
-nothing has to be fenced or counted. A program that sends into a word for the second time has received what others made
-of the first.
+PHASED 0: it has all units and runs all time steps; its threads exchange data through memory, with barriers of the one
+program. PHASED 1 and 2: it has few units. A time step is a phase, or two where the reset comes before a product; a
+launch runs a range of phases, and keeps the data of the next launch in memory. In 1 a launch is one phase: the next one
+reads what it wrote. In 2 it is any number, for which all programs have to be on the GPU at once: each holds its weights
+in registers and receives the states as words from the programs that have their units; a word holds a state and the
+number of its phase. A word is there or not, so nothing needs fences or counters. A program that sends into a word for
+the second time has received what others made of the first.
 """
 
 import triton
@@ -52,16 +51,16 @@ Y_T, Y_D, Y_B, LAST_H_D, LAST_H_B, LAST_C_D, LAST_C_B = (tl.constexpr(x) for x i
 
 @triton.jit
 def rows_of(first, each: tl.constexpr, used: tl.constexpr):
-    """The rows of a direction's weights for the units from the first on, their gates side by side, and which of them
-    there are: `used` gates of `each`, a power of two."""
+    """Returns the rows of a direction's weights for the units from the first on, their gates side by side, and a mask
+    of those that exist: `used` gates of `each`, a power of two."""
     j = tl.arange(0, each * BU)
     return j % each * H + first + j // each, (first + j // each < H) & (j % each < used)
 
 
 @triton.jit
 def steps_of(low, high):
-    """How DynamicQuantizeLinear rounds rows of states, of which blocks [BM, BK] hold the least and the largest: the
-    size of a step, and how many are below zero, [BM, 1]."""
+    """Returns how DynamicQuantizeLinear rounds rows of states, of which blocks [BM, BK] hold the least and the largest:
+    the size of a step, and how many are below zero, [BM, 1]."""
     low, high = tl.minimum(tl.min(low, 1), 0)[:, None], tl.maximum(tl.max(high, 1), 0)[:, None]
     step = tl.where(high - low < 1e-30, tl.full([], 1, KIND), high - low) / 255
     return step, libdevice.rint(-low / step)
@@ -74,7 +73,7 @@ def in_steps(states, step, below):
 
 @triton.jit
 def sums(state, weights, first, each: tl.constexpr, used: tl.constexpr):
-    """What the states at pointers to rows [BM, 1] add to gates, [BM, gates of units]."""
+    """Returns the part in gates, [BM, gates of units], of the states at pointers to rows [BM, 1]."""
     if ROUND:
         low, high, k = tl.zeros((BM, BK), KIND), tl.zeros((BM, BK), KIND), tl.arange(0, BK)
         for start in range(0, H, BK):
@@ -88,7 +87,7 @@ def sums(state, weights, first, each: tl.constexpr, used: tl.constexpr):
 
 @triton.jit
 def sums_of(state, step, below, weights, first, each: tl.constexpr, used: tl.constexpr):
-    """The same; where states are rounded, in their steps."""
+    """Returns the same, in steps of the states where these are rounded."""
     at, known = rows_of(first, each, used)
     w, k = weights + at * R_R, tl.arange(0, BK)
     if DOT:
@@ -119,7 +118,7 @@ def sums_of(state, step, below, weights, first, each: tl.constexpr, used: tl.con
 
 @triton.jit
 def held(weights, first, each: tl.constexpr, used: tl.constexpr):
-    """All weights of the units, [gates of units, BK], or turned for matrix products."""
+    """Loads all weights of the units, [gates of units, BK], or their transpose for matrix products."""
     at, known = rows_of(first, each, used)
     k = tl.arange(0, BK)
     if DOT:
@@ -132,7 +131,7 @@ def held(weights, first, each: tl.constexpr, used: tl.constexpr):
 
 @triton.jit
 def held_sums(states, w):
-    """What states [BM, BK] add to the gates whose weights are held."""
+    """Returns the part of states [BM, BK] in the gates whose weights are held."""
     if ROUND:
         step, below = steps_of(states, states)
         states = in_steps(states, step, below)
@@ -140,7 +139,7 @@ def held_sums(states, w):
         left = states.to(w.dtype)
         found = tl.dot(left, w, input_precision=MODE).to(KIND)
     else:
-        # gathered, states go to the threads that hold their weights: products would go to theirs otherwise
+        # a gather moves states to the threads of their weights; otherwise products would move to those of the states
         here = tl.gather(tl.reshape(states, (BK,)), tl.arange(0, BK), 0)
         found = tl.sum(w * here[None, :], 1)[None, :]
     return step * found if ROUND else found
@@ -148,8 +147,8 @@ def held_sums(states, w):
 
 @triton.jit
 def received(phase, first, d, b, rows, a):
-    """The states [BM, BK] that a phase begins with: the given ones, or what was sent to it, as soon as all of it is
-    there."""
+    """Returns the states [BM, BK] that a phase begins with: the initial ones, or those sent to it, as soon as all have
+    arrived."""
     k = tl.arange(0, BK)[None, :]
     known = rows & (k < H)
     if phase == 0:
@@ -165,7 +164,7 @@ def received(phase, first, d, b, rows, a):
 
 @triton.jit
 def send(phase, h, d, b, u, inside, a):
-    """Lays down states for the next phase."""
+    """Sends states to the next phase."""
     at = ((phase % 2 * DIRECTIONS + d) * BATCH + b) * H + u
     if PHASED == 1:
         tl.store(a[SENT] + at, h, mask=inside)
@@ -190,7 +189,7 @@ def sigmoid(x):
 
 @triton.jit
 def four(x):
-    """[BM, units · gates] as a block for each of four gates."""
+    """Splits [BM, units · gates] into a block for each of four gates."""
     even, odd = tl.split(tl.reshape(x, (BM, BU, 2, 2)))
     zero, two = tl.split(even)
     one, three = tl.split(odd)
@@ -204,14 +203,14 @@ def two(x):
 
 @triton.jit
 def inputs(given, first, b, rows, each: tl.constexpr, used: tl.constexpr, a):
-    """The input's part of gates, [BM, gates of units], of a time step and direction."""
+    """Loads the input's part of gates, [BM, gates of units], of a time step and direction."""
     at, known = rows_of(first, each, used)
     return tl.load(given + b * GIVEN_B + at[None, :], mask=rows & known[None, :], other=0).to(KIND)
 
 
 @triton.jit
 def lstm(x, c, d, u, inside, a):
-    """The states and the cells after a time step, of the sums of four gates."""
+    """Returns the states and the cells after a time step, from the sums of four gates."""
     i, o, f, n = four(x)
     if PEEP >= 0:
         i += c * tl.load(a[PEEP] + d * PEEP_D + u, mask=inside, other=0).to(KIND)
@@ -229,14 +228,14 @@ def lstm(x, c, d, u, inside, a):
 
 @triton.jit
 def plain(x):
-    """The states after a time step, of the sums."""
+    """Returns the states after a time step, from the sums."""
     x = limited(x)
     return maximum(x, tl.full([], 0, KIND)) if RELU else libdevice.tanh(x)
 
 
 @triton.jit
 def fresh_parts(given, b, d, u, inside, a):
-    """The input's part of a GRU's new states, and the bias of the states' part."""
+    """Loads the input's part of a GRU's new states, and the bias of the states' part."""
     return (
         tl.load(given + b * GIVEN_B + 2 * H + u, mask=inside, other=0).to(KIND),
         tl.load(a[BIAS] + d * BIAS_D + u, mask=inside, other=0).to(KIND),
@@ -245,14 +244,14 @@ def fresh_parts(given, b, d, u, inside, a):
 
 @triton.jit
 def mixed(z, h, n):
-    """A GRU's states: old ones and new ones."""
+    """Mixes a GRU's old and new states."""
     n = libdevice.tanh(limited(n))
     return z * (h - n) + n
 
 
 @triton.jit
 def gru(x, h, given, bias):
-    """A GRU's states after a time step whose reset comes behind the product."""
+    """Returns a GRU's states after a time step whose reset comes behind the product."""
     z, r, n, _ = four(x)
     return mixed(sigmoid(limited(z)), h, given + sigmoid(limited(r)) * (n + bias))
 
@@ -265,7 +264,7 @@ def time_of(step, d, a):
 
 @triton.jit
 def whole(weights, d, first, b, u, rows, inside, a):
-    """All time steps by one program."""
+    """Runs all time steps in one program."""
     old = a[OLD_H] + d * OLD_H_D + b * OLD_H_B
     h = tl.load(old + u, mask=inside, other=0).to(KIND)
     if WHAT == "lstm":
@@ -291,7 +290,7 @@ def whole(weights, d, first, b, u, rows, inside, a):
                 h = mixed(sigmoid(limited(z)), h, fresh + sums(here, weights + 2 * H * R_R, first, 1, 1) + bias)
         else:
             h = plain(sums(old, weights, first, 1, 1) + inputs(given, first, b, rows, 1, 1, a))
-        tl.debug_barrier()  # all have read what was there
+        tl.debug_barrier()  # all threads have read the old states
         tl.store(here + u, h, mask=inside)
         tl.debug_barrier()
         old = here
@@ -303,7 +302,7 @@ def whole(weights, d, first, b, u, rows, inside, a):
 
 @triton.jit
 def products(phase, old, weights, w, d, first, b, rows, each: tl.constexpr, used: tl.constexpr, a):
-    """What the states that a phase begins with add to gates."""
+    """Returns the part in gates of the states that a phase begins with."""
     if PHASED == 2:
         return held_sums(received(phase, old, d, b, rows, a), w)
     else:
@@ -313,7 +312,7 @@ def products(phase, old, weights, w, d, first, b, rows, each: tl.constexpr, used
 
 @triton.jit
 def phased(weights, d, first, b, u, rows, inside, a):
-    """The phases of a launch."""
+    """Runs the phases of a launch."""
     begin, end, phases = a[PHASE], a[PHASE + 1], TIME * PASSES
     old = a[OLD_H] + d * OLD_H_D + b * OLD_H_B
     own, each = (d * BATCH + b) * H + u, DIRECTIONS * BATCH * H
@@ -372,7 +371,7 @@ def phased(weights, d, first, b, u, rows, inside, a):
         if LAST_C >= 0:
             tl.store(a[LAST_C] + d * LAST_C_D + b * LAST_C_B + u, c, mask=inside)
         if PHASED == 2:
-            # all have received all: the words are for the next run
+            # all programs have received all words: clears them for the next run
             if last_to_arrive(a[COUNT], tl.num_programs(0) - 1):
                 k = tl.arange(0, 1024)
                 for start in range(0, 2 * each, 1024):

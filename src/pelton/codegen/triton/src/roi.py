@@ -1,6 +1,6 @@
 """Regions of interest, channels-last: a bin is the mean or the maximum of points between the elements of an image,
-evenly spread over it, or the largest element that it touches. Where points lie is computed in f64; those off the
-image, however many, are not looked at one by one. A program has one bin."""
+evenly spread over the bin, or the largest element that it touches. Positions of points are computed in f64; those off
+the image, however many, are skipped at once. A program has one bin."""
 
 import triton
 import triton.language as tl
@@ -10,7 +10,7 @@ from triton.language.extra.cuda import libdevice
 CB = tl.constexpr(256)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
-FAR = tl.constexpr(1e15)  # what is farther away is as good as there
+FAR = tl.constexpr(1e15)  # positions are clamped to it
 
 
 from scalars import *
@@ -32,7 +32,7 @@ def finish(x0, b, r, c, rows, cols, a):
 
 @triton.jit
 def limited(x, low, high):
-    """NaN is low."""
+    """Clamps x; NaN becomes low."""
     return tl.where(x > low, tl.where(x < high, x, high), low)
 
 
@@ -53,8 +53,8 @@ def away(x):
 
 @triton.jit
 def along(begin, end, bins, i, size):
-    """The points of one axis of a bin: the first, how far apart they are, how many, and from which on to before which
-    they may lie on the image."""
+    """Returns the points of one axis of a bin: the first, their distance, their number, and the first and the end of
+    those that may be on the image."""
     if TOUCHED:
         start = away(begin)
         each = tl.maximum(away(end) - start + 1, 1.0) / bins
@@ -83,7 +83,7 @@ def along(begin, end, bins, i, size):
 
 @triton.jit
 def between(first, step, k, size):
-    """The elements that point k lies between, the weight of the second one, and whether the point is on the image."""
+    """Returns the elements around point k, the weight of the second one, and True if the point is on the image."""
     if TOUCHED:
         return k, k, 0.0, k >= 0
     else:

@@ -1,5 +1,4 @@
-"""Rows that are reduced to a number each, or normalised: reductions, places of extremes, softmax, layer and RMS
-norm."""
+"""Rows reduced to a number each, or normalised: reductions, places of extremes, softmax, layer and RMS norm."""
 
 import triton
 import triton.language as tl
@@ -23,7 +22,7 @@ WHAT, EPSILON, NEUTRAL, KIND = (
     tl.constexpr(float("-inf")),
     tl.constexpr(tl.float32),
 )
-# which extreme is looked for, and which of equals
+# the extreme to find, and which one of equals
 LEAST, LAST = tl.constexpr(False), tl.constexpr(False)
 FOUND, ARRIVED = tl.constexpr(2), tl.constexpr(3)
 
@@ -53,8 +52,8 @@ def load(r, c, rows, a):
 
 @triton.jit
 def extreme(r, c, rows, a):
-    """The extreme of some columns, whether there is NaN among them, which comes before numbers as in numpy, and where
-    it lies."""
+    """Returns the extreme of some columns, True if NaN is among them, which precedes numbers as in numpy, and its
+    place."""
     x = load(r, c, rows, a)
     if LEAST:
         found = tl.min(x, 1, keep_dims=True).to(KIND)
@@ -70,7 +69,7 @@ def extreme(r, c, rows, a):
 
 @triton.jit
 def reduced(r, begin, end, rows, a):
-    """What some columns come to. Threads come to terms with each other once, behind the last of them."""
+    """Reduces some columns. Threads combine their results once, behind the last column."""
     c, found = tl.arange(0, CB)[None, :].to(INDEX), tl.full((RB, CB), NEUTRAL, KIND)
     for start in range(begin, end, CB):
         found = join(found, load(r, start + c, rows, a))
@@ -87,7 +86,7 @@ def written(found, r, rows, a):
 @triton.jit
 def KERNEL(a):
     program = tl.program_id(0).to(INDEX)
-    # of a reduction; whoever is the last to be done with one joins them all
+    # of a reduction; the last program to finish one joins them all
     if PARTS:
         part, program = program % PARTS, program // PARTS
     r = program * RB + tl.arange(0, RB)[:, None]

@@ -1,4 +1,4 @@
-"""What kernels share: where a program's tile is, and scalar functions that Triton has not, or means differently."""
+"""Shared by kernels: the place of a program's tile, and scalar functions that Triton lacks or defines differently."""
 
 import triton
 import triton.language as tl
@@ -7,15 +7,15 @@ import triton.language as tl
 # <functions>
 @triton.jit
 def block(tile, columns, high: tl.constexpr, wide: tl.constexpr):
-    """The rows and columns of a tile, tiles of a row side by side."""
+    """Returns the rows and columns of a tile; tiles of a row are side by side."""
     across = tl.cdiv(columns, wide)
     return tile // across * high + tl.arange(0, high)[:, None], tile % across * wide + tl.arange(0, wide)[None, :]
 
 
 @triton.jit
 def grouped(tile, down, across, tall: tl.constexpr):
-    """Which of the tiles down and across a tile is: `tall` of them go side by side through the columns, so that what
-    they read there stays in the L2 cache."""
+    """Returns the place of a tile among those down and across: `tall` of them go side by side through the columns, so
+    the L2 cache keeps what they read there."""
     first = tile // (tall * across) * tall
     high = tl.minimum(down - first, tall)
     return first + tile % (tall * across) % high, tile % (tall * across) // high
@@ -23,30 +23,30 @@ def grouped(tile, down, across, tall: tl.constexpr):
 
 @triton.jit
 def halves(sums, rows: tl.constexpr, columns: tl.constexpr):
-    """The left and the right half of a tile."""
+    """Returns the left and the right half of a tile."""
     return tl.split(tl.permute(tl.reshape(sums, (rows, 2, columns // 2)), (0, 2, 1)))
 
 
 @triton.jit
 def share(program, total):
-    """From where to where a program goes through all steps of all tiles, one tile after the other, of which each
-    program has as many as the others."""
+    """Returns the range of a program's steps in those of all tiles, one tile after the other; all programs have equally
+    many."""
     programs = tl.num_programs(0)
     return program * total // programs, (program + 1) * total // programs
 
 
 @triton.jit
 def sharers(tile, steps, total):
-    """The first and the last program that has steps of a tile."""
+    """Returns the first and the last program that has steps of a tile."""
     programs = tl.num_programs(0)
     return (programs * (tile * steps + 1) - 1) // total, (programs * ((tile + 1) * steps) - 1) // total
 
 
 @triton.jit
 def last_to_arrive(counter, others):
-    """Counts this program; true for the last one to be counted, behind so many others: what they stored before is there
-    for it. The counter is left zero."""
-    tl.debug_barrier()  # all threads have stored theirs before one of them says so
+    """Counts this program; true for the last one, behind so many others: it sees all that they stored before. The
+    counter returns to zero."""
+    tl.debug_barrier()  # all threads have stored before one of them counts
     ended = tl.atomic_add(counter, 1, sem="acq_rel") == others
     if ended:
         tl.store(counter, 0)
@@ -56,33 +56,33 @@ def last_to_arrive(counter, others):
 
 @triton.jit
 def places(rows: tl.constexpr, columns: tl.constexpr, left, wide: tl.constexpr):
-    """Where a tile's elements lie one behind the other: so many columns of all rows, from `left` on."""
+    """Returns the places of a tile's elements in consecutive rows: so many columns of all rows, from `left` on."""
     return tl.arange(0, rows)[:, None] * columns + left + tl.arange(0, wide)[None, :]
 
 
 @triton.jit
 def parted(acc, at, size, program, one, last, sums, arrived):
-    """Lays down a program's part of a tile's sums, of so many elements in all at these places, of which the programs
-    from `one` to `last` have parts, for `joined`; true for the last of them to do so, whichever that is. `arrived`
-    counts those of a tile in a place of its first program, and is left zero; `sums` has two tiles for each program: a
-    part of the tile that it begins in the middle of, and one of the tile that it is the first of."""
+    """Stores a program's part of a tile's sums, `size` elements in all, at these places, for `joined`; true for the
+    last of the programs from `one` to `last` to do so, whichever that is. `arrived` counts them at the place of a
+    tile's first program, and returns to zero; `sums` has two tiles for each program: a part of the tile that it begins
+    in the middle of, and one of the tile that it is the first of."""
     tl.store(sums + (2 * program + (program == one)) * size + at, acc)
     return last_to_arrive(arrived + one, last - one)
 
 
 @triton.jit
 def joined(one, last, at, size, sums):
-    """Some of a tile's elements: all parts of the sums, in the order of the programs that made them."""
+    """Adds all parts of some of a tile's sums, in the order of their programs."""
     total = (at * 0).to(sums.dtype.element_ty)
-    for program in tl.range(one, last + 1, num_stages=4):  # several are on their way
+    for program in tl.range(one, last + 1, num_stages=4):  # several loads in flight
         total += tl.load(sums + (2 * program + (program == one)) * size + at, cache_modifier=".cg")
     return total
 
 
 @triton.jit
 def load_or(at, there, other: tl.constexpr):
-    """What lies at pointers, `other` where nothing does. Triton before 3.9 fills words with integers of 8 and 16 bits
-    wrongly whose first bit is set, so they get it afterwards."""
+    """Loads elements, `other` where there are none. Triton before 3.9 wrongly fills words with integers of 8 and 16
+    bits whose first bit is set, so they are set afterwards."""
     if other != 0 and at.dtype.element_ty.is_int():
         x = tl.where(there, tl.load(at, mask=there, other=0), tl.full([], other, at.dtype.element_ty))
     else:
@@ -92,8 +92,8 @@ def load_or(at, there, other: tl.constexpr):
 
 @triton.jit
 def nearest(x, wanted: tl.constexpr):
-    """Floats that become the nearest TF32, halves away from zero, where a GPU cuts off what is past ten bits behind the
-    point, as it does with factors."""
+    """Rounds floats to the nearest TF32, halves away from zero; a GPU truncates factors after ten bits behind the
+    point."""
     if wanted:  # half of the last bit that stays; infinities and NaN stay
         x += (x.to(tl.uint32, bitcast=True) & 0xFF800000).to(tl.float32, bitcast=True) * 2.0**-11
     return x
@@ -101,7 +101,7 @@ def nearest(x, wanted: tl.constexpr):
 
 @triton.jit
 def less_128(x, wanted: tl.constexpr):
-    """u8 less 128, as i8, which tensor cores multiply."""
+    """Subtracts 128 from u8, for an i8, which tensor cores multiply."""
     if wanted:
         x = (x ^ 128).to(tl.int8, bitcast=True)
     return x
@@ -109,7 +109,7 @@ def less_128(x, wanted: tl.constexpr):
 
 @triton.jit
 def from_e4m3(x):
-    """Floats of a byte (sign, 4 bits of exponent, 3 of mantissa; OCP 8-bit Floating Point Specification) as f32."""
+    """Converts FP8 (sign, 4 bits of exponent, 3 of mantissa; OCP 8-bit Floating Point Specification) to f32."""
     large = ((x & 127).to(tl.int16) << 7).to(tl.float16, bitcast=True).to(tl.float32) * 256
     large = tl.where((x & 127) == 127, float("nan"), large)
     return tl.where(x > 127, -large, large)
@@ -117,7 +117,7 @@ def from_e4m3(x):
 
 @triton.jit
 def to_e4m3(x, saturate: tl.constexpr):
-    """f32 as such floats, halves to even; past 448 they are 448, or NaN."""
+    """Converts f32 to such FP8, halves to even; numbers past 448 become 448, or NaN."""
     bits = x.to(tl.int32, bitcast=True)
     size = bits & 0x7FFFFFFF
     normal = ((size + 0x7FFFF + ((size >> 20) & 1)) >> 20) - 960
@@ -155,7 +155,7 @@ def isinf(x):
 
 @triton.jit
 def quotient(x, y):
-    """Of whole numbers, towards 0; by 0 it is 0, and the least one by −1 wraps."""
+    """Divides whole numbers, rounding towards 0; by 0 it gives 0, and the least one by −1 wraps."""
     one, nothing = tl.full([], 1, y.dtype), y == 0
     if x.dtype.is_int_signed():
         turns = y + 1 == 0
@@ -167,20 +167,20 @@ def quotient(x, y):
 
 @triton.jit
 def remainder(x, y):
-    """Of whole numbers, with the sign of x; by 0 it is 0."""
+    """Returns the remainder of whole numbers, with the sign of x; by 0 it is 0."""
     return tl.where(y == 0, tl.full([], 0, x.dtype), x - quotient(x, y) * y)
 
 
 @triton.jit
 def mod(x, y):
-    """The remainder with the sign of the divisor."""
+    """Returns the remainder with the sign of the divisor."""
     rest = remainder(x, y)
     return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
 
 
 @triton.jit
 def power(x, n):
-    """Whole powers, wrapping; negative ones are truncated reciprocals: all 0 but those of 1 and −1."""
+    """Raises to whole powers, wrapping; negative ones are truncated reciprocals: all 0 but those of 1 and −1."""
     none = (n < 0) & (x != 1) & (x + 1 != 0)
     y = tl.full([], 1, x.dtype) + x * 0
     bits: tl.constexpr = x.dtype.primitive_bitwidth

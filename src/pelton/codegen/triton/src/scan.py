@@ -1,4 +1,4 @@
-"""Sums and products of all elements up to each place along rows."""
+"""Cumulative sums and products along rows."""
 
 import triton
 import triton.language as tl
@@ -43,7 +43,7 @@ def KERNEL(a):
     before = tl.full((RB, 1), 1 if PRODUCTS else 0, KIND)
     for start in range(0, COLS, CB):
         at = start + c
-        # places count from the end where it begins there
+        # in reverse, places count from the end
         read = at - 1 if EXCLUSIVE else at
         x = tl.load(
             a[0] + x_at(0, r, COLS - 1 - read if REVERSE else read, a),

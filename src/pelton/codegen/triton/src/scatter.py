@@ -1,6 +1,6 @@
 """A copy of the input into which updates are written, or joined, in their order. Each element of the output looks at
-all of them, so that what meets twice is joined in one order in every run. Indices count from the end where they are
-negative; those that are out of range meet nothing."""
+all of them, so every run joins updates of an element in the same order. Negative indices count from the end; those out
+of range match nothing."""
 
 import triton
 import triton.language as tl

@@ -1,7 +1,7 @@
-"""The k largest or smallest elements of each row and where they lie, in order; of equals the first ones.
+"""The k largest or smallest elements of each row and their places, in order; of equals the first ones.
 
-Elements and their places are sorted as one number: above an integer that orders as the elements do, below the place,
-counted backwards.
+Elements and their places are sorted as one number: the upper bits are an integer that orders as the elements do, the
+lower bits the place, counted backwards.
 """
 
 import triton
@@ -44,7 +44,7 @@ def finish(x0, x1, b, r, c, rows, cols, a):
 
 @triton.jit
 def ordered(x):
-    """An i32 that is larger where an element is; of floats NaN is the largest, and both zeros are equal."""
+    """Returns an i32 that is larger where an element is; NaN is the largest float, and both zeros are equal."""
     if KIND == tl.float32:
         bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
         return tl.where(x != x, 2147483647, tl.where(bits < 0, bits ^ 2147483647, bits))

@@ -20,7 +20,7 @@ H, W, OH, OW = tl.constexpr(14), tl.constexpr(14), tl.constexpr(14), tl.constexp
 KH, KW, SH, SW, DH, DW, PT, PL = (tl.constexpr(x) for x in (3, 3, 1, 1, 1, 1, 1, 1))
 XN, XH, XW, XC = tl.constexpr(12544), tl.constexpr(896), tl.constexpr(64), tl.constexpr(1)
 FIRST_ROW, FIRST_COLUMN, END_ROW, END_COLUMN = tl.constexpr(0), tl.constexpr(0), tl.constexpr(14), tl.constexpr(14)
-# what images are padded with for filters: PAD, or what stands in the slot PADDING, unless that is 0
+# padding of images for filters: PAD, or the slot PADDING, unless that is 0
 PAD, PADDING = tl.constexpr(0), tl.constexpr(0)
 AT_ONCE, MEANS, FILTERED, NEUTRAL, KIND = (tl.constexpr(x) for x in (9, False, False, float("-inf"), tl.float32))
 
@@ -40,7 +40,7 @@ def finish(x0, b, r, c, rows, cols, a):
 
 @triton.jit
 def with_tap(u, v, acc, count, x, top, left, c, inside, a):
-    """What is joined so far, joined with what lies under one place of the window; and how many places count."""
+    """Joins the elements under one place of the window to those before; returns them, and how many places count."""
     y, z = top + u * DH, left + v * DW
     there = inside & (y >= 0) & (y < H) & (z >= 0) & (z < W)
     at = x + (u * DH * XH + v * DW * XW)
@@ -51,9 +51,9 @@ def with_tap(u, v, acc, count, x, top, left, c, inside, a):
     else:
         here = load_or(at, there, PAD).to(KIND)
     if FILTERED:
-        # one for each pixel: threads have eight channels of both, or Triton
+        # one for each pixel: threads have eight channels of both; otherwise Triton
         taps = tl.broadcast_to(a[1] + ((u * KW + v) * W_STEP + c), here.shape)
-        # moves pixels to where it has put filters, behind a barrier for each tap
+        # moves pixels to the threads of their filters, behind a barrier for each tap
         here = here * tl.load(taps, mask=c < CHANNELS, other=0).to(KIND)
     if MEANS:
         count += ((y >= FIRST_ROW) & (y < END_ROW) & (z >= FIRST_COLUMN) & (z < END_COLUMN)).to(tl.int32)
@@ -66,7 +66,7 @@ def KERNEL(a):
     deep, across, down = tl.cdiv(CHANNELS, BN), tl.cdiv(OW, WIDE), tl.cdiv(OH, HIGH)
     n, i, j = tile // (deep * across * down), tile // (deep * across) % down, tile // deep % across
     pixel = tl.arange(0, HIGH * WIDE)[:, None]
-    # windows beside and below each other, which have most of what they read in common
+    # adjacent windows, which read mostly the same elements
     p, q = i * HIGH + pixel // WIDE, j * WIDE + pixel % WIDE
     c = tile % deep * BN + tl.arange(0, BN)[None, :]
     rows, cols = (p < OH) & (q < OW), c < CHANNELS
@@ -75,7 +75,7 @@ def KERNEL(a):
     acc = tl.full((HIGH * WIDE, BN), NEUTRAL, KIND)
     count = tl.zeros((HIGH * WIDE, 1), tl.int32)
     for first in range(0, KH * KW, AT_ONCE):
-        # all of these are asked for before the first comes
+        # all of these loads are issued before the first arrives
         for k in tl.static_range(AT_ONCE):
             acc, count = with_tap((first + k) // KW, (first + k) % KW, acc, count, x, top, left, c, rows & cols, a)
     if MEANS:
