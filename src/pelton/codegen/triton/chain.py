@@ -1,4 +1,4 @@
-"""Fuses several kernels into one launch: the program of the first that ends last computes the tiles of the others."""
+"""Fuses several kernels into one launch: the first kernel's last program computes the tiles of the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALONE = ("DESCRIBED", "FLAT", "PARTS", "PERSISTENT", "PHASED", "PICTURES", "STRE
 
 
 class TritonChain(Template):
-    """The template that chained kernels name. It takes no region: chains are built from kernels of other templates."""
+    """The template of chained kernels. It rejects every region: chains are built from kernels of other templates."""
 
     name = "chain"
 
@@ -30,18 +30,17 @@ class TritonChain(Template):
 
 
 def is_chainable(tactic: Tactic) -> bool:
-    """Whether kernels of a tactic may be part of a chain; those of libraries, which have no warps, may not."""
+    """True if a tactic's kernels may be part of a chain; library kernels, which have no warps, may not."""
     chosen = dict(tactic.params)
     return "WARPS" in chosen and not any(chosen.get(name) for name in ALONE)
 
 
 def chain_kernels(kernels: Sequence[Kernel]) -> Kernel:
-    """One kernel that does what these do, in this order. All have as many warps, and sizes that are known.
+    """Chains kernels, in this order, to one. All have as many warps, and known sizes.
 
-    Programs are those of the first kernel. Each says by an atomic sum that it is done, in a counter that is zero before
-    and after every launch; the one that finds that it is the last has all that the others wrote, and goes on. None
-    waits for another, so nothing can hang. What a program writes itself its own threads find behind a barrier. There is
-    no counter where the first kernel has one tile.
+    Programs are those of the first kernel. Each increments a counter atomically, which is zero before and after every
+    launch; the last one sees all that the others wrote, and goes on. None waits for another, so nothing can hang. A
+    barrier makes a program's own writes visible to its threads. There is no counter if the first kernel has one tile.
     """
     if not all(is_known(k.tiles) and not k.dims for k in kernels):
         raise ValueError("a chain needs sizes that do not vary")
@@ -55,7 +54,7 @@ def chain_kernels(kernels: Sequence[Kernel]) -> Kernel:
     if programs > 1:
         operands[counter] = "*i32", True
     (warps,) = {warps for (_, warps, _), _ in heads}
-    # loops that are not pipelined take any number
+    # loops without pipelining accept any number
     stages = min((n for (_, _, n), _ in heads if n > 1), default=1)
     place = {x: i for i, x in enumerate(operands)}
     given = ["".join(f"a[{place[x]}], " for x in k.operands) for k in kernels]
@@ -89,7 +88,7 @@ def chain_kernels(kernels: Sequence[Kernel]) -> Kernel:
 
 
 def _part(kernel: Kernel, i: int) -> str:
-    """The functions of a kernel, all names its own; `part…` makes the tile whose number it is given."""
+    """Returns the functions of a kernel with names of its own; `part…` computes the tile of a given number."""
     text = kernel.source.replace(kernel.symbol, "KERNEL").partition(IMPORTS)[2].strip()
     mine = re.compile(rf"(?<![\w.])({'|'.join(_names(text))})\b")
     text = text.replace("tl.program_id(0)", "program").replace("def KERNEL(a):", "def KERNEL(a, program):")
@@ -97,7 +96,7 @@ def _part(kernel: Kernel, i: int) -> str:
 
 
 def _names(text: str) -> Iterator[str]:
-    """The names that a source defines at module level."""
+    """Yields the names that a source defines at module level."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef):
             yield node.name

@@ -1,32 +1,31 @@
-"""How long kernels take whose programs load and multiply step by step, by a simple model of a GPU: what orders tactics
-where nothing is timed."""
+"""A simple GPU model of kernels whose programs load and multiply step by step: orders tactics without timing."""
 
 from __future__ import annotations
 
 from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Tactic, Target
 
-SHARED = 227 << 10  # bytes of a multiprocessor that programs share out
+SHARED = 227 << 10  # bytes of shared memory of a multiprocessor
 REGISTERS = 1 << 16
-BYTES = 40  # that the L2 cache gives each multiprocessor in a cycle
-AWAY = 800  # cycles until what is asked of memory is there
+BYTES = 40  # from the L2 cache to each multiprocessor in a cycle
+AWAY = 800  # cycles until a request to memory is answered
 NEAR = 300  # the same of the L2 cache
-STEP = 40  # cycles of the tensor cores that a step of a program loses to barriers
-# times what products take with addresses computed by threads, rather than boxes (triton-lang/triton#5461)
+STEP = 40  # cycles of the tensor cores that barriers cost in each step of a program
+# time of products with addresses computed by threads, relative to boxes (triton-lang/triton#5461)
 ADDRESSED = 1.13
-# cycles until the descriptors of boxes are where the units that fetch them look
+# cycles until the descriptors of boxes reach the units that fetch them
 BOXES = 800
-CLOCK = 1600  # cycles in a microsecond
-OPERATIONS = 256  # that a multiprocessor makes in a cycle without tensor cores: 128 fused multiply-adds in f32
-# cycles of a program besides its steps, from its launch to its last store
+CLOCK = 1600  # cycles per microsecond
+OPERATIONS = 256  # of a multiprocessor per cycle without tensor cores: 128 fused multiply-adds in f32
+# cycles of a program outside its steps, from its launch to its last store
 BEGIN = 2500
 
 
 def products(bm: int, target: Target, size: int = 2, precision: int = 0) -> float:
-    """Products that a multiprocessor makes in a cycle of factors of `size` bytes. An H100 makes 2,048 of half floats
-    with tiles of 64 rows and more and half of that with smaller ones, an A100 1,024; of bytes twice as many; of TF32
-    half as many, of which an f32 takes three (precision 1) or one (2). Other units make those of f32 themselves (0),
-    128 and 64 of them. Kernels reach three quarters."""
+    """Returns the products per multiprocessor and cycle, of factors of `size` bytes. An H100 makes 2,048 of half floats
+    with tiles of at least 64 rows and half of that with smaller ones, an A100 1,024; of bytes twice as many; of TF32
+    half as many, of which an f32 needs three (precision 1) or one (2). Other units make those of f32 themselves (0):
+    128 and 64. Kernels reach three quarters."""
     new = target.isa.startswith("sm_9")
     if size == 4 and not precision:
         return 0.75 * (128 if new else 64)
@@ -35,8 +34,8 @@ def products(bm: int, target: Target, size: int = 2, precision: int = 0) -> floa
 
 
 def microseconds(flops: int, traffic: int, size: int, precision: int, target: Target) -> float:
-    """What a kernel takes at best that makes so many operations, reads and writes so many bytes. size: bytes of the
-    factors of a product on tensor cores, 0 for other kernels; precision: as for `products`."""
+    """Returns a kernel's least time for so many operations and bytes of traffic. size: bytes of the factors of a
+    product on tensor cores, 0 for other kernels; precision: as for `products`."""
     rate = 2 * products(64, target, size, precision) if size else OPERATIONS
     return (max(flops / rate, traffic / BYTES) / target.threads + BEGIN) / CLOCK
 
@@ -44,12 +43,11 @@ def microseconds(flops: int, traffic: int, size: int, precision: int, target: Ta
 def waves(
     programs: int, steps: int, busy: float, piece: int, room: int, held: int, ahead: int, end: float, target: Target
 ) -> float:
-    """Cycles for so many programs of so many steps on all multiprocessors. Of a step: `busy`, the cycles that it keeps
-    a multiprocessor's units to itself, and `piece`, the bytes that it loads, asked for as many steps `ahead`. Of a
-    program: `room`, its bytes of shared memory, `held`, its registers, and `end`, the cycles that it takes for itself
-    behind its steps.
+    """Returns the cycles for so many programs of so many steps on all multiprocessors. Per step: `busy`, the cycles
+    that it occupies a multiprocessor's units, and `piece`, the bytes that it loads, requested `ahead` steps early. Per
+    program: `room`, its bytes of shared memory, `held`, its registers, and `end`, its cycles after its steps.
 
-    Programs that share a multiprocessor wait for the slowest of: its units, what the L2 cache gives, and memory.
+    Programs that share a multiprocessor wait for the slowest of its units, the L2 cache, and memory.
     """
     each = ceil_div(programs, target.threads)
     beside = max(1, min(SHARED // (room + 1024), REGISTERS // held, each))
@@ -58,9 +56,9 @@ def waves(
 
 
 def cycles(tactic: Tactic, count: int, k: int, size: int, boxes: bool, target: Target) -> float:
-    """Cycles for so many tiles, each a sum over k, of factors of `size` bytes. boxes: operands are fetched by the units
-    for that. Programs of a tactic that is PERSISTENT, one on each multiprocessor, make one tile after the other; those
-    of a STREAM share the steps of all tiles, and the last one at each tile adds up its parts."""
+    """Returns the cycles for so many tiles, each a sum over k, of factors of `size` bytes. boxes: True if units for
+    that fetch the operands. Programs of a PERSISTENT tactic, one per multiprocessor, make one tile after the other;
+    those of a STREAM share the steps of all tiles, and the last one at each tile adds up its parts."""
     chosen = dict(tactic.params)
     bm, bn, bk, warps, stages = (chosen[name] for name in ("BM", "BN", "BK", "WARPS", "STAGES"))
     piece, steps, end, joins = (bm + bn) * bk * size, ceil_div(k, bk), bm * bn * size / BYTES, 0.0
@@ -71,7 +69,7 @@ def cycles(tactic: Tactic, count: int, k: int, size: int, boxes: bool, target: T
         part, alike = bm * bn * 4 / BYTES, programs % count == 0
         parts = programs // count if alike else ceil_div(steps, count * steps // programs) + 1
         steps, end = ceil_div(count * steps, programs), end + part * (1 if alike else 2)
-        # what is stored is there for all; who comes is counted
+        # stores become visible to all programs, which then count arrivals
         joins = 2 * AWAY + ceil_div(min(count, programs), target.threads) * (NEAR + parts * part)
     elif chosen.get("PERSISTENT"):
         steps, end = steps * ceil_div(count, programs), end * ceil_div(count, programs)

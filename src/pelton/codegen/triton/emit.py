@@ -74,34 +74,34 @@ _LIBRARY = ("pow", "tanh", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh
 
 
 def computable(dtype: DType) -> bool:
-    """Whether kernels can compute with this element type."""
+    """True if kernels can compute with this element type."""
     return dtype.value in TYPES
 
 
 def movable(dtype: DType) -> bool:
-    """Whether kernels can copy this element type, if only as bits."""
+    """True if kernels can copy this element type, if only as bits."""
     return computable(dtype) or dtype is not STRING and dtype.size <= 8
 
 
 def memory_type(dtype: DType) -> str:
-    """Triton's name of an element type in memory; types that kernels only copy are unsigned integers of their size."""
+    """Returns Triton's name of an element type in memory: an unsigned integer of its size if kernels only copy it."""
     return TYPES[dtype.value][1] if computable(dtype) else f"u{8 * dtype.size}"
 
 
 def register_type(dtype: DType) -> str:
-    """The Triton type of a value in registers: narrow floats are computed in f32."""
+    """Returns the Triton type of a value in registers: f32 for narrow floats."""
     return "tl.float32" if dtype.value in ("f16", "bf16") else f"tl.{TYPES[dtype.value][0]}"
 
 
 def in_registers(text: Text, dtype: DType) -> Text:
-    """A loaded value, converted to its type in registers."""
+    """Converts a loaded value to its type in registers."""
     if dtype is BOOL:
         return code("({} != 0)", text)
     return text + ".to(tl.float32)" if dtype.value in ("f16", "bf16") else text
 
 
 def literal(x, dtype: DType) -> str:
-    """A number of an element type."""
+    """Returns a number of an element type."""
     if dtype.is_float:
         x = float(x)
         if math.isfinite(x) and not np.isfinite(np.float32(x)) and register_type(dtype) == "tl.float32":
@@ -123,8 +123,8 @@ class TritonDialect:
         return literal(x, dtype)
 
     def cast(self, text: str, given: DType, to: DType, saturate: bool = True, round_mode: str = "up") -> str:
-        """Rounds to narrow floats, though registers hold them as f32. `saturate` and `round_mode` concern types that
-        kernels do not compute with."""
+        """Casts, and rounds to narrow floats though registers hold them as f32. `saturate` and `round_mode` concern
+        types that kernels do not compute with."""
         if given is to:
             return text
         if given is F8:
@@ -135,7 +135,7 @@ class TritonDialect:
             return f"({text} != 0)"
         if to.value in ("f16", "bf16"):
             return f"{text}.to(tl.{TYPES[to.value][0]}).to(tl.float32)"
-        if given.is_float and to.is_integer and to.bits < 32:  # what 32 bits hold wraps, as on the CPU
+        if given.is_float and to.is_integer and to.bits < 32:  # values that 32 bits hold wrap, as on the CPU
             return f"{text}.to(tl.int32).to({register_type(to)})"
         if given.is_float and to is DType.U64:  # negative values wrap, too
             return f"tl.where({text} < 0, {text}.to(tl.int64).to(tl.uint64), {text}.to(tl.uint64))"
@@ -202,7 +202,7 @@ def _store(pointer: Pointer, where: Text, name: str, mask: Text) -> Text:
 
 
 def nodes_rejection(nodes: Sequence[Node]) -> str | None:
-    """Why Triton cannot compute these pointwise nodes; None where it can."""
+    """Returns the reason why Triton cannot compute these pointwise nodes, or None."""
     for node in nodes:
         for v in (*node.inputs, node.output):
             holds = movable if node.op is copy or node.op is cast and v.type.dtype is F8 else computable
@@ -212,22 +212,22 @@ def nodes_rejection(nodes: Sequence[Node]) -> str | None:
 
 
 def address(grid: Grid, strides: Strides) -> Text:
-    """The offset in elements of the coordinates (b, r, c), for strides over the grid's axes."""
+    """Returns the offset in elements of the coordinates (b, r, c), for strides over the grid's axes."""
     return grid.address(strides, TritonDialect.over)
 
 
 def index(grid: Grid, axis: int) -> Text:
-    """The index along an axis at (r, c)."""
+    """Returns the index along an axis at (r, c)."""
     return grid.index(axis, TritonDialect.over)
 
 
 def coordinate_mask(moving: str) -> str:
-    """The mask for loads and stores at an offset that depends on the coordinates in `moving`."""
+    """Returns the mask for loads and stores at an offset that depends on the coordinates in `moving`."""
     return " & ".join(["rows"] * ("r" in moving) + ["cols"] * ("c" in moving))
 
 
 def emit_offset(name: str, grid: Grid, strides: Strides) -> Text:
-    """A device function that returns the offset in elements of (b, r, c): for blocks r and c a block, even where all
+    """Emits a device function that returns the offset in elements of (b, r, c): for blocks r and c a block, even if all
     its elements are equal."""
     where = address(grid, strides)
     if not coordinate_mask(grid.varying(strides)):
@@ -236,7 +236,7 @@ def emit_offset(name: str, grid: Grid, strides: Strides) -> Text:
 
 
 def function(name: str, parameters: str, *lines: Text) -> Text:
-    """A device function."""
+    """Emits a device function."""
     return code("@triton.jit\ndef {}({}):\n    {}\n\n\n", name, parameters, join("\n    ", lines))
 
 
@@ -250,8 +250,8 @@ def tail(
     add: Value | None = None,
     flat: bool = False,
 ) -> Tail:
-    """`finish`, which applies the pointwise nodes to the anchor's results at (b, r, c) and stores the outputs; see
-    `statements`.
+    """Emits `finish`, which applies the pointwise nodes to the anchor's results at (b, r, c) and stores the outputs;
+    see `statements`.
 
     The coordinates broadcast against each other: b is a scalar, r a block along the first axis, c a block along the
     second; `rows` and `cols` are masks of the shapes of r and c. The anchor's results have the types of registers.
@@ -276,12 +276,12 @@ def kernel(
     maps: Sequence[TensorMap] = (),
     factors: str = "",
 ) -> Kernel:
-    """The kernel file with its region and tactic blocks replaced; a kernel with maps is one in Gluon. factors: what
-    Triton calls the elements of the first two operands, if not as it does elsewhere.
+    """Fills the region and tactic blocks of a kernel file; a kernel with maps is in Gluon. factors: Triton's name of
+    the element type of the first two operands, if not the usual one.
 
-    The tactic gives WARPS and, for pipelined loops, STAGES. Known `sizes` become constants of their names; the names of
-    dynamic ones are replaced by elements of `a` behind the pointers, and so are sizes in `block`. For PHASED tactics,
-    two elements of `a` follow, from PHASE on: the first phase of the launch, and the one behind its last.
+    The tactic has WARPS and, for pipelined loops, STAGES. Known `sizes` become constants of their names; elements of
+    `a` behind the pointers replace the names of dynamic ones, and sizes in `block`. For PHASED tactics, two elements of
+    `a` follow, from PHASE on: the first phase of the launch, and the one behind its last.
     """
     slots: dict[Size, int] = {}
 
@@ -317,14 +317,14 @@ def kernel(
 
 
 def with_symbol(kernel: Kernel) -> Kernel:
-    """The kernel, named by a hash of its source."""
+    """Names the kernel by a hash of its source."""
     symbol = "k_" + hashlib.sha256(kernel.source.encode()).hexdigest()[:16]
     return replace(kernel, source=kernel.source.replace("KERNEL", symbol), symbol=symbol)
 
 
 def with_alignment(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
-    """The kernel for operands of which some, such as slices, do not begin at a multiple of `ALIGNED` bytes: it loads
-    the elements of these one by one, and uses no tensor descriptors."""
+    """Returns the kernel for operands of which some, such as slices, do not begin at a multiple of `ALIGNED` bytes: it
+    loads their elements one by one, and uses no tensor descriptors."""
     if all(aligned) or kernel.symbol in LIBRARIES:
         return kernel
 
@@ -339,7 +339,7 @@ def with_alignment(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
 
 
 def _reach(x: Value | Packed | KernelWorkspace, layouts: Layouts) -> Size:
-    """The number of elements from the first one of an operand to its last."""
+    """Returns the number of elements from an operand's first to its last."""
     if not isinstance(x, Value):
         return math.prod(x.shape)
     return span(x.type.shape, tuple(abs(s) if isinstance(s, int) else s for s in layouts[x]))
@@ -350,19 +350,19 @@ def _constants(sizes: Mapping[str, Size]) -> str:
 
 
 def add_source(file: str, text: str) -> None:
-    """Makes a text known as a kernel file, for kernels of plugins."""
+    """Registers a text as a kernel file, for plugin kernels."""
     _sources[file] = text
 
 
 def source(file: str) -> str:
-    """The text of a kernel file."""
+    """Returns the text of a kernel file."""
     if file not in _sources:
         _sources[file] = (FILES / file).read_text("utf-8")
     return _sources[file]
 
 
 def _with_scalars(text: str) -> str:
-    """The text with the import of scalar functions replaced by those that it calls, and those that these call."""
+    """Replaces the import of scalar functions by those that the text calls, and those that these call."""
     shared = {
         f.partition("def ")[2].partition("(")[0]: f
         for f in source("scalars.py").partition("# <functions>\n")[2].strip().split("\n\n\n")
@@ -378,7 +378,7 @@ def _with_scalars(text: str) -> str:
 
 
 def _to_gluon(text: str) -> str:
-    """The text in Gluon, where blocks created from scratch need an explicit layout."""
+    """Converts the text to Gluon, where blocks created from scratch need an explicit layout."""
     return text.replace("tl.zeros(inside.shape, tl.int32)", "inside.to(tl.int32) * 0").replace(
         "tl.full([], ", "gl.full([], "
     )

@@ -1,4 +1,4 @@
-"""From Triton text to cubins, ahead of time and without a GPU, with a content-addressed cache of them."""
+"""Compiles Triton text to cubins, ahead of time and without a GPU, with a content-addressed cache of them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from .emit import ALIGNED
 # the Triton whose Gluon has maps in im2col mode: 3.9
 GLUON = 30900
 _SUM_OF_TWO = re.compile(r"add\.s16x2\s+(%\w+), (%\w+), (%\w+);")  # in PTX
-CUBIN = {f.name for f in fields(Cubin)} - {"image"}  # what is remembered of one besides
+CUBIN = {f.name for f in fields(Cubin)} - {"image"}  # cached beside the image
 
 
 @dataclass(frozen=True)
 class CompiledCubin:
-    """A cubin, and what it takes per thread: registers, and bytes of them that are spilled to memory. None where the
-    tool that counts them is missing."""
+    """A cubin, and the registers and spilled bytes that it takes per thread; None if the tool that counts them is
+    missing."""
 
     cubin: Cubin
     registers: int | None
@@ -44,7 +44,7 @@ class CompiledCubin:
 
 
 def version() -> str:
-    """The compiler's name and version, for cache keys; BuildError where it is missing."""
+    """Returns the compiler's name and version, for cache keys; raises BuildError if it is missing."""
     try:
         import triton
     except ImportError:
@@ -56,7 +56,7 @@ def version() -> str:
 
 @cache
 def release() -> int:
-    """The compiler's version as 30900, 0 where it is missing. It is not imported, which takes a while."""
+    """Returns the compiler's version as 30900, 0 if it is missing. Does not import it, which is slow."""
     try:
         numbers = re.findall(r"\d+", metadata.version("triton"))
     except metadata.PackageNotFoundError:
@@ -66,8 +66,8 @@ def release() -> int:
 
 
 def load(text: str, name: str) -> dict[str, Any]:
-    """The names that a kernel's source defines. Triton reads the source of functions again by their file, which is one
-    in memory."""
+    """Returns the names that a kernel's source defines. Triton reads the source of functions again by their file, here
+    one in memory."""
     file = f"<{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names: dict[str, Any] = {"__name__": name}
@@ -76,19 +76,18 @@ def load(text: str, name: str) -> dict[str, Any]:
 
 
 def read_phased(text: str) -> int:
-    """The PHASED constant of a kernel's source, 0 where it has none: see `Cubin.phased`."""
+    """Returns the PHASED constant of a kernel's source, 0 if it has none: see `Cubin.phased`."""
     return int((re.findall(r"^PHASED = tl\.constexpr\((\d)\)$", text, re.M) or [0])[0])
 
 
 def read_tensor_maps(text: str) -> tuple[TensorMap, ...]:
-    """The tensor maps that a kernel's source declares for its operands."""
+    """Returns the tensor maps that a kernel's source declares for its operands."""
     found = re.search(r"^MAPS = (.*)$", text, re.M)
     return tuple(map(TensorMap.of, ast.literal_eval(found[1]))) if found else ()
 
 
 def _described(pointer: str, of: TensorMap) -> str:
-    """The type that Gluon gives a map of what a pointer leads to, boxes of which lie in shared memory as the tensor
-    cores want them."""
+    """Returns Gluon's type of a map of a pointer's data; boxes in shared memory have the layout of the tensor cores."""
     from triton.experimental.gluon import language as gl
 
     dtype = {"*fp16": gl.float16, "*bf16": gl.bfloat16}[pointer]
@@ -98,8 +97,8 @@ def _described(pointer: str, of: TensorMap) -> str:
 
 
 class TritonCompiler:
-    """Compiles kernel sources for some architectures (80 for sm_80), remembering cubins on disk by content. `cache`
-    None keeps them for this process only.
+    """Compiles kernel sources for some architectures (80 for sm_80), and caches cubins on disk by content. `cache` None
+    keeps them for this process only.
 
     jobs: processes that compile side by side; 1 compiles in this one.
     """
@@ -117,9 +116,9 @@ class TritonCompiler:
         failed: dict[str, BuildError] | None = None,
         archs: Sequence[int] | None = None,
     ) -> dict[tuple[str, int], CompiledCubin]:
-        """symbol → source to (symbol, architecture) → cubin, for these architectures, by default all of its own;
-        `progress` is called with the number of cubins that are done. Where `failed` is given, it gets what could not be
-        compiled, symbol → why; otherwise the first such thing is raised."""
+        """Compiles symbol → source to (symbol, architecture) → cubin, for these architectures, by default all of its
+        own. `progress` is called with the number of finished cubins. `failed`, if given, collects failures, symbol →
+        reason; otherwise the first one is raised."""
         wanted = [(s, arch) for s in sources for arch in archs or self.archs]
         out = {w: made for w in wanted if (made := self._known(sources[w[0]], w[1])) is not None}
         missing = [w for w in wanted if w not in out]
@@ -175,8 +174,8 @@ class TritonCompiler:
 
 
 def _inspect_stages(backend: Any = None, stages: dict[str, Any] | None = None, *_: Any) -> tuple[str, str] | None:
-    """Triton's hook: puts `split_sums` behind what makes PTX. Asked without stages, it says what it adds to Triton's
-    cache key, which is not used."""
+    """Triton's hook: inserts `split_sums` behind the stage that makes PTX. Without stages, returns an addition to
+    Triton's cache key, which is unused."""
     if stages is None:
         return "", ""
     plain = stages["ptx"]
@@ -185,7 +184,7 @@ def _inspect_stages(backend: Any = None, stages: dict[str, Any] | None = None, *
 
 
 def split_sums(ptx: str) -> str:
-    """PTX with sums of two i16 in one register taken apart: ptxas up to 12.9, which Triton before 3.9 brings, adds 0
+    """Splits sums of two i16 in one register in PTX: ptxas up to 12.9, which comes with Triton before 3.9, adds 0
     instead of a constant to the upper one."""
     return _SUM_OF_TWO.sub(
         r"{ .reg .b16 %al, %ah, %bl, %bh; mov.b32 {%al, %ah}, \2; mov.b32 {%bl, %bh}, \3;"
@@ -195,8 +194,7 @@ def split_sums(ptx: str) -> str:
 
 
 def compile_source(symbol: str, text: str, arch: int) -> Any:
-    """What Triton makes of a source (`asm` holds its stages). BuildError where it fails, or does not keep to the
-    options."""
+    """Compiles a source by Triton (`asm` holds its stages). Raises BuildError if that fails, or ignores the options."""
     from triton import compile, knobs
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -243,12 +241,12 @@ def compile_source(symbol: str, text: str, arch: int) -> Any:
 
 
 def compile_cubin(symbol: str, text: str, arch: int) -> CompiledCubin:
-    """The cubin of a kernel for an architecture. BuildError as `compile_source`."""
+    """Returns the cubin of a kernel for an architecture. Raises BuildError as `compile_source`."""
     return extract_cubin(compile_source(symbol, text, arch), text, arch)
 
 
 def extract_cubin(found: Any, text: str, arch: int) -> CompiledCubin:
-    """The cubin in what Triton made of a source. BuildError where no GPU of that architecture would take it."""
+    """Extracts the cubin from Triton's result. Raises BuildError if no GPU of that architecture could run it."""
     about, image = found.metadata, found.asm["cubin"]
     if about.shared > typical(arch).block:
         raise BuildError(
@@ -271,7 +269,7 @@ def extract_cubin(found: Any, text: str, arch: int) -> CompiledCubin:
 
 
 def _maps(text: str, about: Any) -> tuple[TensorMap, ...]:
-    """The maps that a compiled kernel takes, as it was compiled for them. BuildError where it was for others."""
+    """Returns the maps of a compiled kernel. Raises BuildError if it was compiled for others."""
     wanted = read_tensor_maps(text)
     for m, given in zip(wanted, about.tensordesc_meta or (), strict=True):
         if (tuple(reversed(given["block_size"])), given["swizzle"], given["is_im2col"]) != (
@@ -286,8 +284,8 @@ def _maps(text: str, about: Any) -> tuple[TensorMap, ...]:
 
 
 def _resources(image: bytes) -> tuple[int | None, int | None]:
-    """(registers, bytes spilled) per thread, as the tool for cubins in Triton's wheel counts them (what is spilled
-    shows as stack); None where it does not."""
+    """Returns (registers, bytes spilled) per thread, as counted by the cubin tool in Triton's wheel (spills show as
+    stack); None for those that it does not count."""
     from triton import knobs
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

@@ -1,5 +1,5 @@
-"""Processes that compile side by side. They are commands of their own, so that they never run the user's main module
-again, as those of multiprocessing do."""
+"""Processes that compile side by side. They are commands of their own, so they never run the user's main module again,
+as those of multiprocessing do."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pelton.errors import BuildError
 
 @contextmanager
 def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]]:
-    """A function that hands arguments to the next free one of so many processes, each of which does `work`, a function
-    of a module. They end with the block."""
+    """Yields a function that passes arguments to the next free one of so many processes, each of which does `work`, a
+    function of a module. They end with the block."""
     started: list[subprocess.Popen] = []
     free: SimpleQueue[subprocess.Popen] = SimpleQueue()
     paths = os.pathsep.join(p for p in sys.path if p)
@@ -44,7 +44,7 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
         except (OSError, EOFError, pickle.UnpicklingError):
             status = process.wait()
             if not over.is_set():
-                process = start()  # what is left to do is not lost with this
+                process = start()  # for the remaining work
             raise BuildError(
                 f"a process that compiles kernels ended (status {status}) while it had {arguments[0]}"
             ) from None
@@ -65,13 +65,12 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
             process.kill()
         threads.shutdown(cancel_futures=True)
         for process in started:
-            with suppress(OSError), process:  # what was not read yet cannot be written any more
+            with suppress(OSError), process:  # unread data cannot be written any more
                 pass
 
 
 def serve(work: Callable[..., Any]) -> None:
-    """Answers with what `work` makes of the arguments that come in, until no more do. What it prints goes where errors
-    go."""
+    """Answers all incoming arguments with the results of `work`, whose prints go to stderr."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:

@@ -1,1 +1,1 @@
-"""What libraries of the vendor compute instead of kernels of ours."""
+"""Vendor libraries in place of our own kernels."""

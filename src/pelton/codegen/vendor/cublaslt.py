@@ -23,7 +23,7 @@ from pelton.codegen.triton.templates.product import MatrixTemplate, product
 
 @dataclass(frozen=True)
 class CublasLtEpilogue:
-    """What a library does with sums as it stores them: end(scale · sum + added + bias)."""
+    """A library's epilogue of sums: end(scale · sum + added + bias)."""
 
     scale: float = 1.0
     bias: Value | None = None
@@ -50,7 +50,7 @@ class CublasLt(LibraryTemplate, MatrixTemplate):
 
 
 def epilogue(region: Region) -> CublasLtEpilogue | str:
-    """What comes after the sums; why a library could not do that."""
+    """Returns the operations behind the sums, or the reason why a library cannot compute them."""
     if region.pieces or len(region.body.outputs) != 1:
         return "several outputs"
     p, grid, _, _ = product(region)
@@ -95,7 +95,7 @@ def epilogue(region: Region) -> CublasLtEpilogue | str:
 
 
 def _operand_role(v: Value, grid: Grid) -> str | None:
-    """What a value is that is added to a matrix: a bias, one number for each column, or as large as it."""
+    """Returns an addend's role: a bias, with one number for each column, or one as large as the matrix; or None."""
     if v.type.shape == tuple(grid.shape):
         return "added"
     strides = broadcast(v.type.shape, dense(v.type.shape), grid.shape)
@@ -104,7 +104,7 @@ def _operand_role(v: Value, grid: Grid) -> str | None:
 
 
 def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None:
-    """The fields of the descriptor but version and choice; None if the library cannot take an operand's layout."""
+    """Returns the descriptor's fields except version and choice; None if the library rejects an operand's layout."""
     end, (p, grid, batch, m) = epilogue(region), product(region, layouts)
     if isinstance(end, str) or not is_known(batch, m, p.n, p.k):
         return None
@@ -160,8 +160,8 @@ def _layout_b(p: MatrixProduct, grid: Grid, layouts: Layouts) -> Sequence[Size] 
 
 
 def _matrix_layout(grid: Grid, strides: Strides) -> Sequence[Size] | None:
-    """How matrices lie whose rows are r, their columns c: (elements from line to line, whether lines are columns,
-    elements from matrix to matrix)."""
+    """Returns the layout of matrices of rows r and columns c: (elements from line to line, True if lines are columns,
+    elements from matrix to matrix); None if there is none."""
     runs = [grid.runs(axes, strides) for axes in (grid.b, grid.r, grid.c)]
     if any(len(run) > 1 for run in runs):
         return None

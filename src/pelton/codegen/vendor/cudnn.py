@@ -19,12 +19,12 @@ from pelton.plan.region import Region
 from .template import LibraryTemplate
 from pelton.codegen.triton.templates.conv import TritonConvolution, PackedFilters
 
-# what channels of a group are a multiple of where the library's kernels read them sixteen bytes at a time
+# divisor of a group's channels: the library's kernels read them sixteen bytes at a time
 DEEP = 8
 
 
 class CudnnEpilogue(NamedTuple):
-    """What the library adds to the sums, and does with them as it stores them."""
+    """The library's addends to the sums, and its operation as it stores them."""
 
     bias: Value | None
     added: Value | None
@@ -74,15 +74,15 @@ class CuDnn(LibraryTemplate, TritonConvolution):
 
 
 def packed_filters(region: Region, layouts: Layouts) -> PackedFilters:
-    """The filters as our own kernels have them, so that one can stand in for the other."""
+    """Returns the filters as packed for our own kernels, so that one can replace the other."""
     return PackedFilters(
         region, layouts, Tactic(TritonConvolution.name, "", (("BK", DEEP), ("PICTURES", 0), ("FLAT", 0)))
     )
 
 
 def epilogue(region: Region) -> CudnnEpilogue | str:
-    """What comes after the sums; why a library could not do that. It has no kernel for more than the sums that adds no
-    bias: then one of zeros is as good."""
+    """Returns the operations behind the sums, or the reason why a library cannot compute them. Kernels for more than
+    sums need a bias: zeros if there is none."""
     if region.pieces or len(region.body.outputs) != 1:
         return "several outputs"
     x, _, bias = region.anchor.inputs
@@ -107,7 +107,7 @@ def epilogue(region: Region) -> CudnnEpilogue | str:
 
 
 def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None:
-    """The fields of the descriptor but version and choice; None if the library cannot take an operand's layout."""
+    """Returns the descriptor's fields except version and choice; None if the library rejects an operand's layout."""
     node, s, end = region.anchor, window_geometry(region), epilogue(region)
     if isinstance(end, str) or not is_known(s.n, s.c, s.h, s.w, s.oh, s.ow):
         return None

@@ -1,4 +1,4 @@
-"""The base of templates that a vendor library computes: tactics like any others, chosen only where timed as faster."""
+"""Base of templates that a vendor library computes: tactics like any others, chosen only if timed as faster."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pelton.plan.region import Region
 
 
 class LibraryTemplate(Template):
-    """A template that goes by the library's name. One tactic for each algorithm that is timed; none is a guess."""
+    """A template named after its library. One tactic for each algorithm to time; none is a guess."""
 
     dynamic = False
     multiplies_bytes = False
     timed_only = True
 
     def describe(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
-        """The fields of the library's descriptor, without version and choice, and the operands; None where the library
-        does not support the layout of one."""
+        """Returns the fields of the library's descriptor, without version and choice, and the operands; None if the
+        library does not support an operand's layout."""
         raise NotImplementedError
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

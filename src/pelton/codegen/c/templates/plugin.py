@@ -1,4 +1,4 @@
-"""Plugin kernels in C: their sources, with the blocks filled in as for the plugin's templates."""
+"""Plugin kernels in C: their sources, with the blocks filled in as documented for plugins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention as one kernel, heads read and written where they lie."""
+"""Attention as one kernel that reads and writes heads in place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TILES = (
     (16, 64, 4, 3),
     (16, 32, 4, 2),
 )
-OTHERS = 0.08  # cycles that the units besides the tensor cores take for a score
+OTHERS = 0.08  # cycles per score of the units besides the tensor cores
 WIDEST = 512  # results per query that registers hold
 
 
@@ -78,7 +78,7 @@ class TritonAttention(attention.Attention):
             if bm > power_of_two(h.sq, 16) or bn > power_of_two(h.sk, 32) or self.wide(h) and warps == 8 and bm < 128:
                 continue
             if bm * (dv + bn + (bn + d) * each // 4) > threads * most or room > 160 << 10:
-                # past registers (as found by compiling for both generations), or shared memory
+                # past registers (measured by compiling for both generations), or shared memory
                 continue
             held = threads * min(255, 48 + bm * (bn + dv) // threads)
             for precision in precisions(each, target):

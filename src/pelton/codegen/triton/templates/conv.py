@@ -24,27 +24,25 @@ from .product import TensorCoreTemplate, keep_likely, pixel_grid, tf32_rounding,
 from pelton.codegen.triton.cost import cycles
 
 MANY = 64  # images: rows that the tensor cores of an H100 take at once
-# What programs that find pixels by pointers step over at once, and the sums that a thread of theirs holds. Of more,
-# Triton 3.6 spills up to 1,900 bytes per
-# thread for an A100 and an H100 (of so many up to 408, in tactics that step over 32); 3.9 none.
+# Limits of programs that find pixels by pointers: elements per step, and sums per thread. Beyond them, Triton 3.6
+# spills up to 1,900 bytes per thread for an A100 and an H100 (at them up to 408, in steps of 32); 3.9 none.
 DEEPEST, SUMS = 64, 64
-# what the channels of a tap may be padded by, for steps that lie within one tap
+# largest factor of padding a tap's channels, for steps within one tap
 WASTE = 1.25
 
 
 def taps_of(size: int, stride: int, pad: int, dilation: int) -> list[list[int]]:
-    """Along one axis of a transposed convolution: the taps that reach pixels congruent to 0, 1, … modulo the stride."""
+    """Returns a transposed convolution's taps, along an axis, to pixels congruent to 0, 1, … modulo the stride."""
     return [[k for k in range(size) if (at + pad - k * dilation) % stride == 0] for at in range(stride)]
 
 
 class PackedFilters:
-    """The filters of a region as a tactic reads them: for each part (phase, then group) and output a row over taps,
-    down and right, and channels, of which there are `deep`; where images lie as planes, over channels and then taps.
-    What pads them is zero.
+    """A region's filters as a tactic reads them: for each part (phase, then group) and output a row over taps, down and
+    right, and `deep` channels; for images stored as planes, over channels and then taps. Zeros pad them.
 
-    Of first layers, planes of three colours, 7×7 filters over steps of 2 sum over 3·7·8 taps so. Space to depth, which
-    networks are often rewritten by for them, would give 16 taps of 12 channels, padded to 16: half as many again, and a
-    pass that rearranges the image."""
+    For first layers, planes of three colours, 7×7 filters with strides of 2 thus sum over 3·7·8 taps. Space to depth, a
+    usual rewrite of them, would give 16 taps of 12 channels, padded to 16: half as many again, and a pass that
+    rearranges the image."""
 
     def __init__(self, region: Region, layouts: Layouts, tactic: Tactic):
         node, s, bk = region.anchor, window_geometry(region), tactic["BK"]
@@ -67,8 +65,8 @@ class PackedFilters:
         if self.transposed:
             self.down, self.right = (max(1, *map(len, taps)) for taps in self.taps)
         elif self.planes and s.dw == 1 and is_known(s.pl):
-            # taps of no weight make the rows of a window begin and end at multiples of so many elements, which are then
-            # loaded as one
+            # taps without weight make the rows of a window begin and end at multiples of so many elements, which are
+            # then loaded as one
             step = math.gcd(
                 s.sw, ALIGNED // x.type.dtype.size, *(d if is_known(d) else 1 for d in (s.w, *strides[:-1]))
             )
@@ -114,7 +112,7 @@ class PackedFilters:
         out[:, : self.k] = (made.transpose(0, 1, 4, 2, 3) if self.planes else made).reshape(len(out), self.k)
 
     def sizes(self) -> dict[str, Size]:
-        """What the kernel has to know of them."""
+        """Returns the constants that describe them to the kernel."""
         s = self.s
         common = math.gcd(s.sh, s.dh), math.gcd(s.sw, s.dw)
         turn = (
@@ -197,8 +195,8 @@ class TritonConvolution(TensorCoreTemplate):
         )
 
     def preferred_layout(self, region: Region, value: Value, target: Target) -> Layout | None:
-        """Images with as many zeros as the filters reach to, behind each row and each image, where the model says
-        that this is faster."""
+        """Returns a layout with as many zeros behind each row and each image as the filters reach to, if the model
+        predicts that it is faster."""
         node, x = region.anchor, region.anchor.inputs[0]
         if (
             value is not x
@@ -253,7 +251,7 @@ class TritonConvolution(TensorCoreTemplate):
         )
         sizes["PL"] += f.before
         if x.type.rank == 3:
-            # there is but one row, whose stride may be any but 0
+            # there is one row, whose stride may be any but 0
             sizes["XH"] = sizes["XN"]
         high = (
             rows * columns * ceil_div(s.n, tactic["BM"])
@@ -279,10 +277,10 @@ def estimate_tactics(
     padded: bool,
     target: Target,
 ) -> list[tuple[float, Tactic]]:
-    """Tactics for so many outputs of a group, of factors of `size` bytes, with their estimated cycles.
+    """Returns tactics for so many outputs of a group, of factors of `size` bytes, with their estimated cycles.
 
-    boxes: whether images can be loaded as boxes; whole: rows and columns of an image with its zero padding, if taps are
-    rows at a constant distance; padded: whether filters have zeros for channels in boxes that do not exist or belong to
+    boxes: True if images can be loaded as boxes; whole: rows and columns of an image with its zero padding, if taps are
+    rows at a constant distance; padded: True if filters have zeros for channels in boxes that do not exist or belong to
     another group.
     """
     taps, c, area, found = ceil_div(s.kh * s.kw, phases), s.c // group, ceil_div(s.oh * s.ow, phases), []
@@ -307,8 +305,8 @@ def estimate_tactics(
 
 
 def zero_margin(s: WindowGeometry) -> tuple[int, int]:
-    """How many zeros behind each image and each row are met by the taps of a convolution without strides, or stand
-    where it has more pixels."""
+    """Returns the numbers of zeros behind each image and each row that the taps of a convolution without strides meet,
+    or that stand for its additional pixels."""
     return (
         max(s.pt, s.oh - s.h, s.oh - s.h + (s.kh - 1) * s.dh - s.pt, 0),
         max(s.pl, s.ow - s.w, s.ow - s.w + (s.kw - 1) * s.dw - s.pl, 0),
@@ -316,8 +314,8 @@ def zero_margin(s: WindowGeometry) -> tuple[int, int]:
 
 
 def padded_extent(region: Region, layouts: Layouts) -> tuple[int, int] | None:
-    """The rows and columns of an image with its zero padding, where that is enough for taps to be the same pixels
-    further on; None where it is not."""
+    """Returns the rows and columns of an image with its zero padding, if that suffices for taps to be the same pixels
+    further on; else None."""
     node, s = region.anchor, window_geometry(region)
     x, strides = node.inputs[0], layouts[node.inputs[0]]
     if (
@@ -335,8 +333,8 @@ def padded_extent(region: Region, layouts: Layouts) -> tuple[int, int] | None:
 
 
 def described(region: Region, layouts: Layouts, target: Target) -> bool:
-    """Whether the units of the GPU that fetch boxes of memory can do so with the images: the last axis without gaps,
-    the others at multiples of 16 bytes, zeros around."""
+    """True if the GPU's units that fetch boxes of memory can read the images: the last axis without gaps, the others at
+    multiples of 16 bytes, zeros around."""
     x = region.anchor.inputs[0]
     n, c, *space = layouts[x]
     step = ALIGNED // x.type.dtype.size

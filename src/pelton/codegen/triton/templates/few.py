@@ -1,4 +1,4 @@
-"""Products of few rows, which are sums at the speed of memory."""
+"""Products of few rows: sums at the speed of memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .integers import sums_bytes, sums_float8
 from .pointwise import power_of_two
 from .product import MatrixTemplate, is_packable, offsets_a, offsets_b, product, turned
 
-MAX_SKINNY_ROWS = 4  # rows that are summed without tensor cores, which take 16 at least
+MAX_SKINNY_ROWS = 4  # rows summed without tensor cores, which need at least 16
 
 
 @gpu_template
@@ -34,12 +34,12 @@ class TritonSkinnyGemm(MatrixTemplate):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p, _, batch, m = product(region, layouts)
-        # the usual ones; `emit` makes them those that a run may have at most
+        # the usual number; `emit` raises it to the most that a run may have
         rows = power_of_two(m)
         for size, warps in ((8192, 8), (4096, 4), (2048, 4), (16384, 8)):
-            # pieces of 64 bytes and more then, along the columns
+            # then pieces of at least 64 bytes, along the columns
             across = layouts[p.b][-1] == 1 and not is_packable(region, p)
-            # one in a chain: it should make as few tiles as it can
+            # one in a chain, which should have as few tiles as possible
             programs = 4 * target.threads if target.threads > 1 else 1
             bn = (
                 32

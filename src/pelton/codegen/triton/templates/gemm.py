@@ -1,4 +1,4 @@
-"""Products of matrices by tiles on tensor cores, and 1×1 convolutions."""
+"""Tiled matrix products on tensor cores, and 1×1 convolutions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .product import (
 def estimate_tactics(
     m: int, n: int, k: int, batch: int, size: int, boxes: bool, target: Target
 ) -> list[tuple[float, Tactic]]:
-    """Tactics for products of factors of `size` bytes with the cycles that they may take. boxes: whether the operands
+    """Returns tactics for products of factors of `size` bytes with their estimated cycles. boxes: True if the operands
     can be fetched as such."""
     found = []
     for t in tiles("gemm", k, k, size, target):
@@ -71,8 +71,8 @@ class TritonGemm(MatrixTemplate):
         return *super().family(tactic), tactic["DESCRIBED"], int(tactic["STREAM"] > 0)
 
     def described(self, region: Region, layouts: Layouts) -> dict[str, Size] | None:
-        """What descriptors of both operands say; None where there can be none: rows begin at multiples of 16 bytes,
-        elements lie side by side in them."""
+        """Returns the fields of both operands' descriptors; None if there can be none: rows must begin at multiples of
+        16 bytes, and have adjacent elements."""
         p, grid, batch, _ = product(region, layouts)
         whole = 16 // p.a.type.dtype.size
         # TF32 wants columns of B where it needs them, which are not copied so
@@ -104,7 +104,7 @@ class TritonGemm(MatrixTemplate):
         end = tail(region, layouts, grid, (p.node.output,), first=2, add=p.bias)
         even = is_known(p.k) and p.k % tactic["BK"] == 0
         steps = self.described(region, layouts) if tactic["DESCRIBED"] else None
-        # sizes that a run decides may lie otherwise than the usual ones, and leave no steps to share
+        # dynamic sizes may have other strides than the usual ones, and leave no steps to share
         instead = {**({"DESCRIBED": 0} if steps is None else {}), **({} if bounds(p.k)[0] > 0 else {"STREAM": 0})}
         tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), **instead}.items()))
         missing = missing_sums(region)

@@ -1,4 +1,4 @@
-"""Convolutions whose pixels the GPU's units for copies gather by themselves."""
+"""Convolutions whose pixels the GPU's copy units gather by themselves."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pelton.codegen.triton.emit import kernel, tail
 from .product import keep_likely, pixel_grid, stream_counts, tiles, workspaces
 from pelton.codegen.triton.cost import BOXES, cycles
 
-KIND = {F16: 6, BF16: 9}  # what maps call element types
-ROWS = 64  # that four warps hand to the tensor cores of an H100 at once
-MAX_ROW = max(SWIZZLES.values())  # bytes of channels that are fetched at once
-# pixels from the edge of an image to where windows begin; from there to a tap
+KIND = {F16: 6, BF16: 9}  # numbers of element types in maps
+ROWS = 64  # that four warps pass to the tensor cores of an H100 at once
+MAX_ROW = max(SWIZZLES.values())  # bytes of channels per fetch
+# pixels from the edge of an image to the start of windows; from there to a tap
 MOST_CORNER, MOST_OFFSET = 1 << 7, 1 << 8
 
 
@@ -104,10 +104,10 @@ class TritonIm2col(TritonConvolution):
 
 
 def lower(s: WindowGeometry) -> tuple[int, int]:
-    """Where windows begin, from the first column and row of an image on."""
+    """Returns the start of the first windows, relative to an image's first column and row."""
     return -s.pl, -s.pt
 
 
 def upper(s: WindowGeometry) -> tuple[int, int]:
-    """Where the last ones begin, from the last column and row on."""
+    """Returns the start of the last windows, relative to an image's last column and row."""
     return (s.ow - 1) * s.sw - s.pl - (s.w - 1), (s.oh - 1) * s.sh - s.pt - (s.h - 1)

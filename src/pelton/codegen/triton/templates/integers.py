@@ -1,7 +1,7 @@
-"""Products of bytes and of floats of a byte on tensor cores: which regions they are, and what is added to sums of u8.
+"""Products of bytes and of FP8 on tensor cores: eligible regions, and the correction of sums of u8.
 
 Tensor cores multiply i8 here: u8 are less 128 in registers, and 128 times the sum of an output's weights is added where
-sums are stored. That is right for whatever pads operands, too, as weights are zero there.
+sums are stored. That holds for any padding of operands, too, as weights are zero there.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pelton.codegen.triton.emit import F8
 from pelton.plan.region import Region
 
 SHIFT = 128
-FLOAT8 = "fp8e4nv"  # what Triton calls factors of a byte that are floats
+FLOAT8 = "fp8e4nv"  # Triton's name of FP8 factors
 LEAST = 32  # bytes that tensor cores sum over at once
 
 
 def sums_bytes(node: Node) -> bool:
-    """Whether a product sums in i32, as those of bytes do."""
+    """True if a product sums in i32, as those of bytes do."""
     return node.attrs.get("accumulate") is I32
 
 
 def bytes_rejection(region: Region, kinds=(I8,)) -> str | None:
-    """Why a product is none of bytes by constant weights of these types; None where it is."""
+    """Returns the reason why a product is not of bytes by constant weights of these types, or None."""
     x, w = region.anchor.inputs[:2]
     if x.type.dtype not in BYTES or w.type.dtype not in kinds:
         return "not bytes by " + " or ".join(k.value for k in kinds)
@@ -40,12 +40,12 @@ def bytes_rejection(region: Region, kinds=(I8,)) -> str | None:
 
 
 def sums_float8(node: Node) -> bool:
-    """Whether a product is one of floats of a byte, summed in f32."""
+    """True if a product is of FP8, summed in f32."""
     return node.attrs.get("accumulate") is F32 and node.inputs[0].type.dtype is F8
 
 
 def float8_rejection(region: Region) -> str | None:
-    """Why a product is none of floats of a byte by constant weights of them; None where it is."""
+    """Returns the reason why a product is not of FP8 by constant FP8 weights, or None."""
     x, w = region.anchor.inputs[:2]
     if region.anchor.attrs["to"] not in (None, F32) or w.type.dtype is not F8:
         return "not floats of a byte summed in f32"
@@ -55,17 +55,17 @@ def float8_rejection(region: Region) -> str | None:
 
 
 def has_room(node: Node, tactic: Tactic) -> bool:
-    """Whether the sums of a tactic fit registers: those of floats of a byte are there twice, a step's and all."""
+    """True if the sums of a tactic fit registers: those of FP8 are there twice, a step's and all."""
     return not sums_float8(node) or tactic["BM"] * tactic["BN"] <= 64 * 32 * tactic["WARPS"]
 
 
 def is_shifted(region: Region) -> bool:
-    """Whether a kernel on tensor cores multiplies u8."""
+    """True if a kernel on tensor cores multiplies u8."""
     return sums_bytes(region.anchor) and region.anchor.inputs[0].type.dtype is U8
 
 
 def missing_sums(region: Region) -> tuple[Packed, ...]:
-    """What sums of u8 less 128 lack, [outputs] in i32; nothing for others."""
+    """Returns the correction of sums of u8 less 128, [outputs] in i32; nothing for others."""
     w = region.anchor.inputs[1]
     if not is_shifted(region):
         return ()
@@ -79,12 +79,12 @@ def missing_sums(region: Region) -> tuple[Packed, ...]:
 
 
 def padding(node: Node, slot: int) -> tuple[tuple[Value, ...], dict[str, Size]]:
-    """What images hold around them: an operand, which a kernel finds in this slot, or a number."""
+    """Returns the padding of images: an operand, which a kernel finds in this slot, or a number."""
     number = node.attrs.get("pad_value", 0)
     given = node.inputs[3:] if node.op.name == "convolution" else ()
     return given, dict(PAD=number, PADDING=slot if given else 0)
 
 
 def pads_with_zero(node: Node) -> bool:
-    """Whether what lies around images is zero."""
+    """True if images are padded with zero."""
     return len(node.inputs) == 3 and not node.attrs.get("pad_value", 0)

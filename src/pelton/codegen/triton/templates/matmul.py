@@ -1,4 +1,4 @@
-"""Matrix products that tensor cores have no part in: of f64 and of integers."""
+"""Matrix products without tensor cores: of f64 and of integers."""
 
 from __future__ import annotations
 

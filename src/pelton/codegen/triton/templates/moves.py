@@ -1,5 +1,5 @@
-"""Elements that come from other places, one or several of them each: padding, repetition, triangles, bits as another
-type, blends and scatters."""
+"""Elements from one or several other places: padding, repetition, triangles, bits as another type, blends and
+scatters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TritonMove(ElementTemplate, moves.Move):
         )
 
     def _source(self, region: Region, strides: Strides, grid: Grid) -> Text:
-        """A device function that gives the offset of the element that belongs at (r, c), and whether there is one."""
+        """Emits a device function that returns the offset of the element for (r, c), and true if there is one."""
         op, attrs, shape = region.anchor.op.name, region.anchor.attrs, region.anchor.inputs[0].type.shape
         lines, terms, there, rank = list[Text](), list[Text](), list[Text](["(r >= 0)"]), len(shape)
         for axis, d in enumerate(shape):
@@ -59,7 +59,7 @@ class TritonMove(ElementTemplate, moves.Move):
                 at = code("({} % {})", at, d)
             if op == "pad":
                 before, after = attrs["pads"][axis], attrs["pads"][rank + axis]
-                first: Size = maximum(0, -before)  # elements of the input that are left out
+                first: Size = maximum(0, -before)  # skipped elements of the input
                 if maximum(0, before, after) != 0:
                     size, filled = d - first - maximum(0, -after), attrs["mode"] == "constant"
                     at = code("{} - {}", at, maximum(0, before))

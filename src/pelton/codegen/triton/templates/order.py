@@ -1,4 +1,4 @@
-"""What depends on the order of elements along an axis: cumulative sums and products, the k largest."""
+"""Ops on the order of elements along an axis: cumulative sums and products, the k largest."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pelton.plan.region import Region
 from pelton.codegen.triton.emit import computable, register_type, kernel, emit_offset, tail, nodes_rejection
 from .pointwise import power_of_two
 
-MAX_SORTED = 1024  # elements that are sorted at once
+MAX_SORTED = 1024  # elements sorted at once
 
 
 class AxisTemplate(Template):
-    """Rows along one axis, in the order in which they lie; results as the input."""
+    """Rows along one axis, in memory order; results in the input's order."""
 
     dynamic = True
 

@@ -30,8 +30,8 @@ from .pointwise import power_of_two
 
 
 class ElementTemplate(Template):
-    """The base of templates whose programs compute a block of output elements, each of which may come from anywhere.
-    Operands may have any strides."""
+    """Base of templates whose programs compute a block of output elements, each from any place. Operands may have any
+    strides."""
 
     def rejection(self, region: Region) -> str | None:
         if reason := super().rejection(region):
@@ -43,14 +43,14 @@ class ElementTemplate(Template):
         return tail_rejection(region, region.anchor.output.type.shape) or nodes_rejection(region.tail)
 
     def moves(self, region: Region) -> bool:
-        """Whether nothing is computed with the elements."""
+        """True if the elements only move."""
         return True
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
-        """Columns run along the innermost axis in memory."""
+        """Returns a grid whose columns run along the innermost axis in memory."""
         y = region.anchor.output
         order = memory_order(y.type.shape, layouts[region.output])
         return Grid(y.type.shape, (), order[:-1], order[-1:])
@@ -65,12 +65,12 @@ class ElementTemplate(Template):
 
 
 def grid_extents(grid: Grid) -> tuple[Size, Size]:
-    """How many rows and columns a grid has."""
+    """Returns the numbers of a grid's rows and columns."""
     return extent(grid, grid.r), extent(grid, grid.c)
 
 
 def emit_held(dtype: DType) -> Text:
-    """A device function that gives what was loaded as registers hold it."""
+    """Emits a device function that converts a loaded value to its type in registers."""
     return function("held", "x", code("return {}", in_registers("x", dtype)))
 
 

@@ -1,4 +1,4 @@
-"""Kernels of plugins in Triton: their sources, with the blocks filled in as plugins are told."""
+"""Plugin kernels in Triton: their sources, with the blocks filled in as documented for plugins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 from pelton.plugins.kernels import PluginKernel, attribute_macros
 
-WARPS = 4  # of a launch whose tactic does not say
+WARPS = 4  # default of launches
 
 
 class TritonPluginTemplate(PluginTemplate):
@@ -43,5 +43,5 @@ class TritonPluginTemplate(PluginTemplate):
 
 
 def _number(x: float | int | bool) -> str:
-    """A number as Python writes it."""
+    """Returns a number in Python."""
     return repr(x) if math.isfinite(x) else f'float("{x}")'

@@ -15,7 +15,7 @@ from pelton.codegen.triton.emit import computable, kernel, tail, nodes_rejection
 
 
 def power_of_two(n: int, least: int = 1, most: int = 1 << 20) -> int:
-    """The next power of two, within bounds that are ones."""
+    """Returns the next power of two, within bounds that are ones."""
     return max(least, min(most, 1 << max(0, n - 1).bit_length()))
 
 

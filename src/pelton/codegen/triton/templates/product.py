@@ -1,4 +1,4 @@
-"""Matrix products on tensor cores: matmul and 1×1 convolutions, and what other convolutions share with them."""
+"""Matrix products on tensor cores: matmul and 1×1 convolutions, and code shared with other convolutions."""
 
 from __future__ import annotations
 
@@ -40,21 +40,20 @@ TILES = (
     (16, 32, 4, 5),
 )
 
-# bytes of a factor → elements that a step sums over, the preferred ones first
+# bytes of a factor → elements summed per step, the preferred ones first
 STEPS = {4: (32, 16), 2: (64, 32, 128), 1: (128, 64, 32)}
-PARTS = (2, 3, 4, 6, 8, 12, 16)  # that sums may be made in
-TILES_PER_MULTIPROCESSOR = 4  # tiles for each multiprocessor: no steps of theirs need be shared
+PARTS = (2, 3, 4, 6, 8, 12, 16)  # numbers of parts of a sum
+TILES_PER_MULTIPROCESSOR = 4  # with as many, no steps are shared
 # candidates that share tiles are kept up to this multiple of the time of one tile per program
 LIKELY = 1.2
-TF32 = 2  # the precision of products that are made as such
+TF32 = 2  # the precision of single TF32 products
 
 
 def tiles(name: str, k: int, whole: int, size: int, target: Target) -> Iterable[Tactic]:
-    """Tactics for sums over k, of factors of `size` bytes; of such as may take equally long, the preferred ones come
-    first.
+    """Yields tactics for sums over k, of factors of `size` bytes; of equally fast ones, the preferred come first.
 
-    Sums that a thread holds are half as many where an A100 has to hold them: with twice as many its kernels spilled 112
-    to 424 bytes per thread. whole: steps that divide it are preferred.
+    A thread holds half as many sums if an A100 has to hold them: with twice as many its kernels spilled 112 to 424
+    bytes per thread. whole: steps that divide it are preferred.
     """
     most = (32 if size == 4 and not target.tf32 else 64) * (2 if target.isa == "sm_90" else 1)
     ways = [(bk, precision) for precision in precisions(size, target) for bk in STEPS[size]]
@@ -81,30 +80,30 @@ def tiles(name: str, k: int, whole: int, size: int, target: Target) -> Iterable[
 
 
 def precisions(size: int, target: Target) -> tuple[int, ...]:
-    """Values of the tactic PRECISION: 0, the operands' own type; for f32, too, 1, three products of TF32 for each one,
-    which is as exact as sums of f32 are, or 2, a single one of TF32."""
+    """Returns values of the tactic PRECISION: 0, the operands' own type; for f32, too, 1, three products of TF32 for
+    each one, as exact as sums of f32, or 2, a single one of TF32."""
     if size != 4:
         return (0,)
     return (TF32,) if target.tf32 else (1, 0)
 
 
 def tf32_rounding(region: Region, tactic: Tactic, a: Value, b: Value) -> dict[str, Size]:
-    """Which factors a kernel has to round to TF32: constant ones are."""
+    """Selects the factors that a kernel has to round to TF32; constant ones already are."""
     return {
         name: tactic["PRECISION"] == TF32 and not is_constant(region, v) for name, v in (("ROUND_A", a), ("ROUND_B", b))
     }
 
 
 def keep_likely(found: list[tuple[float, Tactic]]) -> list[tuple[float, Tactic]]:
-    """The first, by which each program has a tile of its own, and the best of the others, by which programs share them,
-    where it may be faster."""
+    """Returns the first, whose programs have a tile each, and the best of the others, whose programs share tiles, if it
+    may be faster."""
     best = min(found[1:], key=lambda pair: pair[0], default=None)
     return [found[0]] if best is None or best[0] > LIKELY * found[0][0] else [found[0], best]
 
 
 def stream_counts(count: int, steps: int, target: Target) -> list[int]:
-    """Numbers of programs that may share the steps of so many tiles, each of two and more: parts of the tiles, all
-    alike, or as many as there is room for.
+    """Returns numbers of programs that may share the steps of so many tiles, each of two and more: equal parts of the
+    tiles, or as many as there is room for.
 
     Parts are added in the same launch. By the model, another launch adds them faster only for a few large tiles of
     eight parts (22,700 cycles against 28,500 for 3×3 at 13×13 with 1,024 channels in f16 on an H100)."""
@@ -118,7 +117,7 @@ def stream_counts(count: int, steps: int, target: Target) -> list[int]:
 
 
 def workspaces(tactic: Tactic, sums: DType = F32) -> tuple[KernelWorkspace, KernelWorkspace]:
-    """What the programs of a stream tell each other: parts of sums, of that type, and how many have arrived."""
+    """Returns the workspaces of a stream's programs: parts of sums, of that type, and the numbers of arrived ones."""
     return KernelWorkspace((2 * tactic["STREAM"], tactic["BM"], tactic["BN"]), sums), KernelWorkspace(
         (tactic["STREAM"],), I32, zero=True
     )
@@ -129,10 +128,10 @@ def is_convolution(node: Node) -> bool:
 
 
 class TensorCoreTemplate(Template):
-    """The base of products on tensor cores: their element types; operands may have any offset."""
+    """Base of products on tensor cores: their element types; operands may have any offset."""
 
     dynamic = True
-    multiplies_bytes = True  # whether also bytes, summed in i32
+    multiplies_bytes = True  # True to include bytes, summed in i32
 
     def types_rejection(self, product: Node) -> str | None:
         if self.multiplies_bytes and sums_float8(product):
@@ -182,7 +181,7 @@ class TensorCoreTemplate(Template):
         if is_convolution(node):
             if value in node.inputs[2:] and value.type.size != 1 and strides != (1,):
                 return False
-            # few channels gain nothing by lying together
+            # few channels gain nothing by being adjacent
             return value is not node.inputs[0] or strides[1] == 1 or is_known(shape[1]) and shape[1] < 8
         return (
             value not in node.inputs
@@ -198,12 +197,12 @@ class TensorCoreTemplate(Template):
 
 
 def pixel_grid(shape: tuple[int, ...]) -> Grid:
-    """All pixels of all images × channels."""
+    """Returns the grid of all pixels of all images × channels."""
     return Grid(tuple(shape), (), (0, *range(2, len(shape))), (1,))
 
 
 def product(region: Region, layouts: Layouts | None = None) -> tuple[MatrixProduct, Grid, Size, Size]:
-    """(the product, its output's grid, batch, rows)"""
+    """Returns (the product, its output's grid, batch, rows)."""
     p = MatrixProduct(region, layouts)
     if p.node.op.name != "convolution":
         return p, p.grid, p.batch, p.m
@@ -211,7 +210,7 @@ def product(region: Region, layouts: Layouts | None = None) -> tuple[MatrixProdu
 
 
 def offsets_a(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
-    """Where the rows of A begin, and its stride along what is summed."""
+    """Returns the function of the offsets of A's rows, and A's stride along the sum."""
     if p.node.op.name == "convolution":
         return emit_offset("a_at", Grid(p.a.type.shape, (), grid.r, ()), layouts[p.a]), layouts[p.a][1]
     shape = (*grid.shape[:-1], p.k)
@@ -220,7 +219,7 @@ def offsets_a(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Siz
 
 
 def offsets_b(p: MatrixProduct, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
-    """The same of the columns of B."""
+    """Returns the same for the columns of B."""
     if p.node.op.name == "convolution":
         return emit_offset("b_at", Grid(p.b.type.shape, (), (), (0,)), layouts[p.b]), layouts[p.b][1]
     shape = (*grid.shape[:-2], p.k, p.n)
@@ -241,18 +240,18 @@ class MatrixTemplate(TensorCoreTemplate):
 
 
 def is_packable(region: Region, p: MatrixProduct) -> bool:
-    """Whether B is one constant matrix, which may lie as the kernel likes it."""
+    """True if B is one constant matrix, which can be packed for the kernel."""
     return is_constant(region, p.b) and p.b.type.size == p.n * p.k
 
 
 def column_step(p: MatrixProduct) -> int:
-    """The elements between the beginnings of columns of a B that is turned: multiples of 16 bytes."""
+    """Returns the elements between starts of columns of a transposed B: multiples of 16 bytes."""
     whole = max(8, ALIGNED // p.b.type.dtype.size)
     return ceil_div(p.k, whole) * whole
 
 
 def turned(region: Region, p: MatrixProduct) -> tuple[Packed, Text, Size]:
-    """A constant B by columns, with where these begin and the step along them."""
+    """Returns a constant B by columns, with the offsets of these and the step along them."""
     step, array = column_step(p), region.body.constants[p.b]
     rows = array.reshape(p.n, p.k) if p.node.op.name == "convolution" else array.reshape(p.k, p.n).T
     matrix = Packed((p.b,), f"turned{step}", (p.n, step), lambda out: pack_rows(rows, out), p.b.type.dtype)
@@ -260,5 +259,5 @@ def turned(region: Region, p: MatrixProduct) -> tuple[Packed, Text, Size]:
 
 
 def pack_rows(rows: np.ndarray, out: np.ndarray) -> None:
-    """Rows along which sums run; what is past them stays as it is."""
+    """Copies rows along which sums run; leaves elements past them as they are."""
     out[:, : rows.shape[1]] = rows

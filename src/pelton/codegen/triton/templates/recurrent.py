@@ -25,14 +25,14 @@ from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES, NEAR
 CACHED = 192 << 10
 # bytes of registers for the weights that one program keeps from step to step, of 256
 HELD = 128 << 10
-WORDS = 64 << 10  # the same for what it receives
-SUMS = 64 << 10  # bytes of registers for what one program sums up
-MAX_SENT = 1 << 20  # words in which programs send each other states
-MAX_UNITS = 2048  # of which one program holds the sums of all gates
-# bytes that a multiprocessor reads in a cycle of what stays in its caches
+WORDS = 64 << 10  # the same for the states that it receives
+SUMS = 64 << 10  # bytes of registers for the sums of one program
+MAX_SENT = 1 << 20  # words of states that programs send each other
+MAX_UNITS = 2048  # units whose gates' sums fit one program
+# bytes per cycle that a multiprocessor reads from its caches
 NEARBY = 64
-LANES = 128  # sums of products of f32 that a multiprocessor makes in a cycle
-# cycles from the last state that a step waits for to its own: sums across threads, then the gates
+LANES = 128  # f32 multiply-adds of a multiprocessor per cycle
+# cycles from the last state that a step receives to its own: sums across threads, then the gates
 CELL = 600
 ROLES = {
     "lstm_steps": (("GIVEN", "R", "OLD_H", "OLD_C", "PEEP"), ("Y", "LAST_H", "LAST_C")),
@@ -46,7 +46,7 @@ AXES = {"GIVEN": "TB", "R": "DRK", "Y": "TDB", "PEEP": "D", "BIAS": "D"}
 @dataclass(frozen=True)
 class GateProducts:
     """The products of a time step: weight rows for each unit in one product (`each`, a power of two), how many of them
-    are `used`, and how many products follow each other (`passes`)."""
+    are `used`, and the number of consecutive products (`passes`)."""
 
     gates: int
     each: int
@@ -71,7 +71,7 @@ class GateProducts:
 
 
 def warp_counts(weight_bytes: int) -> tuple[int, ...]:
-    """The numbers of warps worth trying for programs that hold so many bytes of weights in registers."""
+    """Returns the numbers of warps worth trying for programs that hold so many bytes of weights in registers."""
     if weight_bytes <= HELD // 4:
         return 4, 8
     return (8, 16) if weight_bytes <= HELD // 2 else (16,)
@@ -94,7 +94,7 @@ class TritonRecurrent(Template):
         return None
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        """Time, batch, direction, unit: joining the directions of a time step then needs no copy."""
+        """Returns time, batch, direction, unit: joining the directions of a time step then needs no copy."""
         return (0, 2, 1, 3) if value is region.anchor.outputs[0] else row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
@@ -102,7 +102,7 @@ class TritonRecurrent(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         node = region.anchor
-        # memory for the states between the steps
+        # True if there is memory for the states between the steps
         keeps = not set(node.outputs[:2]).isdisjoint(region.body.outputs)
         found = [
             *(self.whole(node, target) if keeps else ()),
@@ -112,8 +112,8 @@ class TritonRecurrent(Template):
         return [tactic for _, _, tactic in sorted(found, key=lambda guess: guess[:2])]
 
     def whole(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
-        """Tactics with one program for each row of the batch and direction, as (estimated cycles, rank among equally
-        fast ones, tactic)."""
+        """Yields tactics with one program for each row of the batch and direction, as (estimated cycles, rank among
+        equally fast ones, tactic)."""
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, units = node.inputs[1].type.dtype, power_of_two(hidden, 16)
         weights = node.inputs[1].type.size // directions * dtype.size
@@ -127,12 +127,12 @@ class TritonRecurrent(Template):
                 )
 
     def together(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
-        """Tactics, as of `whole`, whose programs, one on each multiprocessor, send each other the states."""
+        """Yields tactics, like `whole`, whose programs, one on each multiprocessor, send each other the states."""
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, form, bk = node.inputs[1].type.dtype, GateProducts.of(node), power_of_two(hidden, 16)
         if time == 1 or dtype is F64 or target.threads == 1:
             return
-        # the three products of an f32 are more than registers hold
+        # the three products of an f32 exceed the registers
         for dot in (0, 1) if batch > 2 and dtype is not F32 else (0,):
             bm, size = (power_of_two(batch, 16, 32), dtype.size) if dot else (1, F32.size)
             for units in (4, 8, 16, 32):
@@ -147,7 +147,7 @@ class TritonRecurrent(Template):
                     yield cycles, rank, self.tactic(target, bm, units, bk, dot, dtype, 2, warps)
 
     def by_phases(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
-        """Tactics, as of `whole`, that are launched once for each phase."""
+        """Yields tactics, like `whole`, that are launched once for each phase."""
         time, directions, batch, hidden = node.outputs[0].type.shape
         dtype, form, rank = node.inputs[1].type.dtype, GateProducts.of(node), 0
         weights = node.inputs[1].type.size * dtype.size

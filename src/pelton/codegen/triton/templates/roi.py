@@ -1,4 +1,4 @@
-"""Regions of images brought to one size."""
+"""Regions of images pooled to one size."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rows that are reduced to a number each, or normalised: reductions over any axes, places of extremes, softmax, layer
-and RMS norm."""
+"""Rows reduced to a number each, or normalised: reductions over any axes, places of extremes, softmax, layer and RMS
+norm."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .pointwise import power_of_two
 from pelton.codegen.triton.cost import AWAY, BYTES, NEAR, waves
 from .window import emit_join, float_literal
 
-HELD = 4096  # elements of a row that registers hold; longer ones are read again
-SECTOR = 32  # bytes: less than that is not read at once
-# elements that a multiprocessor joins in a cycle, with what else there is to do for each
+HELD = 4096  # elements of a row in registers; longer rows are read again
+SECTOR = 32  # bytes of the smallest read
+# elements that a multiprocessor joins per cycle, other work for each included
 LANES = 64
 MAX_TACTICS = 8  # tactics of a reduction
 MAX_PARTS = 256  # of a row
-MAX_COUNTED = 1 << 14  # blocks of rows that are made in parts
+MAX_COUNTED = 1 << 14  # blocks of rows computed in parts
 REDUCES = (*KINDS, "arg_max", "arg_min")
 WHOLE = tuple(name for name in REDUCES if name != "reduce_mean")  # also of integers
 
@@ -57,7 +57,7 @@ class TritonRows(Template):
         return tail_rejection(region, node.output.type.shape) or nodes_rejection(split_affine(region)[0].tail)
 
     def along(self, region: Region) -> tuple[int, ...]:
-        """The axes that a row runs along."""
+        """Returns the axes that a row runs along."""
         node = region.anchor
         if node.op.name in KINDS:
             return tuple(sorted(node.attrs["axes"]))
@@ -77,12 +77,12 @@ class TritonRows(Template):
         return True
 
     def grids(self, region: Region, layouts: Layouts) -> tuple[Grid, Grid]:
-        """(the input's grid, the output's): rows × what a row runs along. Rows come in the order in which they lie."""
+        """Returns (the input's grid, the output's): rows, in memory order, × the axes that a row runs along."""
         x, y, axes = region.anchor.inputs[0], region.anchor.output, self.along(region)
         order = memory_order(x.type.shape, layouts[x])
         kept, run = tuple(a for a in order if a not in axes), tuple(a for a in order if a in axes)
         if region.anchor.op.name.endswith("_norm"):
-            run = axes  # scale and bias lie in row-major order
+            run = axes  # scale and bias are row-major
         there = Grid(x.type.shape, (), kept, run)
         if region.anchor.op.name not in REDUCES:
             return there, there
@@ -108,7 +108,7 @@ class TritonRows(Template):
 
     # The mean of 112×112 pixels of 32 channels takes 196 programs of two steps in parts, 32 of 392 steps without.
     def reductions(self, rows: Size, cols: Size, across: bool, dtype: DType, target: Target) -> list[Tactic]:
-        """Those that may take least, by a program for each block of rows, or by several where such blocks are few and
+        """Returns the likely fastest: by a program for each block of rows, or by several where such blocks are few and
         long. `across`: neighbours in memory are elements of different rows."""
         found = dict[Tactic, float]()
         m, n = optimum(rows), optimum(cols)
@@ -176,7 +176,7 @@ class TritonRows(Template):
         one = is_known(cols) and cols <= tactic["CB"]
         operands: tuple[Value | KernelWorkspace, ...] = (x, *end.operands)
         blocks, most = ceil_div(rows, tactic["RB"]), bounds(ceil_div(rows, tactic["RB"]))[1]
-        # a run may have so many that nothing is gained
+        # some runs may have too many to gain anything
         if most > MAX_COUNTED:
             tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "PARTS": 0}.items()))
         sizes, parts = (

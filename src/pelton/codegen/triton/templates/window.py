@@ -21,29 +21,29 @@ from .integers import bytes_rejection, padding, sums_bytes
 from .pointwise import power_of_two
 from .product import pixel_grid
 
-# elements that could be moved in the time that a program takes for anything else
+# overhead of a program, in moved elements
 SMALL = 4096
-# places of a window that may be asked for at once; with 25, kernels spilled 232 bytes per thread
+# places of a window to load at once; with 25, kernels spilled 232 bytes per thread
 AT_ONCE = 9
 
 
 def float_literal(x: float) -> str:
-    """A constant that may be infinite."""
+    """Returns a constant that may be infinite."""
     return repr(x) if math.isfinite(x) else f'float("{x}")'
 
 
 def emit_join(expression: str) -> str:
-    """The device function `join`, which combines two elements into one."""
+    """Emits the device function `join`, which combines two elements into one."""
     return f"@triton.jit\ndef join(x, y):\n    return {expression}\n\n\n"
 
 
 def channel_filters(w: np.ndarray, out: np.ndarray) -> None:
-    """Filters [O, 1, space…] as [taps, O]."""
+    """Packs filters [O, 1, space…] as [taps, O]."""
     out[:] = w.reshape(w.shape[0], -1).T
 
 
 class ChannelsLastTemplate(Template):
-    """The base of templates that read and write channels last, and take dynamic dimensions."""
+    """Base of templates that read and write channels last, and support dynamic dimensions."""
 
     dynamic = True
 
@@ -87,8 +87,8 @@ class TritonWindow(ChannelsLastTemplate):
         return value is not node.inputs[0] or value.type.shape[1] == 1 or layouts[value][1] == 1
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        """By what the L2 cache gives: patches of pixels read what lies under all of their windows. Threads hold sixteen
-        bytes of half floats each."""
+        """Orders tactics by traffic of the L2 cache: patches of pixels read everything under their windows. Threads
+        hold sixteen bytes of half floats each."""
         s, found = window_geometry(region), []
         for size, warps in ((1024, 4), (512, 2), (2048, 8)):
             bn = power_of_two(s.oc, 1, 64)
