@@ -1,4 +1,4 @@
-"""ONNX files with weights inside, or in a file of their own."""
+"""ONNX files with weights inside, or in a separate file."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pelton.ir.types import STRING, DType
 from pelton.ops.foreign import CODES
 from pelton.system import files
 
-LARGEST = (1 << 31) - (1 << 24)  # bytes of weights that fit into one message of protobuf, beside the nodes
+LARGEST = (1 << 31) - (1 << 24)  # bytes of weights that fit into one protobuf message, beside the nodes
 SMALL = 1024  # bytes up to which an array stays in the model
 ALIGNED = 4096  # bytes: external arrays can be mapped
 
 
 def put_arrays(model: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> None:
-    """Puts initializers into a model; InputError above 2 GB."""
+    """Adds initializers to a model; raises InputError above 2 GB."""
     if (total := sum(a.nbytes for a in arrays.values())) > LARGEST:
         raise InputError(
             f"{total / 1e9:.1f} GB of weights do not fit into one ONNX model: give a path, for a file beside it"
@@ -29,7 +29,7 @@ def put_arrays(model: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> None
 
 
 def tensor(name: str, array: np.ndarray) -> onnx.TensorProto:
-    """An array as an initializer."""
+    """Converts an array to an initializer."""
     dtype = DType.of(array)
     if dtype is STRING or dtype.bits < 8 and dtype.size == 1:
         return onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
@@ -46,7 +46,7 @@ def save(
     path: str | os.PathLike[str],
     external: bool | None = None,
 ) -> onnx.ModelProto:
-    """Writes a model with these initializers to a file, atomically; InputError if it cannot."""
+    """Writes a model with these initializers to a file, atomically; raises InputError if that fails."""
     path = Path(path)
     if reason := files.rejection(path):
         raise InputError(f"{path} cannot be written: {reason}")

@@ -1,4 +1,4 @@
-"""Foreign ops, which hold a node of ONNX, as that node."""
+"""Writes foreign ops as the ONNX node that they hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .writing import Writing
 
 
 def foreign(w: Writing) -> Sequence[str]:
-    """The node that a foreign op holds, with the names that its operands have here."""
+    """Writes the node that a foreign op holds, with the names of its operands here."""
     held, model = unpacked(w.attrs["model"]), w.model
     for given in held.opset_import:
         _check_opset(w, held, _domain(given.domain), given.version)
@@ -30,7 +30,7 @@ def foreign(w: Writing) -> Sequence[str]:
 
 
 def _check_opset(w: Writing, held: onnx.ModelProto, domain: str, version: int) -> None:
-    """Raises Unwritable where the model's opset has other operators of these names than the node was made for."""
+    """Raises Unwritable if the model's opset defines other operators of these names than the node's."""
     used = {n.op_type for n in _nodes(held.graph.node) if _domain(n.domain) == domain}
     if not used:
         return
@@ -55,13 +55,13 @@ def _nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs within a node."""
+    """Yields the graphs within a node."""
     for a in node.attribute:
         yield from (a.g,) if a.type == a.GRAPH else a.graphs
 
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A copy of a node with other names, in nested graphs, too, as far as these do not define them."""
+    """Copies a node under other names, also in nested graphs where these do not define them."""
     made = onnx.NodeProto()
     made.CopyFrom(node)
     for of in (made.input, made.output):

@@ -1,4 +1,4 @@
-"""Writers of ops that need none of their own: as they are declared, as plugins, and from their scalar expressions."""
+"""Generic writers of ops: as they are declared, as plugins, and from their scalar expressions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .writing import Writing
 
 
 def write(w: Writing) -> str | Sequence[str]:
-    """The operator that the op declares, with the same operands and attributes; a plugin's node."""
+    """Writes the operator that the op declares, with the same operands and attributes; or a plugin's node."""
     op = w.node.op
     if op.kind == "foreign":
         return foreign(w)
@@ -28,7 +28,7 @@ def write(w: Writing) -> str | Sequence[str]:
 
 
 def plugin(w: Writing) -> Sequence[str]:
-    """A node of the plugin's domain and type, without what the plugin computes itself."""
+    """Writes a node of the plugin's domain and type, without the operands that the plugin computes itself."""
     op, types = w.node.op, [v.type for v in w.node.inputs]
     assert op.instance is not None
     named = op.instance(**w.attrs).onnx
@@ -45,7 +45,7 @@ def plugin(w: Writing) -> Sequence[str]:
 
 
 def _configured(configure, types, attrs) -> int | None:
-    """How many arrays a plugin computes for these operands; None if it does not take as many."""
+    """Returns the number of arrays that a plugin computes for these operands; None if it rejects them."""
     try:
         return len(configure(*types, **attrs))
     except (TypeError, ValueError, IndexError):
@@ -67,7 +67,7 @@ _LOGIC = {"and": ("And", "BitwiseAnd"), "or": ("Or", "BitwiseOr"), "xor": ("Xor"
 
 
 def by_scalar(w: Writing) -> str:
-    """A pointwise op, primitive by primitive."""
+    """Writes a pointwise op, primitive by primitive."""
     op = w.node.op
     if op.scalar is None:
         raise Unwritable("ONNX has no operator for it")
@@ -116,7 +116,7 @@ def _primitive(w: Writing, e: Scalar, args: list) -> str:
             return w.emit("BitShift", *args, direction="LEFT" if e.fn == "shl" else "RIGHT")
         case "fmod" | "mod" if dtype.is_integer or e.fn == "fmod":
             return w.emit("Mod", *args, fmod=int(e.fn == "fmod"))
-        case "mod":  # with the sign of the divisor, of floats
+        case "mod":  # of floats, with the sign of the divisor
             rest, zero = w.emit("Mod", *args, fmod=1), w.constant(0, dtype)
             other = w.emit("Less", w.emit("Mul", w.emit("Sign", rest), w.emit("Sign", args[1])), zero)
             return w.emit("Where", other, w.emit("Add", rest, args[1]), rest)
@@ -124,7 +124,7 @@ def _primitive(w: Writing, e: Scalar, args: list) -> str:
 
 
 def cast(w: Writing, x: str, to: DType, saturate: bool = True, round_mode: str = "up") -> str:
-    """Cast with the attributes that its type has."""
+    """Writes a Cast with the attributes of its type."""
     byte = to.size == 1 and to.is_float and to.value.startswith("f8")
     powers = to is DType.F8E8M0FNU
     return w.emit(

@@ -1,4 +1,4 @@
-"""An ONNX model while a program is written into it: names, constants, sizes, and the nodes of nested graphs."""
+"""Writes an ONNX model: names, constants, sizes, and the nodes of nested graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALIKE = 64  # elements up to which equal constants are shared
 class ModelWriter:
     """Writes a program as a model of one opset.
 
-    Constants of nested graphs, and sizes, stand in the main graph, which all graphs can read.
+    Constants of nested graphs, and sizes, belong to the main graph, which all graphs can read.
     """
 
     def __init__(self, graph: Graph, opset: int, write_node: Callable[[ModelWriter, Node], None]):
@@ -33,14 +33,14 @@ class ModelWriter:
         self.opsets = {"": opset}  # domain → version
         self.functions: list[onnx.FunctionProto] = []
         self.arrays: dict[str, np.ndarray] = {}  # initializer → its elements
-        self.front: list[onnx.NodeProto] = []  # nodes that compute sizes, from inputs alone
+        self.front: list[onnx.NodeProto] = []  # nodes that compute sizes, only from inputs
         self.stack: list[list[onnx.NodeProto]] = [[]]  # nodes of the main graph, and of those nested in it
         self.untyped: dict[Value, None] = {}  # values whose types onnx cannot infer
         self._dtypes: dict[str, DType] = {}
         self._names: dict[Value, str] = {}
         self._constants: dict[Value, np.ndarray] = {}
         self._alike: dict[Any, str] = {}
-        self._hint, self._label = "", ""  # of the node that is being written
+        self._hint, self._label = "", ""  # of the current node
         values = (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs), *graph.outputs)
         self._taken = {v.name for v in values}
         for v in values:
@@ -51,7 +51,7 @@ class ModelWriter:
     # --- values
 
     def name(self, value: Value) -> str:
-        """The name of a value; constants become initializers when they are read."""
+        """Returns the name of a value; constants become initializers when they are read."""
         name = self._names[value]
         if value in self._constants:
             self.arrays.setdefault(name, self._constants[value])
@@ -77,7 +77,7 @@ class ModelWriter:
         return name
 
     def constant(self, array: np.ndarray) -> str:
-        """An initializer, shared with equal ones if it is small."""
+        """Adds an initializer, shared with equal ones if it is small; returns its name."""
         dtype, key = DType.of(array), None
         if array.size <= ALIKE:
             key = (dtype, array.shape, tuple(array.flat) if dtype is STRING else array.tobytes())
@@ -98,7 +98,7 @@ class ModelWriter:
         domain: str = "",
         hint: str = "",
     ) -> tuple[str, ...]:
-        """Appends a node to the graph that is being written; raises Unwritable if ONNX has none such."""
+        """Appends a node to the current graph; raises Unwritable if ONNX has no such node."""
         inputs, attrs = list(inputs), {k: v for k, v in attrs.items() if v is not None}
         while inputs and not inputs[-1]:
             inputs.pop()
@@ -133,7 +133,7 @@ class ModelWriter:
 
     @contextmanager
     def outside(self, hint: str) -> Iterator[None]:
-        """What is emitted within goes to the beginning of the main graph."""
+        """Emits the nodes of the block at the beginning of the main graph."""
         kept, self.stack = self.stack, [self.front]
         label, self._label = self._label, ""
         hint, self._hint = self._hint, hint
@@ -143,7 +143,7 @@ class ModelWriter:
             self.stack, self._label, self._hint = kept, label, hint
 
     def enter(self, node: Node) -> tuple[str, str]:
-        """Names what follows after a node; returns what it was named after before."""
+        """Names new nodes after a node; returns the previous names."""
         before = self._hint, self._label
         self._hint, self._label = self._names.get(node.outputs[0], self._hint), node.name or self._label
         return before
@@ -152,9 +152,9 @@ class ModelWriter:
         self._hint, self._label = before
 
     def settle(self, value: Value, name: str, mark: int) -> str:
-        """Gives a value what the nodes from `mark` on have made as `name`, by its own name if it has one; returns that.
+        """Renames the result `name` of nodes from `mark` on to the value's own name, if any; returns the name.
 
-        What others have made is copied: with a mark behind all nodes, anything is."""
+        Copies results of earlier nodes: with a mark behind all nodes, every result."""
         made = self.stack[-1][mark:]
         own = self._names.get(value)
         if own is None:
@@ -169,11 +169,11 @@ class ModelWriter:
         return own
 
     def declared(self, hint: str, type: TensorType) -> onnx.ValueInfoProto:
-        """An input of a nested graph that no value is."""
+        """Declares an input of a nested graph that stands for no value."""
         return value_info(self.fresh(hint), type)
 
     def nested(self, graph: Graph, given: Sequence[str], own: int, name: str) -> onnx.GraphProto:
-        """A graph within a node, whose first `own` inputs are its own, and the others these names around it."""
+        """Writes a graph within a node. Its first `own` inputs are its own; the others are these names around it."""
         values = [v for n in graph.nodes for v in n.outputs]
         for v in (*graph.inputs[:own], *values, *graph.constants):
             self._names[v] = self.fresh(v.name)
@@ -198,5 +198,5 @@ class ModelWriter:
 
 
 def value_info(name: str, type: TensorType) -> onnx.ValueInfoProto:
-    """A declared tensor; dynamic dimensions are names or expressions of these."""
+    """Returns a declared tensor; dynamic dimensions are names or expressions of these."""
     return helper.make_tensor_value_info(name, CODES[type.dtype.value], dims_as_onnx(type.shape))

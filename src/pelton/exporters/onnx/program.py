@@ -1,4 +1,4 @@
-"""Writes a program: each node by its writer, as it is declared, or by what it stands for."""
+"""Writes a program: each node by its writer, as it is declared, or by its expansion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .model import ModelWriter, value_info
 from .schemas import NeedsOpset, Unwritable
 from .writing import WRITERS, Writing
 
-OLDEST = 18  # opsets before have axes, pads and more in other places
+OLDEST = 18  # earlier opsets have axes, pads and more in other places
 
 
 def write_node(model: ModelWriter, node: Node) -> None:
@@ -40,20 +40,20 @@ def write_node(model: ModelWriter, node: Node) -> None:
     finally:
         model.leave(before)
     if found is None:
-        # a later opset is what helps most
+        # a later opset helps most
         reason = next((r for r in reasons if isinstance(r, NeedsOpset)), reasons[0])
         reason.node = reason.node or node
         raise reason
     settled: dict[str, str] = {}
     for value, name in zip(node.outputs, (found,) if isinstance(found, str) else tuple(found), strict=True):
-        if name in settled:  # given twice
+        if name in settled:  # returned twice
             model.settle(value, settled[name], len(model.stack[-1]))
         else:
             settled[name] = model.settle(value, name, mark)
 
 
 def expansion(w: Writing) -> Sequence[str]:
-    """Writes what the op stands for in terms of others."""
+    """Writes the op's expansion to other ops."""
     node, model = w.node, w.model
     try:
         if node.op.expand is None or node.op.expand(*node.inputs, **node.attrs) is None:
@@ -71,7 +71,7 @@ def expansion(w: Writing) -> Sequence[str]:
 
 
 def to_model(graph: Graph, opset: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model of a program, and its initializers, which are still to be put in; raises Unwritable."""
+    """Returns the model of a program, and its initializers, not yet added to it; raises Unwritable."""
     w = ModelWriter(graph, opset, write_node)
     for node in graph.nodes:
         w.write_node(node)
@@ -98,7 +98,7 @@ def to_model(graph: Graph, opset: int) -> tuple[onnx.ModelProto, dict[str, np.nd
 
 
 def _needed(nodes: Sequence[onnx.NodeProto], outputs: set[str]) -> tuple[list[onnx.NodeProto], set[str]]:
-    """The nodes that the outputs need, and the names that these read."""
+    """Returns the nodes that the outputs need, and the names that these read."""
     read, kept = set(outputs), list[onnx.NodeProto]()
     for n in reversed(nodes):
         if any(name in read for name in n.output):
@@ -108,7 +108,7 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: set[str]) -> tuple[list[on
 
 
 def _name_apart(nodes: Iterable[onnx.NodeProto], taken: set[str]) -> None:
-    """Gives nodes of one name, which stand for one layer, different ones, as runtimes want it."""
+    """Renames nodes of one name, which stand for one layer, since runtimes expect unique names."""
     for n in nodes:
         if n.name:
             n.name = unique(n.name, taken)
@@ -118,7 +118,7 @@ def _name_apart(nodes: Iterable[onnx.NodeProto], taken: set[str]) -> None:
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that a node reads, those of nested graphs included."""
+    """Yields the names that a node reads, those of nested graphs included."""
     yield from node.input
     for inner in graphs_in(node):
         yield from (v.name for v in inner.output)

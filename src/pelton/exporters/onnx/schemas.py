@@ -1,4 +1,4 @@
-"""What ONNX's operators take at an opset: attributes, element types, and the type of what they give."""
+"""Limits of ONNX operators at an opset: attributes, element types, and the types of their results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ assert len(TYPES) == len(CODES)
 
 
 class Unwritable(ValueError):
-    """ONNX has no exact form for a node as it is; its expansion may have. `node`: the innermost that has none."""
+    """A node without an exact ONNX form; its expansion may have one. `node`: the innermost such node."""
 
     node: Node | None = None
 
 
 class NeedsOpset(Unwritable):
-    """A node that another opset has."""
+    """A node that needs another opset."""
 
     def __init__(self, what: str, opset: int):
         super().__init__(f"{what} needs opset {opset} of ONNX")
@@ -35,7 +35,7 @@ class NeedsOpset(Unwritable):
 
 @functools.cache
 def schema_of(kind: str, opset: int, domain: str = "") -> OpSchema | None:
-    """The schema of an operator at an opset; None where there is none."""
+    """Returns the schema of an operator at an opset, or None."""
     try:
         found = onnx.defs.get_schema(kind, opset, domain)
     except onnx.defs.SchemaError:
@@ -47,8 +47,8 @@ Types = Sequence[DType | None]
 
 
 def check(kind: str, opset: int, inputs: Types, gives: Types, attrs: Mapping[str, Any], domain: str = "") -> OpSchema:
-    """The schema of an operator that takes these element types (None: absent) and attributes and gives those types
-    (None: any); raises NeedsOpset if a later one does, else Unwritable."""
+    """Returns the schema of an operator for these element types of inputs (None: absent) and results (None: any) and
+    these attributes. Raises NeedsOpset if a later opset has one, else Unwritable."""
     found = _problem(kind, opset, inputs, gives, attrs, domain)
     if found is not None and not domain:
         for later in range(opset + 1, onnx.defs.onnx_opset_version() + 1):
@@ -84,7 +84,7 @@ def _problem(kind: str, opset: int, inputs: Types, gives: Types, attrs: Mapping[
 
 
 def given_type(schema: OpSchema, inputs: Types, output: int) -> DType | None:
-    """The element type of an output, as far as the operator and its inputs say it."""
+    """Returns the element type of an output, as far as the operator and its inputs determine it."""
     formal = schema.outputs[min(output, len(schema.outputs) - 1)]
     for i, dtype in enumerate(inputs):
         if dtype is not None and schema.inputs[min(i, len(schema.inputs) - 1)].type_str == formal.type_str:
@@ -93,7 +93,7 @@ def given_type(schema: OpSchema, inputs: Types, output: int) -> DType | None:
 
 
 def with_opset(opset: int, oldest: int, attempt: Callable[[int], Any]) -> Any:
-    """What an attempt gives at an opset, else at one that it asks for."""
+    """Returns the result of an attempt at an opset, or at one that it requests."""
     tried = set[int]()
     while True:
         try:

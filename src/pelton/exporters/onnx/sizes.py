@@ -1,4 +1,4 @@
-"""Dynamic dimensions as ONNX has them: computed from the shapes of inputs, where a node reads them."""
+"""Dynamic dimensions in ONNX: computed from the shapes of inputs, where a node reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .schemas import Unwritable
 
 
 class Emitter(Protocol):
-    """What takes the nodes: a model that is being written."""
+    """The receiver of the nodes: a model in progress."""
 
     def constant(self, array: np.ndarray) -> str: ...
     def emit(
@@ -41,7 +41,7 @@ class SizeNodes:
                         self._sources.setdefault(s.name, (v.name, axis, factor))
 
     def vector(self, sizes: Sequence[Size]) -> str:
-        """i64[n]: a constant if all sizes are numbers."""
+        """Returns sizes as i64[n]: a constant if all are numbers."""
         if dims.is_known(*sizes):
             return self.model.constant(np.array([int(d) for d in sizes], np.int64))
         with self.model.outside("sizes"):
@@ -49,7 +49,7 @@ class SizeNodes:
             return parts[0] if len(parts) == 1 else self._emit("Concat", *parts, axis=0)
 
     def scalar(self, size: Size) -> str:
-        """i64[]."""
+        """Returns a size as i64[]."""
         if dims.is_known(size):
             return self.model.constant(np.array(int(size), np.int64))
         with self.model.outside("sizes"):
@@ -59,7 +59,7 @@ class SizeNodes:
         return self.model.emit(kind, inputs, [I64], attrs)[0]
 
     def _one(self, size: Size) -> str:
-        """A size as i64[1]."""
+        """Returns a size as i64[1]."""
         if size not in self._made:
             self._made[size] = self._sum(size) if isinstance(size, Dim) else self._number(int(size))
         return self._made[size]

@@ -1,4 +1,4 @@
-"""A program as an ONNX model, perhaps in a file."""
+"""Writes a program as an ONNX model, optionally to a file."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def to_onnx(
     opset: int | None = None,
     external: bool | None = None,
 ) -> onnx.ModelProto:
-    """The program as an ONNX model, which is written to a file if a path is given.
+    """Returns the program as an ONNX model, and writes it to a file if a path is given.
 
-    opset: 18 and up; by default 21, or another one that has all that the program needs. From 23 on, attention, RMS
-        normalizations and rotary embeddings are one operator each; before, they are written out.
-    external: whether weights are in a file of their own, PATH.data, as they are by default above 2 GB. The model that
-        is returned then refers to that file.
+    opset: 18 and up; by default 21, or another one with all operators of the program. From 23 on, attention, RMS
+        normalizations and rotary embeddings are one operator each; before, they are expanded.
+    external: True to store weights in a separate file, PATH.data, the default above 2 GB. The returned model then
+        refers to that file.
 
-    Raises ModelError, which names the operator, for what ONNX has no form for.
+    Raises ModelError, which names the operator, for operators without an ONNX form.
     """
     newest = onnx.defs.onnx_opset_version()
     if opset is not None and not OLDEST <= opset <= newest:

@@ -1,4 +1,4 @@
-"""The writer of one node: what it reads of the program, and the nodes of ONNX that it emits for it."""
+"""The writer of one node: its view of the program, and the ONNX nodes that it emits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ WRITERS: dict[Op, NodeWriter] = {}
 
 
 def writes(*names: str) -> Callable[[NodeWriter], NodeWriter]:
-    """Registers the function that writes these ops: it emits nodes and returns the names of what the op gives.
+    """Registers the function that writes these ops: it emits nodes and returns the names of the op's results.
 
-    It raises Unwritable for what it cannot write exactly; the op's expansion is written then, where it has one.
+    It raises Unwritable if it cannot write exactly; then the op's expansion, if any, is written.
     """
 
     def register(function: NodeWriter) -> NodeWriter:
@@ -34,7 +34,7 @@ def writes(*names: str) -> Callable[[NodeWriter], NodeWriter]:
 
 
 class Attributes(Mapping[str, Any]):
-    """The attributes of a node, which know those that were read: a writer that ignores one would write another op."""
+    """A node's attributes, which track reads: a writer that ignores one would write another op."""
 
     def __init__(self, node: Node):
         self._node, self._read = node, set[str]()
@@ -50,7 +50,7 @@ class Attributes(Mapping[str, Any]):
         return len(self._node.attrs)
 
     def verify(self) -> None:
-        """Raises Unwritable if an attribute that is not the default was not read."""
+        """Raises Unwritable if an attribute with another value than its default was not read."""
         defaults = self._node.op.attrs
         for name, value in self._node.attrs.items():
             if name not in self._read and value != defaults.get(name):
@@ -58,7 +58,7 @@ class Attributes(Mapping[str, Any]):
 
 
 class Writing:
-    """A node that is being written."""
+    """The node to write."""
 
     def __init__(self, node: Node, model: ModelWriter):
         self.node, self.model, self.attrs = node, model, Attributes(node)
@@ -72,7 +72,7 @@ class Writing:
         return self.model.name(self.node.inputs[i])
 
     def type(self, i: int) -> TensorType:
-        """The type of an operand."""
+        """Returns the type of an operand."""
         return self.node.inputs[i].type
 
     @property
@@ -81,29 +81,29 @@ class Writing:
         return self.node.outputs[0].type
 
     def known(self, i: int) -> np.ndarray | None:
-        """The elements of a constant operand; None for others."""
+        """Returns the elements of a constant operand; None for others."""
         return self.model.known(self.node.inputs[i])
 
     def emit(self, kind: str, *inputs: str, gives: DType | None = None, **attrs: Any) -> str:
-        """Emits a node of one output and returns its name. "" is an absent input; attributes that are None are left
-        out. gives: the element type, where neither the operator nor its inputs say it."""
+        """Emits a node of one output and returns its name. "" is an absent input; attributes of None are omitted.
+        gives: the element type, if neither the operator nor its inputs determine it."""
         return self.emit_all(kind, inputs, [gives], **attrs)[0]
 
     def emit_all(
         self, kind: str, inputs: Iterable[str], gives: Sequence[DType | None], *, domain: str = "", **attrs: Any
     ) -> tuple[str, ...]:
-        """Emits a node with an output for each of `gives`; an output that is absent has no name."""
+        """Emits a node with an output for each of `gives`; returns their names."""
         return self.model.emit(kind, inputs, gives, attrs, domain)
 
     def constant(self, array: Any, dtype: DType | None = None) -> str:
         return self.model.constant(np.asarray(array, None if dtype is None else dtype.numpy))
 
     def ints(self, sizes: Sequence[Size]) -> str:
-        """Sizes as an i64 vector: a constant, or computed from the shapes of inputs."""
+        """Returns sizes as an i64 vector: a constant, or computed from the shapes of inputs."""
         return self.model.sizes.vector(sizes)
 
     def number(self, size: Size, dtype: DType = I64) -> str:
-        """A size as a scalar."""
+        """Returns a size as a scalar."""
         return self.cast(self.model.sizes.scalar(size), dtype)
 
     def cast(self, x: str, to: DType) -> str:

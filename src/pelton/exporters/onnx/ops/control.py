@@ -1,4 +1,4 @@
-"""Writers of branches, loops and scans, whose graphs read what is around them by name."""
+"""Writers of branches, loops and scans, whose graphs read outer values by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def if_(w: Writing) -> Sequence[str]:
 
 @writes("loop")
 def loop(w: Writing) -> Sequence[str]:
-    """The graph takes a condition, too, which it has no need of."""
+    """Adds the condition that the graph must declare and does not need."""
     carried = w.attrs["carried"]
     trips, condition, *given = w.inputs
     known = w.known(0)

@@ -19,7 +19,7 @@ def cast(w: Writing) -> str:
 
 @writes("clip")
 def clip(w: Writing) -> str:
-    """Clip has numbers as its bounds; others are a maximum and a minimum."""
+    """Writes Clip for numbers as bounds, a maximum and a minimum for others."""
     if any(w.type(i).shape != () for i in (1, 2)):
         raise w.refuse("Clip needs one number for each bound")
     return w.emit("Clip", *w.inputs)
@@ -61,7 +61,7 @@ def bit_cast(w: Writing) -> str:
 
 
 def _layout(w: Writing) -> tuple[list[str], dict[str, int | None]]:
-    """Scale and zero point, which are numbers, one for each element of an axis, or blocks, and the attributes."""
+    """Returns scale and zero point, as numbers, one for each element of an axis, or blocks, and the attributes."""
     axis, block, rank = w.attrs["axis"], w.attrs["block"], w.type(0).rank
     shapes = {w.type(i).shape for i in range(1, len(w.node.inputs))}
     if all(w.type(i).size == 1 for i in range(1, len(w.node.inputs))):
@@ -88,7 +88,7 @@ def dequantize(w: Writing) -> str:
 
 @writes("quantize")
 def quantize(w: Writing) -> str:
-    """A missing zero point is written, since it says the type. Only f32 rounds as QuantizeLinear does."""
+    """Also writes a missing zero point, since it fixes the type. Only f32 rounds as QuantizeLinear does."""
     to, scale = w.attrs["to"], w.type(1)
     if not (w.type(0).dtype is scale.dtype is F32 and scale.known):
         raise w.refuse("QuantizeLinear needs f32")
@@ -104,7 +104,7 @@ def quantize(w: Writing) -> str:
 
 @writes("lookup")
 def lookup(w: Writing) -> str:
-    """LabelEncoder of ai.onnx.ml; the last of equal keys counts."""
+    """Writes LabelEncoder of ai.onnx.ml; of equal keys, the last counts."""
     keys = w.known(1)
     if keys is None or not keys.size:
         raise w.refuse("the keys should be constants")
@@ -116,5 +116,5 @@ def lookup(w: Writing) -> str:
 
 
 def narrow(dtype: DType) -> bool:
-    """Whether sums in i32, cut to the type, are those in the type: modulo its width."""
+    """True if sums in i32, cut to the type, equal those in the type: modulo its width."""
     return dtype.is_integer and dtype is not STRING and dtype.bits < 32

@@ -1,4 +1,4 @@
-"""Writers of resizing and sampling of images; forms that ONNX does not have are expanded."""
+"""Writers of resizing and sampling of images; forms that ONNX lacks are expanded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _scaled(size: Size, scale: float) -> Size:
 
 
 def _by_scales(w: Writing, how: dict) -> list[float] | None:
-    """The scales as float32, if these give the same sizes and, for nearest neighbors, the same elements; else None."""
+    """Returns float32 scales for the same sizes and, for nearest neighbors, the same elements; else None."""
     x, a = w.type(0).shape, w.attrs
     scales = [float(np.float32(s)) for s in a["scales"]]
     for size, out, scale, exact in zip(x, a["shape"], scales, a["scales"]):

@@ -1,4 +1,4 @@
-"""Writers of normalizations, attention and rotary embeddings; forms that ONNX does not have are expanded."""
+"""Writers of normalizations, attention and rotary embeddings; forms that ONNX lacks are expanded."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def layer_norm(w: Writing) -> str:
 
 @writes("group_norm")
 def group_norm(w: Writing) -> str:
-    """Scale and bias are by channel from opset 21 on."""
+    """Needs opset 21, from which on scale and bias are by channel."""
     if w.model.opset < 21 or w.type(0).dtype is F64:
         raise w.refuse("GroupNormalization has scales by group before opset 21, and statistics in f32")
     return w.emit("GroupNormalization", *w.inputs, num_groups=w.attrs["groups"], epsilon=w.attrs["epsilon"])
 
 
 def _same(*sizes) -> bool:
-    """Whether sizes are known to be equal."""
+    """True if sizes are known to be equal."""
     return all(a == b for a, b in zip(sizes, sizes[1:]))
 
 
 @writes("attention")
 def attention(w: Writing) -> str:
-    """Attention has one batch, and query heads in groups; a mask that is no number has a column for every key."""
+    """Writes Attention, for one batch and query heads in groups; a mask, if any, needs a column for every key."""
     q, k, v, mask = (w.type(i) for i in range(4))
     given = w.known(3)
     none = given is not None and mask.size == 1 and not np.asarray(given).astype(np.float64).any()
@@ -44,7 +44,7 @@ def attention(w: Writing) -> str:
     if k.shape[1] not in (1, q.shape[1]) or w.type(0).dtype is F64:
         raise w.refuse("heads of keys are as many as those of queries, or one")
     operands = list(w.inputs[:3])
-    if not none:  # runtimes want a row for each query, too
+    if not none:  # runtimes also need a row for each query
         rows, columns = q.shape[2], k.shape[2]
         whole = _same(mask.shape[-2], rows)
         operands.append(
@@ -56,7 +56,7 @@ def attention(w: Writing) -> str:
 
 @writes("rotary")
 def rotary(w: Writing) -> str:
-    """RotaryEmbedding has angles [batch, rows, pairs] beside [batch, heads, rows, depth]."""
+    """Writes RotaryEmbedding, with angles [batch, rows, pairs] beside [batch, heads, rows, depth]."""
     x, cos, sin = (w.type(i).shape for i in range(3))
     if not (len(x) == len(cos) == 4 and cos == sin and cos[1] == 1 and cos[:1] == x[:1] and cos[2] == x[2]):
         raise w.refuse("RotaryEmbedding needs angles for each row of each batch element")

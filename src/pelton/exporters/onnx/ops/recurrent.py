@@ -1,4 +1,4 @@
-"""Writers of recurrent layers, and of their steps, as layers whose input weights pass the gates on."""
+"""Writers of recurrent layers; their steps become layers whose input weights pass the gates on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rnn(w: Writing) -> tuple[str, ...]:
 
 
 def _passing(w: Writing, directions: int, width: int) -> str:
-    """Input weights [directions, width, directions · width] that give each direction its own gates."""
+    """Returns input weights [directions, width, directions · width] that pass each direction its own gates."""
     own = np.eye(directions * width).reshape(directions, width, directions * width)
     return w.constant(own, w.type(0).dtype)
 
@@ -75,7 +75,7 @@ def lstm_steps(w: Writing) -> tuple[str, ...]:
 
 @writes("gru_steps")
 def gru_steps(w: Writing) -> tuple[str, ...]:
-    """The bias of n in the recurrent part stands behind zeros for all others."""
+    """Places the recurrent bias of n behind zeros for all other biases."""
     gates, recurrent, bias, h = w.inputs
     directions, width, dtype, attrs = _steps(w)
     zeros = w.constant(np.zeros((directions, 5 * width // 3)), dtype)

@@ -24,7 +24,7 @@ _KINDS = {
 
 
 def _through(dtype: DType) -> DType:
-    """Integers of few bits as i32: modulo their width, sums and products are the same."""
+    """Returns i32 for small integers: modulo their width, sums and products are the same."""
     return I32 if narrow(dtype) else dtype
 
 

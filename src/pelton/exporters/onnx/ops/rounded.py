@@ -1,4 +1,4 @@
-"""LSTM steps whose states are rounded, as DynamicQuantizeLSTM rounds them: a scan in ONNX, for each direction."""
+"""LSTM steps with states rounded as by DynamicQuantizeLSTM: an ONNX scan for each direction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BACK = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)
 
 
 def rounded_steps(w: Writing) -> tuple[str, str, str]:
-    """The outputs of lstm_steps with `round_state`."""
+    """Returns the outputs of lstm_steps with `round_state`."""
     gates, recurrent, *_ = w.node.inputs
     directions, width, hidden = recurrent.type.shape
     found = []
@@ -41,7 +41,7 @@ def rounded_steps(w: Writing) -> tuple[str, str, str]:
 
 
 def _one(w: Writing, i: int, direction: int) -> Value:
-    """One direction's part of an operand."""
+    """Returns one direction's part of an operand."""
     type = w.type(i).with_shape(w.type(i).shape[1:])
     value = Value(type, "part")
     w.model.bind(value, w.emit("Gather", w.input(i), w.constant(direction, I64), axis=0))
@@ -49,7 +49,7 @@ def _one(w: Writing, i: int, direction: int) -> Value:
 
 
 def _body(w: Writing, direction: int) -> Body:
-    """The graph of one step: (h, c, gates of all directions, recurrent weights, peepholes) → (h, c, h)."""
+    """Builds the graph of one step: (h, c, gates of all directions, recurrent weights, peepholes) → (h, c, h)."""
     gates, (_, width, hidden) = w.type(0), w.type(1).shape
     step = Builder("step")
     shapes = dict(h=w.type(2).shape[1:], c=w.type(3).shape[1:], x=gates.shape[1:], r=(width, hidden), p=(3 * hidden,))
@@ -63,7 +63,7 @@ def _body(w: Writing, direction: int) -> Body:
 
 
 def _rounded(h: Value) -> TermLike:
-    """`round_rows` of ops/recurrent_cells.py."""
+    """Builds `round_rows` of ops/recurrent_cells.py."""
     low, high = minimum(reduce_min(h, axes=(1,)), 0.0), maximum(reduce_max(h, axes=(1,)), 0.0)
     width = sub(high, low)
     scale = div(where(equal(width, 0.0), 1.0, width), 255.0)
@@ -72,7 +72,7 @@ def _rounded(h: Value) -> TermLike:
 
 
 def _cell(sums: TermLike, c: Value, p: Value, hidden: int, attrs: Mapping[str, Any]) -> tuple[TermLike, TermLike]:
-    """`lstm_cell` of ops/recurrent_cells.py, with sigmoid and tanh."""
+    """Builds `lstm_cell` of ops/recurrent_cells.py, with sigmoid and tanh."""
 
     def within(x: TermLike) -> TermLike:
         return clip(x, -attrs["clip"], attrs["clip"]) if attrs["clip"] else x

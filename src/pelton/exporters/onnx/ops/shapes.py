@@ -1,4 +1,4 @@
-"""Writers of ops that arrange elements: sizes become operands, computed where dynamic dimensions are among them."""
+"""Writers of ops that arrange elements: sizes become operands, computed if they include dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FAR = (1 << 63) - 1
 
 @writes("reshape")
 def reshape(w: Writing) -> str:
-    """0 for a size that stays, -1 for what remains, where these say all; else the sizes are computed."""
+    """Writes 0 for a kept size and -1 for the remaining one, if these suffice; else the sizes are computed."""
     x, target = w.type(0).shape, w.attrs["shape"]
     found: list[Size] = [0 if isinstance(d, Dim) and i < len(x) and x[i] == d else d for i, d in enumerate(target)]
     open_ = [i for i, d in enumerate(found) if isinstance(d, Dim)]
@@ -30,7 +30,7 @@ def reshape(w: Writing) -> str:
 
 @writes("expand")
 def expand(w: Writing) -> str:
-    """A 1 keeps the size that the input has."""
+    """Writes 1 for a size that stays the input's."""
     x, target = w.type(0).shape, w.attrs["shape"]
     front = len(target) - len(x)
     return w.emit(
@@ -52,7 +52,7 @@ def pad(w: Writing) -> str:
 
 @writes("slice")
 def slice_(w: Writing) -> str:
-    """An end of −1 with a negative step is in front of the first element, which ONNX writes as a number far below."""
+    """Writes an end of −1 with a negative step, which is before the first element, as a number far below."""
     a = w.attrs
     if any(dims.bounds(s)[0] < 0 for s in a["starts"]):
         raise w.refuse("Slice from a start that is not known to be inside")
@@ -130,7 +130,7 @@ def one_hot(w: Writing) -> str:
 
 @writes("blend")
 def blend(w: Writing) -> str:
-    """A gather of all taps, and their weighted sum; weights of 0 hide what is not finite."""
+    """Gathers all taps and adds them by weight; weights of 0 hide non-finite elements."""
     (x, indices, weights), b, axis = (w.type(i) for i in range(3)), w.attrs["batch_dims"], w.attrs["axis"]
     if weights.dtype is not x.dtype and not x.dtype.is_float:
         raise w.refuse("it needs floating point")

@@ -1,4 +1,4 @@
-"""Writers of decision trees, as TreeEnsembleRegressor of ai.onnx.ml, whose leaves have any number of targets."""
+"""Writers of decision trees as TreeEnsembleRegressor of ai.onnx.ml, whose leaves have any number of targets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pelton.ops.trees import initial_value
 from ..schemas import Unwritable
 from ..writing import Writing, writes
 
-ML, VERSION = "ai.onnx.ml", 4  # the last one without a replacement for it
+ML, VERSION = "ai.onnx.ml", 4  # the last version before its replacement
 _MODES = ("BRANCH_LEQ", "LEAF")
 
 
 @writes("trees")
 def trees(w: Writing) -> str:
-    """One node for each part, whose sums, or extremes, are stacked."""
+    """Writes one node per part, and stacks their sums or extremes."""
     tables = [w.known(i) for i in range(1, 9)]
     if any(t is None for t in tables) or w.type(8).dtype is not F32:
         raise w.refuse("trees need tables that are constants, and weights in f32")
@@ -37,7 +37,7 @@ def trees(w: Writing) -> str:
 
 
 def _reachable(root: int, child: np.ndarray, is_leaf: np.ndarray) -> list[int]:
-    """The slots of a tree, its root first."""
+    """Returns the slots of a tree, its root first."""
     found, waiting = {root: None}, [root]
     while waiting:
         slot = waiting.pop()
@@ -49,7 +49,7 @@ def _reachable(root: int, child: np.ndarray, is_leaf: np.ndarray) -> list[int]:
 
 
 def _part(w: Writing, tables: Sequence[np.ndarray], roots: range) -> str:
-    """The sum, or an extreme, of some trees; their nodes are numbered tree by tree."""
+    """Writes the sum, or an extreme, of some trees; numbers their nodes tree by tree."""
     threshold, feature, child, _, leaf, start, target, weight = tables
     is_leaf = np.isnan(threshold) & (child == np.arange(child.size) - 1)
     slots = [_reachable(root, child, is_leaf) for root in roots]
@@ -93,7 +93,7 @@ def _part(w: Writing, tables: Sequence[np.ndarray], roots: range) -> str:
     (y,) = w.emit_all("TreeEnsembleRegressor", [w.input(0)], [F32], domain=ML, **attrs)
     if w.attrs["join"] == "sum" or len(entries) >= np.count_nonzero(leaves) * w.attrs["targets"]:
         return y
-    # ONNX gives 0 where no leaf says anything
+    # ONNX returns 0 where no leaf has a weight
     ones = {k: _ones(v) for k, v in attrs.items() if k.startswith("target_weights")}
     (count,) = w.emit_all(
         "TreeEnsembleRegressor", [w.input(0)], [F32], domain=ML, **{**attrs, **ones, "aggregate_function": "SUM"}

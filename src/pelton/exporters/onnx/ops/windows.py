@@ -15,7 +15,7 @@ _BYTES = (I8, U8)
 
 
 def _padded(w: Writing, value: float) -> tuple[str, dict[str, Any]]:
-    """The input, and the attributes of the window; pads that depend on sizes become a node."""
+    """Returns the input and the attributes of the window; pads that depend on sizes become a node."""
     a, x = w.attrs, w.input(0)
     pads, space = a["pads"], len(a["strides"])
     if not is_known(*pads):
@@ -76,8 +76,8 @@ def deform_convolution(w: Writing) -> str:
 
 
 def _is_ceil(w: Writing) -> bool:
-    """Whether a pool needs ceil_mode. Before opset 22, ONNX counts a last window that starts behind the input, which
-    ours do not have."""
+    """True if a pool needs ceil_mode. Before opset 22, ONNX counts a last window that starts behind the input; our
+    pools have none."""
     a, x = w.attrs, w.type(0).shape[2:]
     if not a["ceil_mode"] or not is_known(*x):
         return a["ceil_mode"]
@@ -105,7 +105,7 @@ def _pool(w: Writing, x: str, window: dict[str, Any]) -> dict[str, Any]:
 
 @writes("max_pool")
 def max_pool(w: Writing) -> str:
-    """Integers that MaxPool does not know go through f64, which holds those of 32 bits."""
+    """Casts integers that MaxPool does not support to f64, which holds those of 32 bits."""
     dtype = w.type(0).dtype
     x, window = _padded(w, dtype.lowest)
     through = dtype if dtype in _BYTES or dtype.is_float else F64
@@ -134,7 +134,7 @@ def average_pool(w: Writing) -> str:
 
 @writes("max_roi_pool")
 def max_roi_pool(w: Writing) -> str:
-    """MaxRoiPool has the number of the image in front of each region."""
+    """Writes MaxRoiPool, which expects the number of the image in front of each region."""
     a, dtype = w.attrs, w.type(0).dtype
     of = w.cast(w.reshape(w.input(2), (-1, 1)), dtype)
     rois = w.emit("Concat", of, w.cast(w.input(1), dtype), axis=1)
