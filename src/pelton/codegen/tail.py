@@ -86,7 +86,7 @@ class Language(Protocol):
     """The language of a kernel. Values in registers are expressions as text; a statement is a line."""
 
     over: str  # the operator of integer division
-    strided: bool  # whether loads and stores need one stride along c
+    strided: bool  # True if loads and stores need one stride along c
 
     def literal(self, x, dtype: DType) -> str:
         """Returns a number of an element type."""

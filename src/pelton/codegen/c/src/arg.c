@@ -25,7 +25,7 @@ AI void finish(const tail *t, vi64 x, idx b, idx r, idx c, int n) { stn_i64(t->y
 enum : idx { NV = 2, RB = 1, CB = 37 };
 // </tactic>
 
-// Whether v comes before w, and whether it replaces the best so far: for vectors and numbers alike.
+// AHEAD: v precedes w. TAKES: v replaces the best so far. For vectors and numbers alike.
 #define AHEAD(v, w) (((v) BEYOND (w)) | (((v) != (v)) & ((w) == (w))))
 #if LAST
 #define TAKES(v, best) (((v) REACHES (best)) | ((v) != (v)))

@@ -42,7 +42,7 @@ static void pack_values(const args *a, const float *v, float *to) {
             st_f32(to + c / NR * NR * SK + n * NR + c % NR, piece(v + n * VR + c, DV - c));
 }
 
-// Scores of queries from m and keys from n on; those that are masked out for a row become minus infinity.
+// Scores of queries from m and keys from n on; keys masked out for a row become minus infinity.
 AI void score(int rows, bool edge, const args *a, const float *mask, const float *q, const float *k, float *s, idx b,
               idx m, idx n) {
     vf32 acc[MR][NV];
@@ -110,7 +110,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
             for (idx d = 0; d < D; d++) queries[i * D + d] = q[i * QR + d] * SCALE;
             rows[i] = (row){ .top = -__FLT_MAX__ }; // finite: a block that is masked out adds nothing
         }
-        // once also where there are no keys: then the sum of values is 0
+        // runs once even without keys: then the sum of values is 0
         for (idx k0 = 0; k0 == 0 || k0 < seen; k0 += KB) {
             const idx kn = k0 + KB < seen ? KB : seen - k0;
             const bool first = k0 == 0, last = k0 + kn == seen;

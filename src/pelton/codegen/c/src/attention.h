@@ -8,8 +8,8 @@ AI vf32 mask_from(vf32 x, idx c, idx limit) {
     return lane + (int)c < (int)limit ? x : (vf32)-INFINITY;
 }
 
-// A row of `vectors` score vectors becomes e^(score - top), where `top` becomes the maximum of the row and itself.
-// Returns their sum. The maximum may drop a NaN; the sum keeps it.
+// Replaces a row of `vectors` score vectors by e^(score - top), after raising `top` to the row's maximum. Returns their
+// sum. The maximum may drop a NaN; the sum keeps it.
 AI float exponentials(float *s, idx vectors, float *top) {
     vf32 maxima[2] = {bc_f32(*top), bc_f32(*top)}, sum = bc_f32(0);
     for (idx v = 0; v < vectors; v++) {

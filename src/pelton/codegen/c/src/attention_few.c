@@ -1,5 +1,4 @@
-// Attention for few queries, one at a time, with keys and values read once, in place: reading them is what takes the
-// time.
+// Attention for few queries, one at a time. Reading keys and values is the bottleneck: they are read once, in place.
 #include "attention.h"
 
 // <region>
@@ -19,7 +18,7 @@ enum : idx { NV = 3, PARTS = 2 };
 
 enum : idx { NR = NV * VL };
 
-// VL scores; in place of keys past the last one, the last one is read.
+// VL scores; past the last key, the last one is read again.
 AI vf32 score(const args *a, const float *q, const float *k, idx left) {
     vf32 acc[VL];
     const float *at[VL];

@@ -1,6 +1,6 @@
-// Blends: weighted sums of elements picked along an axis. Rows of columns that are picked together are read as vectors,
-// else lane by lane. A weight of zero skips its element; negative indices count from the end, and those out of range
-// are clamped: nothing outside of the input is read.
+// Blends: weighted sums of elements picked along an axis. Columns picked together are read as vectors, others lane by
+// lane. A weight of zero skips its element; negative indices count from the end, and those out of range are clamped:
+// nothing outside of the input is read.
 #include "row.h"
 
 // <region>

@@ -29,7 +29,7 @@ enum : idx { TILES = ((PIXELS < MB ? PIXELS : MB) + MR - 1) / MR };
 // Bytes of the next panel that each multiply-add prefetches: the tiles of a block together prefetch all of it. Against
 // no prefetch: 48 to 128 channels, 5 × 5, on 6 × 6 pixels 0.135 → 0.113 ms (1 thread), 512 on 14 × 14 with strides of
 // two 1.55 → 1.45, 1024 to 2048 1.54 → 1.46 (2 threads), 256 on 28 × 28 with strides of two 1.36 → 1.29; with more
-// tiles in a block, or little to read, no difference that stands out of the noise.
+// tiles in a block, or little to read, no difference beyond the noise.
 enum : idx { STEP = PACKED && OC * KH * KW * C >= FAR ? (4 * NR + TILES - 1) / TILES : 0 };
 static const float zeros[GB > 1 ? GROUPS * C : C];
 #include "filters.h"
@@ -106,7 +106,7 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
     store(rows, edge, t, LONG ? total : acc, b, p, g, n);
 }
 
-// The same where the addresses of taps are known: `taps` has those of the MB pixels of a task, tap by tap.
+// The same with known addresses of taps: `taps` has those of the MB pixels of a task, tap by tap.
 AI void tile_of_taps(int rows, bool edge, const tail *t, const float *const *taps, const float *w, idx b, idx p, idx g,
                      idx n) {
     vf32 acc[MR][NV], total[MR][NV];

@@ -1,9 +1,8 @@
 // Direct convolution and product of bytes, channels-last: MR pixels × NR output channels of i32 in registers, four
-// channels of a tap at a step, or four bytes of a row of taps where these are neighbours in memory (ROWS). Taps outside
-// of the image read a row of the padding value. Each panel of filters begins with what its sums begin with, and ends
-// with what is beyond i8: by how much weights of a tap and channel are. If steps are sorted, there is for each run of
-// them (a tap, or a row of taps) a list of what is first, PAIRS or WIDE, namely their number, and then where each step
-// reads.
+// channels of a tap at a step, or four bytes of a row of taps where these are adjacent in memory (ROWS). Taps outside
+// of the image read a row of the padding value. Each panel of filters begins with the starts of its sums, and ends with
+// the excess of weights beyond i8, by tap and channel. If steps are sorted, each run of them (a tap, or a row of taps)
+// has a list: the number of PAIRS steps, which come before WIDE ones, then the place that each step reads.
 #include "dot.h"
 #include "product.h"
 
@@ -28,7 +27,7 @@ enum : idx { PLACE = 16, ROW = ROWS ? (KW * C + 3) / 4 * 4 : KW * C4 };
 enum : idx { PANEL = 4 * NR + KH * ROW * NR + BEYOND * (PLACE + 4 * NR) };
 #define PIXELS (OH * OW)
 #define MBS ((PIXELS + MB - 1) / MB)
-// the taps of a row are neighbours in memory
+// the taps of a row are adjacent in memory
 #define JOINED (ROWS || (DOT != SORTED && DW == 1 && XW == C && C % 4 == 0))
 enum : idx { FOURS = (ROWS ? KW * C : C) / 4, LIST = 1 + FOURS, LISTS = ROWS ? KH : KH * KW };
 #if defined(OH) || defined(OW) // dynamic: as in a whole block
@@ -42,7 +41,7 @@ AI void prefetch(const i8 *next) {
     for (idx i = 0; i < STEP; i += 64) __builtin_prefetch(next + i, 0, 2);
 }
 
-// u8 · i8 is what there is: i8 is 128 less than a u8
+// instructions multiply u8 · i8: an i8 is a u8 less 128
 enum : idx { FLIPPED = SIGNED && DOT != WIDE, LAST = DOT == SORTED ? WIDE : DOT };
 
 // Products of single pixels by WIDE read copies of i16 (COPIED), which are made once for all outputs of a task: of each

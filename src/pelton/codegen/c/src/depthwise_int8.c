@@ -1,6 +1,6 @@
 // Depthwise convolution of bytes, channels-last: TW output pixels of one row × NV vectors of channels, sums in i32. A
 // step multiplies four rows of a column of the window, whose bytes are zipped once for all pixels that read the column.
-// The filters of a vector of channels begin with what its sums begin with.
+// The filters of a vector of channels begin with the starts of its sums.
 #include "dot.h"
 
 // <region>
@@ -23,7 +23,7 @@ enum : idx {
     STEP = VL * (DOT == WIDE ? 8 : 4), // bytes of the filters that a step multiplies by: i16 where factors are widened
     VECTOR = 4 * VL + FOURS * KW * STEP
 };
-// u8 · i8 is what there is: i8 is 128 less than a u8
+// instructions multiply u8 · i8: an i8 is a u8 less 128
 enum : idx { FLIPPED = SIGNED && DOT != WIDE };
 #define RBS ((OH + RB - 1) / RB)
 
@@ -82,8 +82,8 @@ AI vi32 step(vi32 acc, vi32 x, const i8 *w) {
     return dot_wide(SIGNED, acc, x, *(const vi16x2_in_memory *)w, *(const vi16x2_in_memory *)(w + 4 * VL));
 }
 
-// Whether pixel i of a block reads its column z. Loops go over the pixels, which are few: over the 31 columns of a wide
-// window they took clang 20 seconds.
+// True if pixel i of a block reads its column z. Loops run over the few pixels: clang took 20 seconds for loops over
+// the 31 columns of a wide window.
 #define READS(i, z) ((z) >= (i) * SW && ((z) - (i) * SW) % DW == 0 && ((z) - (i) * SW) / DW < KW)
 
 // `count` pixels from q on, of row p, `vectors` of their channels. Where `edge` is set, columns are checked against the

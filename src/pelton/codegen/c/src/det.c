@@ -1,5 +1,5 @@
-// Determinants by elimination, the largest element of each column as its pivot; in double precision, whatever the
-// elements are.
+// Determinants by elimination, with the largest element of each column as its pivot; in double precision, whatever the
+// element type.
 #include "vec.h"
 
 // <region>

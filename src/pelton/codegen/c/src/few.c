@@ -1,8 +1,8 @@
-// Products C[b, m, n] = A[b, m, :] · B[b, :, n] of few rows with a matrix that is no constant. Reading B is what takes
-// the time: it is read once, in place. Where its rows are contiguous, the sums of a tile's columns stay in scratch
-// while DEEP rows at a time are added to them: runs of NB floats, not one vector from every page. Where its columns are
-// contiguous (a transposed matrix), WIDE of them are multiplied with the rows of A at a time. Long sums are made of
-// sums of at most BLOCK terms, which keeps them exact.
+// Products C[b, m, n] = A[b, m, :] · B[b, :, n] of few rows with a computed matrix. Reading B is the bottleneck: it is
+// read once, in place. Where its rows are contiguous, the sums of a tile's columns stay in scratch while DEEP rows at a
+// time are added to them: runs of NB floats, not one vector from every page. Where its columns are contiguous (a
+// transposed matrix), WIDE of them are multiplied with the rows of A at a time. Long sums are made of sums of at most
+// BLOCK terms, which keeps them exact.
 #include "vec.h"
 
 // <region>

@@ -21,12 +21,12 @@ enum : idx { NR = NV * VL, WIDTH = sizeof(weight) };
 #define MBS ((M + MB - 1) / MB)
 #define NBS ((N + NB - 1) / NB)
 #define BLOCKED (K > KC)
-// Whether weights are prefetched from memory during use: one prefetch for each column of A. Against bursts before each
+// True if weights are prefetched from memory during use: one prefetch for each column of A. Against bursts before each
 // tile: 128 × 768 × 3072 7 % faster, 128 × 768 × 2304 10 %, 128 × 3072 × 768 3 % slower (2 threads, interleaved, cold
 // weights). Against no prefetch: 49 × 2048 × 512 12 % faster, 196 × 1024 × 256 and 784 × 512 × 128 within 2 %. The
 // tiles of a block share the prefetch. Where M is dynamic, each does as much as in a whole block, a number known at
-// compile time: computing it at run time cost BERT of 128 tokens 4 %. What the missing tiles of a smaller M would have
-// prefetched is prefetched before the others.
+// compile time: computing it at run time cost BERT of 128 tokens 4 %. The share of the missing tiles of a smaller M is
+// prefetched before the others.
 #ifdef M
 enum : idx { M_VARIES = 1, TILES = (MB + MR - 1) / MR };
 #else

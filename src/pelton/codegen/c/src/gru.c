@@ -125,7 +125,7 @@ AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx
                         .y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0 };
     if (LINEAR || (phase - 1) % PASSES == 0)
         for (idx k = first; k < last; k++) {
-            const idx block = s & 1 ? first + last - 1 - k : k; // back and forth: what was read last is still in L2
+            const idx block = s & 1 ? first + last - 1 - k : k; // back and forth: L2 still holds the last reads
             if (H % UNITS && block == BLOCKS - 1)
                 steps(a, false, H % UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
             else steps(a, false, UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);

@@ -41,8 +41,8 @@ enum : idx { COPY = ROUND && !BYTES ? BB * HP : 0, FEW = ROUND ? 1 : 2 };
 // 255 steps from the least to the largest of a row of states, zero among them: their size, and how many are below zero.
 typedef struct { float step, below; } range;
 
-// A row of states as whole numbers of steps of `own`; and, behind all rows of these, what is left, in
-// 2¹⁵ths of a step. What is behind the last state in its vector is zero.
+// A row of states as whole numbers of steps of `own`; behind all such rows, the remainders in 2¹⁵ths of a step.
+// Elements behind the last state in its vector are zero.
 AI void split(i16 *to, range *own, const float *h) {
     vf32 most = bc_f32(0);
     for (idx u = 0; u < H; u += VL) most = f32_maximum(most, f32_abs(ld_f32(h + u)));
@@ -209,7 +209,7 @@ AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx
     }
     const float *read = COPY ? copy : h;
     for (idx k = first; k < last; k++) {
-        const idx block = s & 1 ? first + last - 1 - k : k; // back and forth: what was read last is still in L2
+        const idx block = s & 1 ? first + last - 1 - k : k; // back and forth: L2 still holds the last reads
         if (H % UNITS && block == BLOCKS - 1)
             steps(a, H % UNITS, rows, o, w + block * BLOCK, read, few, steps_of, next, c, block * UNITS);
         else steps(a, UNITS, rows, o, w + block * BLOCK, read, few, steps_of, next, c, block * UNITS);

@@ -1,5 +1,5 @@
-// Matrix product C[b, m, n] = Σ (A[b, m, k] − AZ) · (B[b, k, n] − BZ) of bytes, neither of them packed before, sums in
-// i32. Both become i16 less their zero points in scratch: A row by row, B in panels of NR columns, by pairs of rows.
+// Matrix product C[b, m, n] = Σ (A[b, m, k] − AZ) · (B[b, k, n] − BZ) of bytes, without packed operands, sums in i32.
+// Both become i16 less their zero points in scratch: A row by row, B in panels of NR columns, by pairs of rows.
 #include "dot.h"
 
 // <region>

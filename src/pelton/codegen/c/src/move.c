@@ -2,8 +2,8 @@
 // and a map of its columns; where that is contiguous, whole vectors are copied.
 #include "row.h"
 
-// The index that index i stands for on an axis of n elements that is continued beyond its ends: by nothing (-1), by the
-// edge, by repetition, or by reflection.
+// Map index i to an axis of n elements, continued beyond its ends by nothing (-1), by the edge, by repetition, or by
+// reflection.
 #define BEYOND static inline __attribute__((unused)) idx
 BEYOND within(idx i, idx n) { return (u64)i < (u64)n ? i : -1; }
 BEYOND clamped(idx i, idx n) { return i < 0 ? 0 : i < n ? i : n - 1; }

@@ -18,7 +18,7 @@ typedef struct { f32 score; i32 at; } item;
 typedef struct { f32 x1, y1, x2, y2, area; } corners;
 typedef struct { f32 score; i32 class, at; } selected;
 
-// Whether one comes before the other: equals keep their order.
+// True if one precedes the other: equals keep their order.
 AI bool before(item a, item b) { return a.score > b.score || (a.score == b.score && a.at < b.at); }
 
 AI void sink(item *heap, idx i, idx n) {
@@ -37,7 +37,7 @@ AI corners box_of(const args *a, const f32 *boxes, idx at) {
     return (corners){ p[0], p[BC], p[2 * BC], p[3 * BC], w > 0 && h > 0 ? w * h : 0 };
 }
 
-// Whether the intersection of two boxes is more than OVERLAP of their union.
+// True if the intersection of two boxes exceeds OVERLAP of their union.
 AI bool overlaps(corners a, corners b) {
     const f32 w = (a.x2 < b.x2 ? a.x2 : b.x2) - (a.x1 > b.x1 ? a.x1 : b.x1);
     const f32 h = (a.y2 < b.y2 ? a.y2 : b.y2) - (a.y1 > b.y1 ? a.y1 : b.y1);
@@ -45,7 +45,7 @@ AI bool overlaps(corners a, corners b) {
     return common > OVERLAP * (a.area + b.area - common);
 }
 
-// Adds to the `count` best so far what is left of the n boxes in a heap; returns how many there are then.
+// Adds the rest of the n boxes in a heap to the `count` best so far; returns the new count.
 static idx suppress(
     const args *a, const f32 *boxes, item *heap, idx n, const i32 *classes, i32 class, corners *taken, selected *best,
     idx count
@@ -54,7 +54,7 @@ static idx suppress(
     idx held = 0;
     for (idx tried = 0; n > 0 && tried < MOST && held < KEEP; tried++) {
         const item next = heap[0];
-        // what follows is no better
+        // the rest is no better
         if (count == KEEP && next.score <= best[KEEP - 1].score) break;
         heap[0] = heap[--n];
         if (n > 0) sink(heap, 0, n);

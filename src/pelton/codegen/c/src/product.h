@@ -2,9 +2,9 @@
 #pragma once
 #include "vec.h"
 
-enum : idx { FAR = 1 << 16 }; // so many weights come from L3 or from memory: they are prefetched
+enum : idx { FAR = 1 << 16 }; // from this many on, weights come from L3 or memory and are prefetched
 
-// Weights are f32 or, where reading them is what takes the time, halves.
+// Weights are f32 or, where reading them is the bottleneck, halves.
 enum : idx { HALF_F16 = 1, HALF_BF16 = 2 };
 AI vf32 weights_at(int half, const void *panel, idx i) {
     if (half == HALF_BF16) return ld_bf16((const bf16 *)panel + i);
@@ -58,7 +58,7 @@ AI void product(int rows, int vectors, const float *a, idx stride, const float *
 // Sums of more terms than this are split into partial sums: the rounding error grows with the longest chain of
 // additions.
 enum : idx { CHAIN = 256 };
-// The accumulators that a tile may have: an array of exactly as many as it has stays in memory.
+// The size of arrays of accumulators: an array of a tile's exact number would stay in memory.
 enum : idx { MAX_ACCUMULATORS = 32 };
 
 // As product_of, for any length.

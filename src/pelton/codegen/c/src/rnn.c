@@ -70,7 +70,7 @@ AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx
     const float *gates = all->gates + at * GATES_T + b * GATES_B + d * H;
     float *y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0;
     for (idx k = first; k < last; k++) {
-        const idx block = s & 1 ? first + last - 1 - k : k; // back and forth: what was read last is still in L2
+        const idx block = s & 1 ? first + last - 1 - k : k; // back and forth: L2 still holds the last reads
         if (H % UNITS && block == BLOCKS - 1)
             steps(a, H % UNITS, rows, gates, w + block * UNITS * H, h, next, y, block * UNITS);
         else steps(a, UNITS, rows, gates, w + block * UNITS * H, h, next, y, block * UNITS);

@@ -17,7 +17,7 @@ enum : idx { RB = 1 };
 
 typedef struct { element value; INDEX at; } item;
 
-// Whether one comes before the other in the result: NaN counts as largest, equals keep their order.
+// True if one precedes the other in the result: NaN counts as largest, equals keep their order.
 AI bool before(item a, item b) {
     const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
     if (nan_a | nan_b) return nan_a & nan_b ? a.at < b.at : (1 BEYOND 0) == nan_a;

@@ -15,10 +15,10 @@ typedef f32 element, value;
 enum : idx { WALKS = 16 };
 // </tactic>
 
-enum : idx { STRIDE = 2 }; // steps between two checks of whether all have arrived
+enum : idx { STRIDE = 2 }; // steps between two checks for the end of all walks
 typedef struct { element threshold; i32 feature, child; value weight; } node;
 
-typedef struct { const node *nodes; const u8 *missing; } forest; // missing: whether NaN leads to the child
+typedef struct { const node *nodes; const u8 *missing; } forest; // missing: true where NaN leads to the child
 
 AI bool has_nan(const element *x) {
     bool found = false;

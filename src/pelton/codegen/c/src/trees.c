@@ -14,8 +14,8 @@ typedef f32 element, value;
 enum : idx { RB = 64 };
 // </tactic>
 
-// Walks at a time (16 took as long, within 5 %, for one row and for a hundred), and steps between two checks of whether
-// all have arrived.
+// Walks at a time (16 took as long, within 5 %, for one row and for a hundred), and steps between two checks for the
+// end of all walks.
 enum : idx { ABREAST = 8, STRIDE = 4 };
 typedef struct { element threshold; i32 feature, child; } node;
 

@@ -17,7 +17,7 @@
 #endif
 #endif
 
-typedef __INT64_TYPE__ idx; // of elements, sizes and tiles: as wide as what the runtime passes, whatever a long is
+typedef __INT64_TYPE__ idx; // of elements, sizes and tiles: as wide as the runtime's, whatever the size of a long
 typedef union { void *p; idx d; } args;
 
 // Kernels with dynamic dimensions work on a copy of their arguments, which no store can change, so that expressions of

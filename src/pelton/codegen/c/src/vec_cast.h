@@ -4,7 +4,7 @@
 // cast_S_T for every pair. Integers to integers wrap; anything to bool is `!= 0`. Floats to integers truncate. ONNX
 // leaves NaN and values out of range undefined; here they are converted as by x86 (and so by numpy and ONNX Runtime) on
 // every machine: T of 8 and 16 bits wraps the i32, and beyond i32 and i64 the result is their smallest number.
-// Subnormals keep their value between f32 and f64 although the engine's arithmetic takes them for zero.
+// Subnormals keep their value between f32 and f64 although the engine's arithmetic treats them as zero.
 
 #define CAST_PLAIN(S, T) AI v##T cast_##S##_##T(v##S v) { return CONVERT(v, T); }
 #define CAST_EACH(X, S) \
@@ -55,8 +55,7 @@ AI vf32 f64_to_odd(vf64 v) {
     return (vf32)(off ? ((vu32)near + (vu32)far) | 1 : (vu32)near);
 }
 
-// Of f32 that are known to lie within an integer of 8 or 16 bits, or NaN: rounded half to even. NaN gives 0,
-// as in casts.
+// Rounds f32, within an integer of 8 or 16 bits or NaN, half to even. NaN gives 0, as in casts.
 AI vi32 round_within_i32(vf32 v) {
 #if defined __AVX512F__ && VL == 16
     return (vi32)__builtin_ia32_cvtps2dq512_mask(v, (vi32)0, 0xffff, 4);
@@ -81,7 +80,7 @@ AI vi8 round_within_i8(vf32 v) { return CONVERT(round_within_i32(v), i8); }
 AI vu16 round_within_u16(vf32 v) { return CONVERT(round_within_i32(v), u16); }
 AI vi16 round_within_i16(vf32 v) { return CONVERT(round_within_i32(v), i16); }
 
-// Of f32 of less than 2³⁰: rounded half to even, plus a number of up to 255, saturated. PACK: words of i16 to bytes.
+// Rounds f32 below 2³⁰ half to even, adds a number of up to 255, and saturates. PACK: words of i16 to bytes.
 #if defined __AVX__ && VL == 8
 #define ROUND_SATURATED(T, LOW, HIGH, PACK) \
     AI v##T round_saturated_##T(vf32 v, i32 plus) { \

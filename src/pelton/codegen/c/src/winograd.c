@@ -80,10 +80,10 @@ AI void output_row(vf32 *o, const vf32 *m, int so, int sm) {
 }
 
 // Products mix all pixels of a tile: a NaN reaches all of its outputs, and so does the rounding error of an outlier.
-// (Not by F(2×2), whose outputs add only what they see.) A tile is computed directly where a pixel is not finite, or
-// 2^RANGE times the largest that one of the outputs sees. To find that out, few values are looked at: each window of
-// 3 × 3 pixels has one pixel in two sampled rows and columns, and each pixel is part of one of nine points. On pictures
-// of CIFAR-10, no tile of ResNet-20 comes closer than a third of the range.
+// (Not by F(2×2), whose outputs add only the pixels that they see.) A tile is computed directly where a pixel is not
+// finite, or 2^RANGE times the largest that one of the outputs sees. The check samples few values: each window of 3 × 3
+// pixels has one pixel in two sampled rows and columns, and each pixel is part of one of nine points. On pictures of
+// CIFAR-10, no tile of ResNet-20 comes closer than a third of the range.
 enum : idx { RANGE = 8, INFINITE = 0x7f800000 };
 typedef struct { vi32 sampled[4], largest; } magnitudes; // as bits, which order as floats do, NaNs last
 AI vi32 magnitude(vf32 x) { return (vi32)x & 0x7fffffff; }
@@ -123,7 +123,7 @@ AI float pixel(const args *a, const float *x, idx row, idx column, idx c) {
     return (u64)row < H && (u64)column < W ? x[row * XH + column * XW + c] : 0;
 }
 
-// Whether one of the outputs sees pixels that are not all zero, and all far below the largest of the tile.
+// True if one of the outputs sees pixels that are not all zero, and all far below the largest of the tile.
 COLD bool some_output_sees_little(const args *a, const float *x, idx ty, idx tx, int largest) {
     int most[POINTS] = {};
     for (idx i = 0; i < POINTS; i++)
@@ -144,7 +144,7 @@ COLD bool some_output_sees_little(const args *a, const float *x, idx ty, idx tx,
     return false;
 }
 
-// Whether a tile has to be computed directly.
+// True if a tile has to be computed directly.
 AI bool too_wide(const args *a, const float *x, const magnitudes *seen, idx ty, idx tx) {
     const bool rows = ty * F + F / 2 < OH, columns = tx * F + F / 2 < OW; // of the second half are outputs
     const int largest = hmax_i32(seen->largest);
@@ -155,7 +155,7 @@ AI bool too_wide(const args *a, const float *x, const magnitudes *seen, idx ty, 
     return found && (largest >= INFINITE || some_output_sees_little(a, x, ty, tx, largest));
 }
 
-// Transforms the pixels of a tile; returns whether it has to be computed directly all the same.
+// Transforms the pixels of a tile; returns true if it still has to be computed directly.
 AI bool spread(const args *a, const float *x, float *v, idx ty, idx tx) {
     const idx top = ty * F - PT, left = tx * F - PL;
     const bool inside = top >= 0 && left >= 0 && top + E <= H && left + E <= W;

@@ -3,9 +3,9 @@
 // [point][panel][pair of channels][NR]) and transformed back.
 //
 // At the points 0, ±1, ±2, ∞ all transforms are of integers, if the output is multiplied by 24², a factor that filters
-// have taken over in part. Sums may wrap: 576 y mod 2³² gives 64 y mod 2³² (9 is odd, so has an inverse) and thereby
-// the y that fits 26 bits, signed. Where the weights allow larger ones, channels are summed in PARTS, each transformed
-// back by itself.
+// contain in part. Sums may wrap: 576 y mod 2³² gives 64 y mod 2³² (9 is odd, so has an inverse) and thereby the y that
+// fits 26 bits, signed. Where the weights allow larger ones, channels are summed in PARTS, each transformed back by
+// itself.
 #include "dot.h"
 
 // <region>
