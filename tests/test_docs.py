@@ -45,7 +45,7 @@ def write_model(path: Path) -> None:
         x = net.relu(net.convolution(x, weight, stride=2 if channels > inputs else 1, padding=1))
     weight = rng.standard_normal((10, 32)).astype(np.float32)
     net.output(net.linear(net.flatten(net.global_average_pool(x)), weight), "logits")
-    net.to_onnx(path)
+    pelton.export_onnx(net, path)
 
 
 @pytest.fixture(scope="module")

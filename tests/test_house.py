@@ -30,10 +30,10 @@ BELOW = {
     "system": ("ground",),
     "ir": ("ground",),
     "ops": ("ir",),
-    "plugins": ("ops",),
-    "network": ("plugins",),
-    "importers": ("network", "system"),
-    "exporters": ("network", "system"),
+    "network": ("ops",),
+    "plugins": ("network",),
+    "importers": ("plugins", "system"),
+    "exporters": ("plugins", "system"),
     "passes": ("ops",),
     "reference": ("plugins",),
     "native": ("ground",),
@@ -58,14 +58,20 @@ LAZY = {
     ("runtime", "reference"),
     ("runtime", "compiler"),
     ("reference", "importers"),
-    ("network", "importers"),
-    ("network", "exporters"),
     ("backends", "reference"),
     ("compat", "compiler"),
     ("compat", "plugins"),
     ("compiler", "calibration"),
     *(("public", room) for room in BELOW),
 }
+# Modules that call `import_module` for a name in a table or of a package: importing it is what they are for.
+HIDDEN = (
+    "pelton.cli.peer",
+    "pelton.codegen.triton.workers",
+    "pelton.engine.file",
+    "pelton.ops.expressions",
+    "pelton.onnxruntime.finder",
+)
 GROUND = (
     "config",
     "environment",
@@ -114,7 +120,12 @@ MODULES = {module(p): p for p in FILES}
 def room_of(name: str) -> str:
     """The room of a module, by its name."""
     first = name.split(".")[1] if "." in name else "__init__"
-    for room, files in (("ground", GROUND), ("compat", COMPAT), ("public", ("__init__",)), ("cli", ("__main__",))):
+    for room, files in (
+        ("ground", GROUND),
+        ("compat", COMPAT),
+        ("public", ("__init__", "editing")),
+        ("cli", ("__main__",)),
+    ):
         if first in files:
             return room
     return first
@@ -130,10 +141,21 @@ def imports(path: Path, typing: bool = False) -> Iterator[tuple[str, bool]]:
     for type checkers."""
     package = ["pelton", *path.relative_to(PACKAGE).parts[:-1]]
 
+    def named(argument: ast.AST) -> list[str]:
+        """The modules that `import_module` may be called for: a text, or all modules that begin as it does."""
+        parts = argument.values if isinstance(argument, ast.JoinedStr) else [argument]
+        first = parts[0].value if isinstance(parts[0], ast.Constant) else ""
+        if len(parts) == 1:
+            return [first] if first else []
+        return [name for name in MODULES if first.startswith("pelton.") and name.startswith(first)]
+
     def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test) and not typing:
                 yield from (found for other in child.orelse for found in walk(ast.Module([other], []), lazy))
+            elif isinstance(child, ast.Call) and ast.unparse(child.func).endswith("import_module") and child.args:
+                yield from ((name, lazy) for name in named(child.args[0]))
+                yield from walk(child, lazy)
             elif isinstance(child, ast.Import):
                 yield from ((a.name, lazy) for a in child.names)
             elif isinstance(child, ast.ImportFrom):
@@ -217,6 +239,7 @@ def test_the_table_would_notice(tmp_path):
         "if TYPE_CHECKING:\n    from pelton.plan import fuse\n"
         "def f():\n    from pelton import tune\n    import pelton.reference.host\n"
         "    try:\n        import onnx\n    except ImportError:\n        pass\n"
+        "    importlib.import_module('pelton.cli.demo')\n    import_module(f'pelton.calibration.s{x}')\n"
     )
 
     class Example(type(PACKAGE)):
@@ -233,13 +256,30 @@ def test_the_table_would_notice(tmp_path):
         ("pelton.tune", True),
         ("pelton.reference.host", True),
         ("onnx", True),
+        ("pelton.cli.demo", True),
+        ("pelton.calibration.sources", True),
     }
     assert ("pelton.plan.fuse", False) in set(imports(example, typing=True))
     assert list(breaks(example)) == [
         "pelton.runtime.example imports pelton.ops",
         "pelton.runtime.example imports pelton.ir.graph",
         "pelton.runtime.example imports pelton.tune inside a function",
+        "pelton.runtime.example imports pelton.cli.demo inside a function",
+        "pelton.runtime.example imports pelton.calibration.sources inside a function",
     ]
+
+
+def test_modules_are_imported_by_names_that_the_law_reads():
+    """`import_module` of a name from elsewhere hides a door: only these calls may."""
+    hidden = {
+        module(path)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("import_module")
+        and not isinstance(node.args[0], (ast.Constant, ast.JoinedStr))
+    }
+    assert hidden == set(HIDDEN)
 
 
 def asks_for_names(text: str) -> list[int]:

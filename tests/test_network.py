@@ -203,7 +203,7 @@ def test_models_are_edited(tmp_path):
     from models import small_cnn
 
     onnx.save(small_cnn(), tmp_path / "m.onnx")
-    net = pelton.Network.from_onnx(tmp_path / "m.onnx")
+    net = pelton.import_onnx(tmp_path / "m.onnx")
     (name, y), (x,) = next(iter(net.outputs.items())), net.inputs
     a = normal(*x.shape)
     before = pelton.build(str(tmp_path / "m.onnx"), level=0).run({x.name: a})[name]

@@ -64,7 +64,7 @@ def test_snippets_of_the_tables_run(code, tmp_path, monkeypatch):
     monkeypatch.setattr(pelton, "build", lambda *args, **how: build(*args, level=0, threads=1, **how))
     net = pelton.Network()
     given = names(net)
-    if "net.graph" in code or "to_onnx" in code or "build" in code:
+    if "net.graph" in code or "export_onnx" in code or "build" in code:
         net.output(given["b"], "y")
     found = eval(code, given)
     assert found is not None or code.startswith("net.replace") or "save" in code or "print" in code

@@ -12,7 +12,8 @@ from onnx import helper
 
 import pelton
 from pelton.backends.arrays import random_inputs
-from pelton.backends.device import FOLDERS, Backend, backend
+from pelton.backends import FOLDERS, backend
+from pelton.backends.device import Backend
 from pelton.compiler.build import BuildResult, build_detailed
 from pelton.compiler.targets.reference import by_reference
 from pelton.engine import file

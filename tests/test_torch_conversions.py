@@ -140,7 +140,7 @@ def test_every_door_refuses_a_wrong_export(wrong_exporter, tmp_path, capsys, cap
         with pytest.raises(pelton.ModelError, match="the conversion to ONNX differs from torch .* is off by"):
             pelton.build(model, level=0, **given)
     with pytest.raises(pelton.ModelError, match=r"the first layer that differs is 'relu' \(aten.relu.default\)"):
-        pelton.Network.from_onnx(program)
+        pelton.import_onnx(program)
     path = str(tmp_path / "net.pt2")
     for command in (["convert", path, "-o", str(tmp_path / "net.onnx")], ["check", path]):
         assert main(command) != 0

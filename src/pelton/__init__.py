@@ -14,6 +14,7 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
     from .engine.model import DynamicDimension, Port
     from . import plugins as plugins
+    from .editing import export_onnx, import_onnx
     from .network import Network, NetworkTensor
     from .options import BuildOptions, Options
     from .plugins import Plugin, register
@@ -47,6 +48,8 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "build",
+    "export_onnx",
+    "import_onnx",
     "load",
     "register",
     "tune",
@@ -58,7 +61,9 @@ _HOMES = {
     "Plugin": "plugins",
     "register": "plugins",
     "Options": "options",
-    "Network": "network",
+    "Network": "plugins",
+    "import_onnx": "editing",
+    "export_onnx": "editing",
     "NetworkTensor": "network",
     "Port": "engine.model",
     "DynamicDimension": "engine.model",

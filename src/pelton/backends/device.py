@@ -1,4 +1,4 @@
-"""The interface between the runtime and a kind of device, and the table of backends.
+"""The interface between the runtime and a kind of device.
 
 An engine becomes a run in five steps, each of them a backend's:
 
@@ -8,14 +8,14 @@ An engine becomes a run in five steps, each of them a backend's:
     ready = workspace.prepare(values, outdated)    # the plan for one set of sizes, every address in place
     ready.run(inputs, out)
 
-A new kind of device is a folder with a file `backend.py`, whose `BACKEND` is a `Backend`, and its line in `FOLDERS`.
+A new kind of device is a folder with a file `backend.py`, whose `BACKEND` is a `Backend`, and its line in
+`backends.FOLDERS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +25,6 @@ from pelton.errors import EngineError
 
 from .plan import Plan
 
-FOLDERS = {"cuda": "cuda", "reference": "reference"}  # arch of a target → folder; all others are CPUs
 AGAIN = "build it on, or for, this machine"  # the end of messages about engines for other machines
 
 # a step, and when it began and ended, in nanoseconds of `time.monotonic_ns`
@@ -145,12 +144,6 @@ class Backend:
     load: Callable[[Any, Any], Loaded]
     allocate: Callable[[Any, int | None], Workspace]
     tune: Callable[[str, Sequence[EnginePlan], Any, float | None, ProgressCallback | None], list[EnginePlan]]
-
-
-def backend(target: Mapping[str, Any]) -> Backend:
-    """The backend for engines of this target."""
-    found: Backend = import_module(f"pelton.backends.{FOLDERS.get(target.get('arch', ''), 'cpu')}.backend").BACKEND
-    return found
 
 
 def check_here(label: str, target: Mapping[str, Any], **here: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from itertools import chain
 from typing import Any
 
@@ -13,13 +11,13 @@ import numpy as np
 
 from pelton.errors import InputError, near
 from pelton.ir import dims
+from pelton.ir.attributes import attributes_of
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value, topological, unique
 from pelton.ir.op import Op, get
 from pelton.ir.text import to_text
 from pelton.ir.types import DType, TensorType
-from pelton.plugins.plugin import attributes_of
 
 from .composed import ComposedLayers
 from .control import ControlFlow
@@ -39,7 +37,7 @@ class Network(ControlFlow, ComposedLayers):
 
     Every operator of docs/operators.md is a method that takes tensors, arrays and numbers, and returns tensors whose
     types are known at once. What is computed from constants alone is computed at once, too. InputError for operands and
-    attributes that an operator does not take. Networks of importers, and of `from_onnx`, are edited with `tensor`,
+    attributes that an operator does not take. Networks of `pelton.import_onnx`, too, are edited with `tensor`,
     `replace` and `extract`.
     """
 
@@ -269,27 +267,6 @@ class Network(ControlFlow, ComposedLayers):
         }
         net._outputs = {v.name: v for v in graph.outputs}
         return net
-
-    @classmethod
-    def from_onnx(cls, model: str | os.PathLike[str] | bytes | Any, shapes: Mapping[str, Any] | None = None) -> Network:
-        """A network of an ONNX model (a path, bytes or a ModelProto), to edit; errors are those of `pelton.build`."""
-        importers = import_module("pelton.importers")  # which is built on this room
-        return cls.from_graph(importers.load(model, shapes).graph)
-
-    def to_onnx(
-        self, path: str | os.PathLike[str] | None = None, *, opset: int | None = None, external: bool | None = None
-    ) -> Any:
-        """The network as an `onnx.ModelProto`, which is written to a file if a path is given.
-
-        opset: 18 and up; by default 21, or another one that has all that the network needs. From 23 on, attention, RMS
-            normalizations and rotary embeddings are one operator each; before, they are written out.
-        external: whether weights are in a file of their own, PATH.data; by default they are above 2 GB.
-
-        Raises ModelError, which names the layer, for what ONNX has no form for. Bounds of dynamic dimensions are not
-        kept: ONNX has names for sizes alone.
-        """
-        exporters = import_module("pelton.exporters")  # which is built on this room
-        return exporters.to_onnx(self.graph(), path, opset=opset, external=external)
 
     def __repr__(self) -> str:
         """The text of the program; without outputs, its inputs."""

@@ -10,7 +10,6 @@ from typing import Any
 from pelton.errors import near
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
-from pelton import plugins  # noqa: F401  (operators of packages)
 from pelton.ops import REGISTRY, Op, get
 
 from .tensor import Operand, NetworkTensor

@@ -11,7 +11,6 @@ from typing import Any
 from pelton.ir.op import REQUIRED, Op
 from pelton.ir.types import DType, TensorType
 from pelton.ops import REGISTRY
-from pelton.plugins import registered
 
 from .composed import ComposedLayers
 from .layers import Layers
@@ -51,8 +50,7 @@ KEYWORDS = ("if", "and", "or", "not")
 def page() -> str:
     """The whole file."""
     own = {n for of in (ComposedLayers, Layers, Operators) for n in vars(of) if not n.startswith("_")}
-    plugins = registered()
-    names = sorted(n for n, op in REGISTRY.items() if op.kind != "nested" and n not in own and n not in plugins)
+    names = sorted(n for n, op in REGISTRY.items() if op.kind != "nested" and n not in own and op.instance is None)
     return HEAD + "".join(f"\n{line}" if line else "\n" for n in names for line in method(n, REGISTRY[n])) + "\n"
 
 

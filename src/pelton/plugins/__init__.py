@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pelton.ir import scalar
 from pelton.ir.types import DType, TensorType
+from pelton.network import Network  # whose methods include the operators of plugins
 
 from .kernels import CKernel, TritonKernel
 from .plugin import Plugin
@@ -21,6 +22,7 @@ from .registry import (
 __all__ = [
     "CKernel",
     "DType",
+    "Network",
     "Plugin",
     "TensorType",
     "TritonKernel",

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pelton.errors import InputError, near
+from pelton.errors import InputError
+from pelton.ir.attributes import checked
 from pelton.ir.dims import Dim, Undecided, is_known
 from pelton.ir.graph import Graph, Value
 from pelton.ir.op import REQUIRED, Op, TermLike
 from pelton.ir.types import DType, TensorType
+from pelton.network import Network, NetworkTensor
 
 from .kernels import PluginKernel
 
-MAX_TEXT = 1 << 16  # characters of an attribute: engines hold them as text
 FUNCTIONS = ("scalar", "infer", "reference", "layers", "flops", "configure", "weights")
-_PLAIN = (bool, int, float, str)
 _KINDS = {"scalar": "pointwise", "layers": "composite"}  # methods → what ops with them are; others are structured
 
 
@@ -94,7 +92,7 @@ def declare(cls: type[Plugin]) -> Op:
     kind = next((kind for method, kind in _KINDS.items() if method in has), "structured")
 
     def instance(**attrs: Any) -> Any:
-        given = {k: _checked(name, k, v, fields) for k, v in attrs.items()}
+        given = {k: checked(k, v, fields) for k, v in attrs.items()}
         with _faults_of("__post_init__"):
             return made(**given)
 
@@ -178,7 +176,7 @@ def _check_class(cls: type[Plugin], name: str, has: set[str]) -> None:
         raise InputError(
             f"plugin {cls.__name__}: its name should be an identifier without underscores at its ends, got {name!r}"
         )
-    if hasattr(import_module("pelton.network").Network, name):
+    if hasattr(Network, name):
         raise InputError(f"plugin {cls.__name__}: {name!r} is a method of networks; give it another `name`")
     if not (has & {"scalar", "layers"} or {"infer", "reference"} <= has):
         raise InputError(
@@ -200,7 +198,7 @@ def _with_attributes(cls: type[Plugin]) -> Any:
         fields = {f.name: f.default for f in dataclasses.fields(made)}
         for field, default in fields.items():
             if default not in (dataclasses.MISSING, None):
-                _checked(cls.__name__, field, default, fields)
+                checked(field, default, fields)
     except (TypeError, ValueError) as e:  # such as a list, which all objects would share
         raise InputError(
             f"plugin {cls.__name__}: an attribute is a bool, a number, a text or a tuple of these: {e}"
@@ -235,15 +233,14 @@ def _check_count(function: Callable[..., Any], given: Sequence[Any]) -> None:
 
 def _layers(name: str, plugin: Any, types: Sequence[TensorType]) -> Graph:
     """What a plugin's `layers` add to a network of their own, for operands of these types."""
-    network = import_module("pelton.network")  # which is built on this room
-    net = network.Network(name)
+    net = Network(name)
     given = [net.input(f"operand{i}", t) for i, t in enumerate(types)]
     _check_count(plugin.layers, (net, *given))
     try:
         with _faults_of("layers"):
             found = plugin.layers(net, *given)
         found = found if isinstance(found, (tuple, list)) else (found,)
-        if not found or not all(isinstance(t, network.NetworkTensor) for t in found):
+        if not found or not all(isinstance(t, NetworkTensor) for t in found):
             raise ValueError(f"layers should give a tensor, or a tuple of them, got {found!r:.99}")
         if len(net.inputs) > len(types):
             raise ValueError(f"layers adds the input {net.inputs[-1]!r}; all that it reads are operands")
@@ -261,34 +258,6 @@ def _terms(graph: Graph, values: Sequence[Value]) -> tuple[TermLike, ...]:
         term = node.op(*(known[v] for v in node.inputs), **node.attrs)
         known |= {v: term if len(node.outputs) == 1 else term[i] for i, v in enumerate(node.outputs)}
     return tuple(known[v] for v in graph.outputs)
-
-
-def _checked(plugin: str, name: str, given: Any, fields: Mapping[str, Any]) -> Any:
-    """An attribute in the type of its default: ValueError where that would lose something."""
-    default = fields[name]
-    if given is None and default is None:
-        return None
-    found: Any = given.tolist() if isinstance(given, (np.ndarray, np.generic)) else given
-    found = tuple(found) if isinstance(found, list) else found
-    plain = all(isinstance(v, _PLAIN) for v in (found if isinstance(found, tuple) else (found,)))
-    if not plain or isinstance(found, str) and len(found) > MAX_TEXT:
-        raise ValueError(f"attribute {name} should be a bool, a number, a text or a tuple of these, got {given!r:.99}")
-    if default is REQUIRED or default is None or isinstance(default, tuple):
-        if isinstance(default, tuple) and not isinstance(found, tuple):
-            raise ValueError(f"attribute {name} should be a tuple, as its default {default}, got {given!r:.99}")
-        texts = {isinstance(v, str) for v in default} if isinstance(default, tuple) else set()
-        if len(texts) == 1 and not {isinstance(v, str) for v in found} <= texts:
-            raise ValueError(f"attribute {name} should have elements like its default {default}, got {given!r:.99}")
-        return found
-    kind = type(default)
-    fits = not isinstance(found, tuple) and isinstance(found, str) == (kind is str)
-    if kind is int and fits:
-        fits = math.isfinite(found) and found == int(found) and -(1 << 63) <= found < 1 << 63
-    if not fits or kind is bool and found not in (0, 1):
-        raise ValueError(
-            f"attribute {name} should be of type {kind.__name__}, as its default {default!r}, got {given!r:.99}"
-        )
-    return kind(found)
 
 
 def weight_shapes(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> list[tuple[int, ...]] | None:
@@ -309,41 +278,3 @@ def weight_shapes(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any])
     if not all(isinstance(d, int) and d >= 1 for shape in found for d in shape):
         raise InputError(f"plugin {op.name}: weights should give shapes of numbers from 1 on, got {found}")
     return found
-
-
-def attributes_of_text(op: Op, given: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Attributes that a text file gives to a plugin, in the types of their defaults: 0 and 1 for a bool, numbers with
-    commas between for a tuple. InputError for unknown and missing ones, and where a text does not fit."""
-    found: dict[str, Any] = {}
-    for name, text in given.items():
-        default = op.attrs.get(name)
-        try:
-            if isinstance(default, str) or name not in op.attrs:
-                found[name] = text
-            elif isinstance(default, tuple):
-                found[name] = tuple(float(t) if set(t) & set(".eE") else int(t) for t in text.rstrip(",").split(","))
-            else:
-                found[name] = float(text) if isinstance(default, float) or set(text) & set(".eE") else int(text)
-        except ValueError:
-            raise InputError(
-                f"plugin {op.name}: attribute {name} should be like {default!r}, got {text!r} ({where})"
-            ) from None
-    return attributes_of(op, found, where)
-
-
-def attributes_of(op: Op, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Attributes that a model gives to a plugin; InputError for unknown and missing ones."""
-    unknown = [k for k in given if k not in op.attrs]
-    missing = [k for k, v in op.attrs.items() if v is REQUIRED and k not in given]
-    if unknown or missing:
-        raise InputError(
-            f"plugin {op.name} has the attributes {', '.join(op.attrs) or '(none)'}; "
-            + "; ".join(
-                [f"{k!r} is none of them{near(k, op.attrs)}" for k in unknown] + [f"{k!r} is missing" for k in missing]
-            )
-            + f" ({where})" * bool(where)
-        )
-    try:
-        return {k: _checked(op.name, k, v, op.attrs) for k, v in given.items()}
-    except ValueError as e:
-        raise InputError(f"plugin {op.name}: {e}" + f" ({where})" * bool(where)) from None

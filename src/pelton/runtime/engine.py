@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.backends.device import Loaded, Stamped, Workspace, backend
+from pelton.backends import backend
+from pelton.backends.device import Loaded, Stamped, Workspace
 from pelton.backends.plan import Plan
 from pelton.engine import file, refit_record, sizes
 from pelton.engine import model as plain_engine

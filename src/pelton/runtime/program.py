@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from pelton.backends.cpu.boxes import non_max_suppression
-from pelton.backends.device import backend
+from pelton.backends import backend
 from pelton.engine import program_file, sizes
 from pelton.engine.constants import bytes_of
 from pelton.engine.model import DynamicDimension, Port, Step, numpy_dtype, strings_in

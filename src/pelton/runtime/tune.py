@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pelton.backends.device import backend
+from pelton.backends import backend
 from pelton.engine.program import Script
 
 from .engine import Engine

@@ -14,7 +14,8 @@ from pelton.ir.op import Op
 from pelton.network import Network
 from pelton.network.tensor import NetworkTensor
 from pelton.plugins import plugin_for, types_of
-from pelton.plugins.plugin import attributes_of, weight_shapes
+from pelton.ir.attributes import attributes_of
+from pelton.plugins.plugin import weight_shapes
 
 from . import layers as library, ssd  # noqa: F401  (registers the readers)
 from .blobs import Blobs

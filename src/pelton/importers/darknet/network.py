@@ -13,7 +13,8 @@ from pelton.importers.registry import ModelFiles
 from pelton.ir.op import Op
 from pelton.network import Network, NetworkTensor
 from pelton.plugins import plugin_for
-from pelton.plugins.plugin import attributes_of_text, weight_shapes
+from pelton.ir.attributes import attributes_of_text
+from pelton.plugins.plugin import weight_shapes
 
 from . import detection, joins, layers, recurrent  # noqa: F401  (register their readers)
 from .cfg import MAX_BYTES, MAX_NUMBER, Section, parse

@@ -15,7 +15,8 @@ from pelton.ir.size_constraints import Range
 from pelton.ir.types import BOOL, DType, TensorType
 from pelton.network import Network
 from pelton.plugins import plugin_for
-from pelton.plugins.plugin import attributes_of, weight_shapes
+from pelton.ir.attributes import attributes_of
+from pelton.plugins.plugin import weight_shapes
 
 from . import layers, ops  # noqa: F401  (register their readers)
 from .config import DTYPES, MAX_NUMBER, OF_TRAINING, LayerConfig, UnknownPart

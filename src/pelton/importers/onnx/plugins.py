@@ -7,7 +7,7 @@ import onnx
 from pelton.errors import InputError
 from pelton.ir.bindings import Binding
 from pelton.plugins import plugin_for, plugin_named
-from pelton.plugins.plugin import attributes_of
+from pelton.ir.attributes import attributes_of
 
 from .node import NodeReader, Reading, attribute
 

@@ -19,7 +19,7 @@ from pelton.ir.imported import OnData
 from pelton.ir.op import Op
 from pelton.network import Network, NetworkTensor
 from pelton.plugins import plugin_for
-from pelton.plugins.plugin import attributes_of
+from pelton.ir.attributes import attributes_of
 
 from . import ops  # noqa: F401  (declares the readers)
 from .file import ModelSpec, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec, name_of, opened
