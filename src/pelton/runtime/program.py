@@ -81,8 +81,7 @@ class ScriptEngine(Engine):
         self._contexts = deque()
 
     def _prepare(self, block: Block) -> None:
-        """Plans the steps of a block and of inner blocks: engines, functions, and the names that are dead after
-        each."""
+        """Plans the steps of a block and of inner blocks: engines, functions, and names that are dead after each."""
         needed, drops = set(block.outputs), list[tuple[str, ...]]()
         own = {name for a in block.steps for name in a.outputs if name}
         for action in reversed(block.steps):
