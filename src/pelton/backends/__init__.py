@@ -1,1 +1,1 @@
-"""What runs steps: one back end per kind of machine."""
+"""Back ends, one per kind of machine, which run steps."""

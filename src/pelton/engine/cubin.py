@@ -78,8 +78,8 @@ class TensorMap:
 class Cubin:
     """One kernel compiled for one architecture (80 for sm_80). `shared`: dynamic bytes per block; `warps`: all of a
     block; `clusters`: blocks per program; `scratch`: bytes of global memory per block, at multiples of `align`.
-    `phased`: the kernel takes its first and last phase; 1: one phase in a launch; 2: any number, if all its programs
-    are on the GPU at once. `maps`: operands passed as maps."""
+    `phased`: the kernel takes a range of phases; 1: one phase in a launch; 2: any number, if all its programs are on
+    the GPU at once. `maps`: operands passed as maps."""
 
     symbol: str
     arch: int
