@@ -111,8 +111,7 @@ class CpuReady:
             self.bound.clear()
 
     def run_at(self, addresses: Sequence[int]) -> bool:
-        """Runs on dense arrays at these addresses, inputs then outputs; returns False at once if there are host
-        steps."""
+        """Runs on dense arrays at these addresses, inputs first. Returns False at once if there are host steps."""
         if self.natives is None:
             return False
         self.ports[:] = addresses  # type: ignore[call-overload]  # any sequence of integers
