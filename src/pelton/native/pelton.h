@@ -41,7 +41,7 @@ typedef struct {
 PELTON_API int pelton_abi(void);                /* the library's PELTON_ABI */
 PELTON_API const char *pelton_error(void);      /* reason of this thread's latest failure */
 
-/* Sets the program's own allocator; call it before all other functions. Files are mapped, not allocated. */
+/* The program's own allocator; set it before all other calls. Files are mapped, not allocated. */
 typedef struct {
     void *(*take)(void *user, size_t alignment, size_t bytes);      /* NULL if out of memory */
     void (*give)(void *user, void *memory);
