@@ -110,8 +110,8 @@ class Position:
 
 @contextmanager
 def show_progress(enabled: bool = True, of: Course = ()) -> Iterator[Progress]:
-    """Returns a callback (stage, done, total) for the option `progress`; its bar disappears when the work is done. of:
-    the coming stages, see `course`; without it, each stage counts as the whole work."""
+    """Context manager: a callback (stage, done, total) for the option `progress`, whose bar disappears when the work is
+    done. of: the coming stages, see `course`; without it, each stage counts as the whole work."""
     if not enabled:
         yield lambda stage, done, total: None
         return

@@ -131,7 +131,7 @@ def dense(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-# address of an exported DLManagedTensor → what it refers to, until its consumer deletes it
+# address of an exported DLManagedTensor → the objects it refers to, until its consumer deletes it
 _exported: dict[int, tuple[Any, ...]] = {}
 
 

@@ -2,14 +2,14 @@
 
     peer.py RUNTIME FILE FEEDS.npz SPLITS OUTPUTS      a line of JSON on stdout once it is loaded, then one for each
     line on stdin:
-    time SECONDS → {"spans": [[begin, end], ...], "start": when it began, "end": when no run began any more}, in ns
+    time SECONDS → {"spans": [[begin, end], ...], "start": the begin, "end": when no more runs begin}, in ns
     save FILE.npz → {} (the outputs, in order)
-    run FEEDS.npz → {} (takes other values of the same sizes; pelton and onnxruntime alone)
+    run FEEDS.npz → {} (other values of the same sizes; pelton and onnxruntime only)
 
-SPLITS is a JSON list of [streams, threads of each]. [[1, 2]] is one run after the other, as callers that wait for
-outputs have them. Of several, or of more streams, the one is taken by which most runs are done, each stream in a thread
-with a session of its own; OpenVINO, which has streams, finds their number by itself. OUTPUTS is the JSON list of the
-model's outputs. What a runtime makes of the model first is put beside FEEDS.npz.
+SPLITS is a JSON list of [streams, threads of each]. [[1, 2]] is one run after the other, for callers that wait for
+outputs. Of several splits, or with more streams, the split with the most runs is timed, each stream in a thread with a
+session of its own; OpenVINO, which has streams, chooses their number by itself. OUTPUTS is the JSON list of the model's
+outputs. Converted models are written beside FEEDS.npz.
 """
 
 from __future__ import annotations

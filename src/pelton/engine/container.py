@@ -47,7 +47,7 @@ BYTES = "the given data"  # the name in messages of an engine without a file
 
 @contextmanager
 def report_write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns an OSError of writing `path` into an EngineError."""
+    """Context manager: turns an OSError of writing `path` into an EngineError."""
     try:
         yield
     except OSError as e:

@@ -61,7 +61,7 @@ class ConvolutionDescriptor:
 
     @property
     def space(self) -> tuple[int, int]:
-        """Returns rows and columns of Y."""
+        """Rows and columns of Y."""
         return (
             (self.h + self.top + self.bottom - self.dilation_h * (self.kernel_h - 1) - 1) // self.stride_h + 1,
             (self.w + self.left + self.right - self.dilation_w * (self.kernel_w - 1) - 1) // self.stride_w + 1,

@@ -83,7 +83,7 @@ class DynamicDimension:
     maximum: int
 
     def range(self) -> str:
-        """The bounds, for messages."""
+        """Returns the bounds, for messages."""
         return f"{self.minimum} and more" if self.maximum >= UNBOUNDED else f"{self.minimum} to {self.maximum}"
 
 

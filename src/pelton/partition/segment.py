@@ -287,7 +287,7 @@ class Segment:
         return bool(arrays or assumed)
 
     def _question_outside(self, undecided: UndecidedNode) -> UndecidedNode:
-        """Translates a question to sizes of the model with a given optimum, so that its answer holds everywhere."""
+        """Translates a question to sizes of the model with a given optimum: its answer then holds everywhere."""
         q = undecided.question
         try:
             difference = 0 if q is None else parse_size(str(q.difference), self._outside)

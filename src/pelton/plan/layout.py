@@ -57,13 +57,13 @@ def channels_last(rank: int) -> Order:
 
 
 def last_of(order: Order, rank: int) -> Order:
-    """The order of an operand with only the last `rank` axes, aligned as in broadcasting."""
+    """Returns the order of an operand with only the last `rank` axes, aligned as in broadcasting."""
     lead = len(order) - rank
     return tuple(a - lead for a in order if a >= lead)
 
 
 def dense(shape: Sequence[Size], order: Order | None = None) -> Strides:
-    """The strides of a buffer without gaps, axes in this order (row-major by default)."""
+    """Returns the strides of a buffer without gaps, axes in this order (row-major by default)."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(order if order is not None else row_major(len(shape))):
         strides[axis] = step
@@ -112,13 +112,13 @@ def first_element(shape: Sequence[Size], strides: Strides) -> Size:
 
 
 def broadcast(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides:
-    """The strides of a tensor broadcast to a shape as numpy does; repeated axes get stride 0."""
+    """Returns the strides of a tensor broadcast to a shape as numpy does; repeated axes get stride 0."""
     lead = len(to) - len(shape)
     return tuple(0 if i < lead or (shape[i - lead] == 1 and to[i] != 1) else strides[i - lead] for i in range(len(to)))
 
 
 def reshaped(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides | None:
-    """The strides of a reshape without a copy, or None if it needs one."""
+    """Returns the strides of a reshape without a copy, or None if it needs one."""
     if 0 in shape or tuple(strides) == dense(shape):  # for all sizes
         return dense(to)
     old = [(d, s) for d, s in zip(shape, strides) if d != 1]

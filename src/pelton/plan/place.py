@@ -243,7 +243,7 @@ class Placer:
         if v.type.dtype is STRING:
             self.place_host_step(node)
             return
-        if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):  # what no kernel moves
+        if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):  # no kernel moves these
             self.add_task(Task(node, self.layouts(v, fresh)))
             return
         constants = {v: self.result.constants[v]} if v in self.result.constants else {}

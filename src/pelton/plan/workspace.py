@@ -24,5 +24,5 @@ class KernelWorkspace:
         return math.prod(self.shape) * self.dtype.size
 
     def sized(self, sizes: Mapping[str, int]) -> KernelWorkspace:
-        """The same for these values of the symbols."""
+        """Returns the same for these values of the symbols."""
         return self if is_known(*self.shape) else replace(self, shape=tuple(at(d, sizes) for d in self.shape))

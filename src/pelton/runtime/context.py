@@ -70,7 +70,7 @@ class Context(InProcess):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Waits until no other thread uses this context. Raises InputError if this thread does: it would deadlock."""
+        """Context manager: waits for other threads' use of this context. Raises InputError in a run of this thread."""
         with self._lock:
             if self._busy:
                 raise InputError(ENTERED)

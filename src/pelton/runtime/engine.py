@@ -146,7 +146,7 @@ class Engine:
         self.__dict__.pop("_queue", None)  # contexts of the existing queue keep the old weights
 
     def initial_states(self) -> dict[str, np.ndarray]:
-        """Initial values of the inputs that keep state from run to run, by name; empty for models without state.
+        """Returns initial values of the inputs that keep state between runs, by name; empty without state.
 
         The values for the next run are outputs, named by `state_outputs`.
         """
@@ -157,7 +157,7 @@ class Engine:
 
     @property
     def state_outputs(self) -> dict[str, str]:
-        """Maps each input that keeps state to the output with its values for the next run."""
+        """Input that keeps state → the output with its values for the next run."""
         states = (self.meta.get("model") or {}).get("states") or {}
         return {name: output for name, (output, _) in states.items()}
 

@@ -120,7 +120,7 @@ class ScriptContext(Context):
 
     @property
     def stream(self) -> None:
-        """None: a script reads the results of its engines, so that their runs cannot be enqueued."""
+        """None: a script reads the results of its engines, and their runs cannot be enqueued."""
 
     def synchronize(self) -> None:
         """Does nothing: runs are over when `run` returns."""

@@ -164,7 +164,7 @@ class Cache:
         return sum(sizes) > self.limit or not 0 <= time.time() - looked <= DAY
 
     def entries(self) -> list[Entry]:
-        """All entries; raises OSError if the directory cannot be read."""
+        """Returns all entries; raises OSError if the directory cannot be read."""
         return [
             e
             for part, endings in PARTS.items()

@@ -38,7 +38,7 @@ def allocate(size: int) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """The address of an array's first element."""
+    """Returns the address of an array's first element."""
     return array.__array_interface__["data"][0]
 
 
@@ -63,5 +63,5 @@ def aligned(data) -> np.ndarray:
 
 
 def installed() -> int:
-    """The bytes of memory of this machine."""
+    """Returns the bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

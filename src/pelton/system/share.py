@@ -32,7 +32,7 @@ def memory() -> int:
 
 
 def cores() -> float:
-    """The number of CPUs that this process may use, possibly a fraction."""
+    """Returns the number of CPUs that this process may use, possibly a fraction."""
     return min(float(len(os.sched_getaffinity(0))), quota())
 
 

@@ -65,7 +65,7 @@ def check_runs_here(target: str, what: str) -> None:
 
 
 def instead() -> str:
-    """Returns the target to build for so that the engine runs on this CPU."""
+    """Returns the build target whose engines run on this CPU."""
     features = describe()["features"]
     *_, found = (
         f"Pelton's kernels need {BUILT[0]} at least",

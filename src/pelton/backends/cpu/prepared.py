@@ -59,7 +59,7 @@ class CpuReady:
         self._output_names = {p.name for p in self.resolved.outputs}
 
     def _ports(self) -> ResolvedPorts:
-        """The ports with their shapes."""
+        """Returns the ports with their shapes."""
         ports = (*self.plan.plain.inputs, *self.plan.plain.outputs)
         ends = np.cumsum([0, *(len(p.shape) for p in ports)])
         sizes = np.empty(ends[-1], np.int64)

@@ -155,7 +155,7 @@ class CublasLtPlan:
         a, b, *more, d = aligned
         if p.bias:
             self._set(self._what, _BIAS_TYPE, c_int32(out))
-            # the library derives alignment from the address, says its manual
+            # the library derives alignment from the address (its manual)
             self._set(self._what, _BIAS, c_uint64(more[0]))
         self._a = self._layout(kind, (p.m, p.k) if p.a_transposed else (p.k, p.m), p.a_line, p.a_step)
         self._b = self._layout(kind, (p.k, p.n) if p.b_transposed else (p.n, p.k), p.b_line, p.b_step)

@@ -151,7 +151,7 @@ class Device(Protocol):
 
     @property
     def libraries(self) -> Mapping[str, int]:
-        """Returns the versions of the libraries here that compute steps, as 130100, by name."""
+        """Versions of the libraries here that compute steps, as 130100, by name."""
 
     def __enter__(self) -> Device: ...
     def __exit__(
