@@ -240,8 +240,8 @@ class CudaReady:
             device.record(shared.uploaded, stream)
 
     def _borrowed(self, given: ForeignArray, port: Port, k: int, stream: int) -> tuple[int, ForeignArray]:
-        """Returns the address of an array on the GPU, and the memory to keep until the run is over: its own address, or
-        that of a copy if it is misaligned, or where this run writes, as in results of the one before."""
+        """Returns the address of an array on the GPU, and the memory to keep until the run is over. A copy replaces
+        misaligned arrays, and those in memory that this run writes, such as results of the one before."""
         device, prepared, place = self.device, self.prepared, self.prepared.places[k]
         self.shared.follow(given, stream)
         if not port.nbytes:
