@@ -24,13 +24,13 @@ from .peer import PACKAGES, VARIANTS
 from .timing import NOISY, Times, noise, of_streams
 
 PEERS = tuple(p for p in PACKAGES if p != "pelton")
-# those whose process accepts new inputs, one after the other
+# runtimes whose process accepts new inputs, one after the other
 RUNNERS = ("onnxruntime", *VARIANTS)
 # of the largest output: a runtime with a larger difference computes something else
 WRONG = 3e-2
 # seconds for a runtime's threads to fall asleep before the next one's turn
 PAUSE = 0.05
-# By its path, without its folder on the module path: neighbouring commands have names of standard modules.
+# Runs `peer.py` by its path, without its folder on the module path: files beside it have names of standard modules.
 START = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
