@@ -1,1 +1,1 @@
-"""Back ends, one per kind of machine, which run steps."""
+"""What runs steps: one back end per kind of machine."""

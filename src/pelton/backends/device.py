@@ -148,7 +148,7 @@ class Backend:
 
 
 def backend(target: Mapping[str, Any]) -> Backend:
-    """Returns the backend for engines of this target."""
+    """The backend for engines of this target."""
     found: Backend = import_module(f"pelton.backends.{FOLDERS.get(target.get('arch', ''), 'cpu')}.backend").BACKEND
     return found
 
