@@ -175,7 +175,7 @@ def copy_outputs(step: Step, ready: Ready) -> dict[str, np.ndarray]:
 
 
 def _copies(step: Step, chosen: ScheduledTask, values: Sequence[Value], ready: Ready) -> dict[Value, np.ndarray]:
-    """Copies values in their current memory layout."""
+    """Copies the current contents of values."""
     if chosen.kernel is None:
         node = chosen.task.node
         at = dict(zip((*node.inputs, *node.outputs), (*step.inputs, *step.outputs)))
@@ -189,7 +189,7 @@ def _copies(step: Step, chosen: ScheduledTask, values: Sequence[Value], ready: R
 
 
 def _lying(t: Tensor, ready: Ready) -> np.ndarray:
-    """Copies a tensor in its current memory layout."""
+    """Copies the current contents of a tensor."""
     return np.array(view(t, ready.memory(t.slice.buffer)), order="C")
 
 

@@ -24,7 +24,7 @@ def constant_answers(
     imported: Imported, options: Options, outputs: Sequence[Mapping[str, np.ndarray]]
 ) -> Iterator[Engine]:
     """Yields engines with the inputs and outputs of a program that always return the program's mean output, or its
-    output for one sample of each of the commonest answers. None if more than the number of samples is dynamic.
+    output for one sample of each of the commonest answers. Nothing if more than the number of samples is dynamic.
 
     outputs: the program's outputs, with an axis of samples first. The argmax of the first output distinguishes answers.
     """

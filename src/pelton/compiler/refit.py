@@ -46,7 +46,7 @@ from .targets.cpu import CpuBackEnd
 
 
 def refitted(plain: EnginePlan, weights: Mapping[str, Any]) -> EnginePlan:
-    """Replaces these weights of the engine, by their names in the model; it keeps the others.
+    """Returns the engine with these weights in place of its own, by their names in the model; it keeps the others.
 
     InputError for unknown names, wrong types and shapes, and weights that require others as well. EngineError if the
     engine was built without a record, or a build with these weights would reach another plan."""

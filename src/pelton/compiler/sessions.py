@@ -100,7 +100,7 @@ def infer_outputs(source: Source, options: Options) -> Outputs:
 
     ModelError for a model that is wrong for all sizes and values of its inputs.
     """
-    # the build repeats the warnings
+    # the build issues the warnings
     program, found = importer.import_model(source, options.shapes, options.outputs, options.values, optimum={})
     if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):
         raise found

@@ -20,10 +20,10 @@ def split(
 ) -> list[Sample]:
     """Returns the samples in arrays by name of input, in order.
 
-    An array has a further axis of samples in front of the input's shape, or has them along the input's own first axis
-    (for dynamic dimensions, the optimum of each run). An array of one sample serves every run. `source` names the data
-    in messages. Raises InputError for unknown and missing names, other types and shapes, arrays without elements,
-    elements that are infinite or NaN, and numbers of samples that differ.
+    An array has a further axis of samples in front of the input's shape, or joins samples along the input's own first
+    axis, which is split by its size, or by its optimum if it is dynamic. An array of one sample serves every run.
+    `source` names the data in messages. Raises InputError for unknown and missing names, other types and shapes, arrays
+    without elements, elements that are infinite or NaN, and numbers of samples that differ.
     """
     takes = "it takes " + (", ".join(f"{p.name}: {p}" for p in ports) or "no inputs")
     names = [p.name for p in ports]

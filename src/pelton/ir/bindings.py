@@ -9,8 +9,8 @@ from .graph import Value
 
 @dataclass(frozen=True)
 class ValueSequence:
-    """A sequence, which exists only while importing, as a list of values. Instead of a list, None stands for a sequence
-    whose size depends on the data."""
+    """A sequence, which exists only while importing, as a list of values; None instead of the list means that its size
+    depends on the data."""
 
     values: tuple[Value | None, ...]
 

@@ -28,8 +28,8 @@ def _narrow(array, dtype: DType) -> np.ndarray:
 
 
 def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = True) -> tuple[np.ndarray, ...]:
-    """Evaluates a node on arrays of its input types. With `round=False`, inputs and outputs are float64 instead of
-    floats. InputError for an index out of range."""
+    """Evaluates a node on arrays of its input types. With `round=False`, floats in inputs and outputs are float64.
+    InputError for an index out of range."""
     if node.op.stepwise:
         return _evaluate_expansion(node, arrays, round)
     unchanged = node.op.bits or node.op.moves and round

@@ -115,8 +115,8 @@ def constrain(
 
 
 def admissible(q: Undecided) -> dict[str, Range]:
-    """Returns bounds of the sizes, whatever they are now, within which the question's need holds; empty if no single
-    size decides it."""
+    """Returns bounds of the sizes, whatever they are now, within which the question's need holds; empty if neither
+    lower nor upper bounds alone decide it."""
     difference = substituted(q.difference, {x.name: dims.symbol(x.name) for x in dims.symbols(q.difference)})
     return _narrowed(difference, [*dims.symbols(difference)], _not_below, ())
 

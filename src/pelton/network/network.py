@@ -46,7 +46,7 @@ class Network(ControlFlow, ComposedLayers):
     def __init__(self, name: str = "main"):
         self.name = name
         self.builder = Builder(name, folds=True)
-        self.warnings: list[str] = []  # messages for whoever builds this network
+        self.warnings: list[str] = []  # for the user who builds this network
         # outputs f32[batch, boxes, 5 + classes] of relative center, width, height, objectness and scores
         self.box_outputs: list[str] = []
         # inputs that keep state from run to run: the output with their next values, and their initial ones

@@ -44,7 +44,7 @@ class Equalized:
 
 
 def candidates(graph: Graph, layers: Iterable[Layer]) -> dict[Value, list[Layer]]:
-    """Returns the tensors that can be equalized, which only layers quantize, with these; no bytes cross ops."""
+    """Returns the tensors to equalize with their layers: only layers quantize them, and no op moves their bytes."""
     found: dict[Value, list[Layer]] = {}
     for layer in layers:
         found.setdefault(layer.x, []).append(layer)

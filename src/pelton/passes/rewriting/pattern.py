@@ -17,35 +17,35 @@ from .draft import Draft
 
 @dataclass(frozen=True)
 class Variable:
-    """Stands for any value; one that occurs twice stands for one value."""
+    """A variable that matches any value; at all its occurrences the same one."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Many:
-    """Stands for all further inputs of an op (`concat(*xs)`)."""
+    """A variable that matches all further inputs of an op (`concat(*xs)`)."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """Stands for any value of an attribute; one that occurs twice stands for equal values."""
+    """A variable that matches any value of an attribute; at all its occurrences equal ones."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Rest:
-    """Stands for all attributes that the pattern does not name (`**conv`)."""
+    """A variable that matches all attributes that the pattern does not name (`**conv`)."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Family:
-    """Stands for any op of a kind; a rule reads the actual one from `node`. Examples use `example` instead."""
+    """Matches any op of a kind; a rule reads the actual one from `node`. Examples use `example` instead."""
 
     kind: str
     example: Op
