@@ -85,8 +85,7 @@ def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph
 
 
 def _key(node: Node) -> Any:
-    """Returns a key, equal for nodes with equal results. Foreign ops, also nested ones, may be random: each is
-    unique."""
+    """Returns a key, equal for nodes with equal results. Foreign ops, also nested ones, may be random: each differs."""
     if node.op.kind in ("foreign", "nested"):
         return node
     operands = frozenset(node.inputs) if node.op.commutative else node.inputs
