@@ -38,9 +38,9 @@ class Network(ControlFlow, ComposedLayers):
     >>> engine = pelton.build(net)
 
     Every operator of docs/operators.md is a method that takes tensors, arrays and numbers, and returns tensors whose
-    types are known at once. Values computed from constants alone are also computed at once. InputError for operands and
-    attributes that an operator does not take. `tensor`, `replace` and `extract` edit networks of importers and of
-    `from_onnx`.
+    types are known at once. What is computed from constants alone is computed at once, too. InputError for operands and
+    attributes that an operator does not take. Networks of importers, and of `from_onnx`, are edited with `tensor`,
+    `replace` and `extract`.
     """
 
     def __init__(self, name: str = "main"):
@@ -272,23 +272,23 @@ class Network(ControlFlow, ComposedLayers):
 
     @classmethod
     def from_onnx(cls, model: str | os.PathLike[str] | bytes | Any, shapes: Mapping[str, Any] | None = None) -> Network:
-        """Creates an editable network from an ONNX model (path, bytes or ModelProto); errors as for `pelton.build`."""
-        importers = import_module("pelton.importers")  # that room is above this one
+        """A network of an ONNX model (a path, bytes or a ModelProto), to edit; errors are those of `pelton.build`."""
+        importers = import_module("pelton.importers")  # which is built on this room
         return cls.from_graph(importers.load(model, shapes).graph)
 
     def to_onnx(
         self, path: str | os.PathLike[str] | None = None, *, opset: int | None = None, external: bool | None = None
     ) -> Any:
-        """Returns the network as an `onnx.ModelProto`, which is written to a file if a path is given.
+        """The network as an `onnx.ModelProto`, which is written to a file if a path is given.
 
         opset: 18 and up; by default 21, or another one that has all that the network needs. From 23 on, attention, RMS
-            normalizations and rotary embeddings are one operator each; before, they are expanded.
-        external: True writes weights to a separate file, PATH.data; by default, if they are above 2 GB.
+            normalizations and rotary embeddings are one operator each; before, they are written out.
+        external: whether weights are in a file of their own, PATH.data; by default they are above 2 GB.
 
-        Raises ModelError with the layer's name if ONNX cannot express it. Bounds of dynamic dimensions are lost: ONNX
-        only names sizes.
+        Raises ModelError, which names the layer, for what ONNX has no form for. Bounds of dynamic dimensions are not
+        kept: ONNX has names for sizes alone.
         """
-        exporters = import_module("pelton.exporters")  # that room is above this one
+        exporters = import_module("pelton.exporters")  # which is built on this room
         return exporters.to_onnx(self.graph(), path, opset=opset, external=external)
 
     def __repr__(self) -> str:

@@ -21,10 +21,10 @@ from pelton.ir.types import DType, TensorType
 
 from .kernels import PluginKernel
 
-MAX_TEXT = 1 << 16  # characters of an attribute: engines store them as text
+MAX_TEXT = 1 << 16  # characters of an attribute: engines hold them as text
 FUNCTIONS = ("scalar", "infer", "reference", "layers", "flops", "configure", "weights")
 _PLAIN = (bool, int, float, str)
-_KINDS = {"scalar": "pointwise", "layers": "composite"}  # methods → the kind of ops with them; others are structured
+_KINDS = {"scalar": "pointwise", "layers": "composite"}  # methods → what ops with them are; others are structured
 
 
 class Plugin:
@@ -233,8 +233,8 @@ def _check_count(function: Callable[..., Any], given: Sequence[Any]) -> None:
 
 
 def _layers(name: str, plugin: Any, types: Sequence[TensorType]) -> Graph:
-    """Returns the layers that a plugin's `layers` adds to a separate network, for operands of these types."""
-    network = import_module("pelton.network")  # that room is above this one
+    """What a plugin's `layers` add to a network of their own, for operands of these types."""
+    network = import_module("pelton.network")  # which is built on this room
     net = network.Network(name)
     given = [net.input(f"operand{i}", t) for i, t in enumerate(types)]
     _check_count(plugin.layers, (net, *given))
@@ -263,7 +263,7 @@ def _terms(graph: Graph, values: Sequence[Value]) -> tuple[TermLike, ...]:
 
 
 def _checked(plugin: str, name: str, given: Any, fields: Mapping[str, Any]) -> Any:
-    """Converts an attribute to the type of its default; ValueError if that would lose something."""
+    """An attribute in the type of its default: ValueError where that would lose something."""
     default = fields[name]
     if given is None and default is None:
         return None
@@ -311,8 +311,8 @@ def weight_shapes(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any])
 
 
 def attributes_of_text(op: Op, given: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Converts a plugin's attributes from a text file to the types of their defaults: 0 and 1 for a bool, numbers with
-    commas between for a tuple. InputError for unknown and missing ones, and for text that does not fit."""
+    """Attributes that a text file gives to a plugin, in the types of their defaults: 0 and 1 for a bool, numbers with
+    commas between for a tuple. InputError for unknown and missing ones, and where a text does not fit."""
     found: dict[str, Any] = {}
     for name, text in given.items():
         default = op.attrs.get(name)
@@ -331,7 +331,7 @@ def attributes_of_text(op: Op, given: Mapping[str, str], where: str) -> dict[str
 
 
 def attributes_of(op: Op, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Checks a plugin's attributes from a model; InputError for unknown and missing ones."""
+    """Attributes that a model gives to a plugin; InputError for unknown and missing ones."""
     unknown = [k for k in given if k not in op.attrs]
     missing = [k for k, v in op.attrs.items() if v is REQUIRED and k not in given]
     if unknown or missing:
