@@ -120,7 +120,7 @@ class _Package(ModuleType):
     """A package whose `build` and `tune` stay functions when modules of these names are imported."""
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        """Pickled by its name, as cloudpickle does with the modules that functions use."""
+        """Pickles the package by its name, as cloudpickle pickles modules that functions use."""
         return import_module, (self.__name__,)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -142,18 +142,18 @@ def build(
 ) -> Engine:
     """Builds an engine from a model.
 
-    model: path, bytes, onnx ModelProto, or a model of another format (`pelton formats`); with PyTorch, also a module
-    or a torch.export.ExportedProgram. shapes: input name → sizes, such as (1, 3, 224, 224), "1x3x224x224" or, with a
+    model: path, bytes, onnx ModelProto, or a model of another format (`pelton formats`); with PyTorch, also a module or
+    a torch.export.ExportedProgram. shapes: input name → sizes, such as (1, 3, 224, 224), "1x3x224x224" or, with a
     dynamic dimension of minimum, optimum and maximum, "1..8..32x3x224x224".
-    example_inputs: for modules and TorchScript, arguments that they can be called with: a tuple, a mapping by the names
-    of parameters, or a tensor; the engine takes their types and shapes. Default: f32 tensors of the sizes in `shapes`.
-    dynamic_shapes: for modules, which sizes are dynamic, as `torch.export.export` takes it:
-    {"x": {0: torch.export.Dim.DYNAMIC}}. Default: those that are ranges in `shapes`.
+    example_inputs: for modules and TorchScript, example arguments: a tuple, a mapping by parameter name, or a tensor;
+    the engine uses their types and shapes. Default: f32 tensors of the sizes in `shapes`.
+    dynamic_shapes: for modules, the dynamic sizes, in the form of `torch.export.export`:
+    {"x": {0: torch.export.Dim.DYNAMIC}}. Default: the ranges in `shapes`.
     options: an Options. given: further fields of Options by keyword, which override those of `options`:
     build("m.onnx", level=0, target="cuda").
 
-    Raises ModelError if the model is damaged or not supported, InputError for options that are not valid, Cancelled if
-    `progress` returns False, and BuildError if no engine can be built for another reason.
+    Raises ModelError if the model is damaged or not supported, InputError for invalid options, Cancelled if `progress`
+    returns False, and BuildError if the build fails for another reason.
     """
     with Needs("building engines"):
         from pelton.compiler.build import build

@@ -13,7 +13,7 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "native")
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """The command. Returns its exit status."""
+    """Runs the command and returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m pelton.config", description=__doc__.splitlines()[0])
     parser.add_argument("--cflags", action="store_true", help="where pelton.h and pelton.hpp are, as -I")
     parser.add_argument("--libs", action="store_true", help="the library, as -L, -l and where programs find it")

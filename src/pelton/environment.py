@@ -1,4 +1,4 @@
-"""The environment variables that Pelton reads, and a warning of others that are named like them."""
+"""The environment variables that Pelton reads, and a warning about other PELTON_ variables."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ log = Logger("pelton.environment")
 
 PREFIX = "PELTON_"
 OF_TESTS = "PELTON_TEST_"
-UNREAD = {"metadata", "metric", "refit", "strip_weights"}  # options that no variable gives
+UNREAD = {"metadata", "metric", "refit", "strip_weights"}  # options without a variable
 NAMES = {f.name for f in fields(Options)} - UNREAD | {"import_timeout", "on_miss", "retune", "unsafe_keras", "usual"}
 VARIABLES = sorted(f"{PREFIX}{name.upper()}" for name in NAMES)
 
-_told: set[str] = set()  # unknown variables for which there was a warning
+_told: set[str] = set()  # unknown variables already warned about
 
 
 def unknown() -> list[str]:
-    """Variables that are set and named as if they were Pelton's, which nothing reads."""
+    """Returns the PELTON_ variables in the environment that nothing reads."""
     set_here = (name for name in sorted(os.environ) if name.startswith(PREFIX) and not name.startswith(OF_TESTS))
     return [name for name in set_here if name not in VARIABLES]
 
 
 def warn_of_unknown() -> None:
-    """Warns of each, once in a process."""
+    """Warns of each unknown variable, once in a process."""
     if not log.isEnabledFor(logging.WARNING):
         return
     for name in unknown():

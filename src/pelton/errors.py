@@ -1,4 +1,4 @@
-"""Exceptions of Pelton; every message says what was expected, what was given, where, and what to do."""
+"""Exceptions of Pelton; every message names the fault, its place, the expected value and the remedy."""
 
 import errno
 import os
@@ -12,8 +12,8 @@ class Error(RuntimeError):
 class ModelError(Error):
     """The model file is damaged, inconsistent or uses something that cannot be imported.
 
-    `values` names inputs that decide the program, if the model might be read once they are given by the option
-    `values`. `requirements`: what an importer learnt that all runs need of the sizes of inputs."""
+    `values` names inputs that decide the program; with the option `values` the model might import. `requirements`:
+    constraints on input sizes that hold for all runs, as learned by an importer."""
 
     requirements: "tuple[object, ...]" = ()
 
@@ -23,7 +23,7 @@ class ModelError(Error):
 
 
 class FormatError(ModelError):
-    """The file or the bytes are damaged, cannot be read, or are no model of the format that they should be of."""
+    """The file or the bytes are damaged, cannot be read, or are not of the expected format."""
 
 
 class BuildError(Error):
@@ -39,7 +39,7 @@ class InputError(Error, ValueError):
 
 
 class Absent(FileNotFoundError):
-    """Base class of errors of missing files: a FileNotFoundError with `errno`, and the path as `filename`."""
+    """Base class for missing files: a FileNotFoundError with `errno`, and the path as `filename`."""
 
     def __init__(self, text: str = "", path: "str | os.PathLike[str] | None" = None):
         super().__init__(text)
@@ -53,17 +53,17 @@ class Absent(FileNotFoundError):
 
 
 class ModelAbsent(Absent, ModelError):
-    """There is no file at the path of a model."""
+    """The model file does not exist."""
 
     values = ()
 
 
 class EngineAbsent(Absent, EngineError):
-    """There is no file at the path of an engine."""
+    """The engine file does not exist."""
 
 
 class InputAbsent(Absent, InputError):
-    """There is no file at a path that an option or an input names."""
+    """A file named by an option or an input does not exist."""
 
 
 class Cancelled(BuildError):
@@ -71,7 +71,7 @@ class Cancelled(BuildError):
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """A suggestion for a mistyped name, to end a sentence with: " (did you mean 'image'?)", or "" without one."""
+    """Suggests a known name for a mistyped one, to end a sentence: " (did you mean 'image'?)"; "" if none is close."""
     from difflib import get_close_matches  # imported only for errors
 
     found = get_close_matches(name, dict.fromkeys(known), 1)
@@ -79,9 +79,9 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 class Needs:
-    """Context manager for imports of optional packages: its error says what a missing one is for, and how to get it.
+    """Context manager for imports of optional packages; its error names the feature and the install command.
 
-    extra: the extra of Pelton that installs it."""
+    extra: the extra of Pelton that installs the package."""
 
     def __init__(self, what: str, kind: type[Error] = BuildError, extra: str = "build"):
         self.what, self.kind, self.extra = what, kind, extra

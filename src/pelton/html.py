@@ -1,4 +1,4 @@
-"""Small pieces of HTML, every text in them escaped: what notebooks show of engines, ports and comparisons."""
+"""Small pieces of escaped HTML for the notebook views of engines, ports and comparisons."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from html import escape
 
 
 def text(given: str) -> str:
-    """Text as HTML. Names of models may have halves of surrogate pairs, which no page can hold: they become "?"."""
+    """Escapes text as HTML. Lone surrogates in model names become "?": no page can hold them."""
     return escape(given.encode("utf-8", "replace").decode())
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """A table; numbers are as they are given, as texts."""
+    """Builds a table; numbers arrive as text."""
     top = "".join(f'<th scope="col">{text(name)}</th>' for name in head)
     body = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     title = f"<caption>{text(caption)}</caption>" if caption else ""
@@ -20,5 +20,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "")
 
 
 def shortened(given: str, width: int = 60) -> str:
-    """The text, or its beginning and an ellipsis."""
+    """Shortens a text with an ellipsis if it is longer than `width`."""
     return given if len(given) <= width else given[: width - 1] + "…"

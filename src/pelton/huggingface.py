@@ -1,4 +1,4 @@
-"""Reads Hugging Face's `preprocessor_config.json`: what transformers' image processors would do with a picture."""
+"""Reads Hugging Face's `preprocessor_config.json`, the picture steps of transformers' image processors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pelton.errors import InputAbsent, InputError
 
 from .pictures import FILTERS, Preprocessing
 
-# Image processors that do nothing but the steps below, and whether a size that is one number means a square or the
-# shorter side (`default_to_square`).
+# Image processors without further steps, and the meaning of a size of one number: a square (True) or the shorter side
+# (`default_to_square`).
 SQUARE = {
     "beit": True,
     "bit": False,
@@ -38,22 +38,22 @@ READ = {
     *("do_resize", "size", "resample", "do_center_crop", "crop_size", "crop_pct", "do_rescale", "rescale_factor"),
     *("do_normalize", "image_mean", "image_std", "do_pad", "pad_size", "do_flip_channel_order", "default_to_square"),
 }
-# They concern labels and annotations, the form of what is returned, or pictures that are not RGB, which become so here.
+# Keys for labels and annotations, for the form of results, or for pictures that are not RGB (converted here).
 HARMLESS = {
     *("image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "do_reduce_labels"),
     *("reduce_labels", "format", "do_convert_annotations", "data_format", "input_data_format", "return_tensors"),
     *("device", "disable_grouping", "_valid_processor_keys", "model_input_names"),
 }
-WARPED = 384  # from this size on ConvNeXT's pictures are stretched, not cut (Liu et al. 2022, as transformers has it)
+WARPED = 384  # from this size on, ConvNeXT's pictures are stretched, not cut (Liu et al. 2022, and transformers)
 
 
 class _Refused(Exception):
-    """Why a file is not taken."""
+    """The reason why a file is rejected."""
 
 
 def read(path: str | os.PathLike[str]) -> Preprocessing:
-    """What a file `preprocessor_config.json` describes. Raises InputError that names the key for files with steps that
-    Pelton does not have, that leave the input's size open, or that leave out what matters."""
+    """Reads a file `preprocessor_config.json`. Raises InputError, naming the key, for steps that Pelton does not have,
+    for an open input size, and for missing keys."""
     path = os.fspath(path)
     try:
         with open(path, encoding="utf-8") as f:
@@ -76,7 +76,7 @@ def read(path: str | os.PathLike[str]) -> Preprocessing:
 
 def _describe(found: Any) -> Preprocessing:
     if isinstance(found, dict) and isinstance(found.get("image_processor"), dict):
-        found = found["image_processor"]  # a processor_config.json, of several processors
+        found = found["image_processor"]  # a processor_config.json holds several processors
     if not isinstance(found, dict):
         raise _Refused("it is no object with keys")
     kind = _kind(found)
@@ -88,7 +88,7 @@ def _describe(found: Any) -> Preprocessing:
         given["scale"] = _number(found, "rescale_factor", 1 / 255)
     else:
         given["scale"] = 1.0
-    if "do_normalize" not in found and "image_mean" in found and kind != "mobilevit":  # which has no such step
+    if "do_normalize" not in found and "image_mean" in found and kind != "mobilevit":  # mobilevit has no such step
         raise _Refused("'do_normalize' is missing")
     if _flag(found, "do_normalize", False):
         given |= {"mean": _numbers(found, "image_mean"), "std": _numbers(found, "image_std")}
@@ -102,7 +102,7 @@ def _describe(found: Any) -> Preprocessing:
 
 
 def _kind(found: Mapping[str, Any]) -> str:
-    """The image processor's name: "vit" of ViTImageProcessor, ViTImageProcessorFast and ViTFeatureExtractor."""
+    """Returns the image processor's name: "vit" of ViTImageProcessor, ViTImageProcessorFast and ViTFeatureExtractor."""
     name = found.get("image_processor_type") or found.get("feature_extractor_type")
     if not isinstance(name, str):
         raise _Refused("'image_processor_type' is missing")
@@ -117,7 +117,7 @@ def _known() -> str:
 
 
 def _placed(found: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """How the picture is resized and cut."""
+    """Returns the resizing and cutting of the picture."""
     if not _flag(found, "do_resize", True):
         raise _Refused("'do_resize' is false, and pictures have all sizes")
     code = found.get("resample")
@@ -157,7 +157,7 @@ def _middle(found: Mapping[str, Any], resized: tuple[int, ...]) -> dict[str, Any
 
 
 def _convnext(found: Mapping[str, Any], height: int, shorter: int) -> dict[str, Any]:
-    """ConvNeXT's picture is cut out of one that is larger by 1 / crop_pct, or stretched."""
+    """Returns ConvNeXT's placement: cut out of a picture larger by 1 / crop_pct, or stretched."""
     if _cut(found):
         raise _Refused("'do_center_crop' of a ConvNeXT, which cuts by 'crop_pct', is not known here")
     if not shorter:
@@ -171,7 +171,7 @@ def _convnext(found: Mapping[str, Any], height: int, shorter: int) -> dict[str, 
 
 
 def _size(found: Mapping[str, Any], key: str, square: bool) -> tuple[int, int, int]:
-    """(height, width, shorter side) of a size in one of its forms; zeros for what it does not say."""
+    """Returns (height, width, shorter side) of a size in any of its forms; zeros for missing values."""
     given = found.get(key)
     if isinstance(given, (list, tuple)) and len(given) == 2:
         given = {"height": given[0], "width": given[1]}

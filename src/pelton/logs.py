@@ -1,4 +1,4 @@
-"""Loggers whose level a session may set for what it does, and for nothing else in the process."""
+"""Loggers whose level a session can set for its own work, without changing it for the rest of the process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _level: ContextVar[int | None] = ContextVar("level", default=None)
 
 
 class Logger(logging.Logger):
-    """Passes what it logs to the logger of that name in `logging`, which has level, filters and handlers; inside of
-    `at_level`, that level counts instead."""
+    """Forwards records to the `logging` logger of the same name, with its level, filters and handlers; inside
+    `at_level`, that level applies instead."""
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -25,9 +25,9 @@ class Logger(logging.Logger):
 
 
 class at_level:
-    """What this thread logs inside is logged from this level on; None: as everywhere else."""
+    """Context manager: sets the log level of this thread; None keeps the global level."""
 
-    # a class, because each run of a session enters one: 0.7 µs, and 2.5 as a `contextmanager`
+    # a class, because each run of a session enters one: 0.7 µs, against 2.5 µs as a `contextmanager`
     __slots__ = ("_before", "_level")
 
     def __init__(self, level: int | None):

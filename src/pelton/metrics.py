@@ -1,4 +1,4 @@
-"""How close arrays are to a reference: signal to quantization noise, agreement of the largest elements, cosines."""
+"""Distances between arrays and a reference: signal to quantization noise, top-1 agreement, cosines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from pelton.errors import InputError
 
-SAFE = 400  # exponent of base 2 up to which squares are far from the limits of float64
+SAFE = 400  # base-2 exponent up to which squares are far from the limits of float64
 
 
 @dataclass
 class Noise:
-    """The sums behind an SQNR, over any number of arrays, so that none of them has to be kept.
+    """The sums behind an SQNR, over any number of arrays, without keeping the arrays.
 
     `signal`: Σ |reference|², `noise`: Σ |reference − found|², both in float64 and in units of 4^`exponent`;
-    `nonfinite`: how many elements are infinite or NaN in one array and not the same in the other.
+    `nonfinite`: number of elements that are infinite or NaN in one array and not the same in the other.
     """
 
     signal: float = 0.0
@@ -28,7 +28,7 @@ class Noise:
     exponent: int = 0
 
     def add(self, reference: Any, found: Any) -> None:
-        """Adds arrays of equal shapes, of numbers or bools. InputError for others."""
+        """Adds arrays of equal shapes, of numbers or bools. Raises InputError for others."""
         reference, found = _pair(reference, found)
         finite = np.isfinite(reference) & np.isfinite(found)
         if not finite.all():
@@ -48,7 +48,7 @@ class Noise:
 
     @property
     def ratio(self) -> float:
-        """Noise power by signal power, the other way to say `sqnr`."""
+        """Noise power divided by signal power; `sqnr` as a ratio."""
         return 10 ** (-self.sqnr / 10)
 
     @property
@@ -62,19 +62,19 @@ class Noise:
 
 
 def decibels(noise: float) -> float:
-    """A noise power by signal power as an SQNR in dB; inf for 0."""
+    """Converts noise power divided by signal power to an SQNR in dB; inf for 0."""
     if not noise:
         return math.inf
     return -10 * math.log10(noise) if noise < math.inf else -math.inf
 
 
 def sqnr(reference: Any, found: Any) -> float:
-    """The signal-to-quantization-noise ratio 10 · log10(Σ ref² / Σ (ref − found)²) in dB, over all elements.
+    """Returns the signal-to-quantization-noise ratio 10 · log10(Σ ref² / Σ (ref − found)²) in dB, over all elements.
 
-    Arrays of equal shapes, of numbers or bools; computed in float64, of complex numbers by absolute values. inf if no
-    element differs, also where there are none; −inf if the reference is zero and `found` is not, and if an element is
-    infinite or NaN in one of them and not the same in the other. What is infinite or NaN in both alike is left out.
-    Never NaN. Raises InputError for other shapes or types.
+    Takes arrays of equal shapes, of numbers or bools; computes in float64, complex numbers by absolute value. inf if no
+    element differs or there are none; −inf if the reference is zero and `found` is not, or if an element is infinite or
+    NaN in one array and not the same in the other. Elements equally infinite or NaN in both are left out. Never NaN.
+    Raises InputError for other shapes or types.
     """
     sums = Noise()
     sums.add(reference, found)
@@ -82,11 +82,10 @@ def sqnr(reference: Any, found: Any) -> float:
 
 
 def matches(reference: Any, found: Any, axis: int = -1) -> np.ndarray:
-    """bool array of the arrays' shape without `axis`: whether the largest element along it has the same position in
-    both. Of equal elements the first counts, as in `numpy.argmax`; with a NaN there is no largest, and no match.
+    """Returns True where both have their largest element along `axis` at the same position: bools of their shape
+    without `axis`. Of equal elements the first counts, as in `numpy.argmax`; a row with a NaN never matches.
 
-    Raises InputError for shapes that differ, arrays without axes, an axis that is not there or has no elements, and
-    types without an order.
+    Raises InputError for different shapes, arrays without axes, a missing or empty axis, and types without an order.
     """
     reference, found = _arrays(reference, found)
     if "c" in (reference.dtype.kind, found.dtype.kind):
@@ -103,8 +102,8 @@ def matches(reference: Any, found: Any, axis: int = -1) -> np.ndarray:
 
 
 def agreement(reference: Any, found: Any, axis: int = -1) -> float:
-    """The share of rows along `axis`, 0 to 1, whose largest element has the same position in both (`matches`): top-1
-    agreement. An array of one axis is one row. InputError as `matches`, and if there are no rows."""
+    """Returns top-1 agreement: the share of rows along `axis`, 0 to 1, whose largest elements match (`matches`). An
+    array of one axis is one row. Raises InputError as `matches` does, and if there are no rows."""
     same = matches(reference, found, axis)
     if not same.size:
         raise InputError(f"arrays of shape {list(np.shape(reference))} have no rows to compare")
@@ -112,17 +111,17 @@ def agreement(reference: Any, found: Any, axis: int = -1) -> float:
 
 
 def cosine(reference: Any, found: Any) -> float:
-    """The cosine of the angle between two arrays, taken as vectors of all their elements, −1 to 1, in float64.
+    """Returns the cosine of the angle between two arrays as flat vectors, −1 to 1, in float64.
 
-    1 if both are zero, 0 if one is; 0 if an element is infinite or NaN. Raises InputError for shapes that differ and
-    for types other than real numbers and bools.
+    1 if both are zero, 0 if one is; 0 if an element is infinite or NaN. Raises InputError for different shapes and for
+    types other than real numbers and bools.
     """
     reference, found = _pair(reference, found)
     return float(cosines(reference.reshape(-1), found.reshape(-1)))
 
 
 def cosines(reference: Any, found: Any, axis: int = -1) -> np.ndarray:
-    """The cosine (`cosine`) of each pair of vectors along `axis`: float64 of the arrays' shape without it."""
+    """Returns the cosine (`cosine`) of each pair of vectors along `axis`: float64 of the arrays' shape without it."""
     reference, found = _pair(reference, found)
     if np.iscomplexobj(reference) or np.iscomplexobj(found):
         raise InputError("cosines are computed of real numbers, given complex ones")
@@ -133,7 +132,7 @@ def cosines(reference: Any, found: Any, axis: int = -1) -> np.ndarray:
     for a in (reference, found):
         a = np.where(np.expand_dims(finite, axis), a, 0.0)
         largest = np.abs(a).max(axis, keepdims=True, initial=0.0)
-        a = a / np.where(largest, largest, 1.0)  # squares neither overflow nor vanish
+        a = a / np.where(largest, largest, 1.0)  # keeps squares from overflow and underflow
         length = np.sqrt((a * a).sum(axis, keepdims=True))
         units.append(a / np.where(length, length, 1.0))
         lengths.append(length.squeeze(axis) > 0)
@@ -144,8 +143,8 @@ def cosines(reference: Any, found: Any, axis: int = -1) -> np.ndarray:
 def by_output(
     metric: Callable[[Any, Any], float], reference: Mapping[str, Any], found: Mapping[str, Any]
 ) -> dict[str, float]:
-    """A metric of each output, by name, in the reference's order. InputError if the names differ, and, with the name
-    of the output in front, where the metric raises one."""
+    """Computes a metric for each output, by name, in the reference's order. Raises InputError if the names differ; an
+    InputError of the metric is prefixed with the output's name."""
     if set(reference) != set(found):
         missing, more = [n for n in reference if n not in found], [n for n in found if n not in reference]
         raise InputError(
@@ -164,14 +163,14 @@ def by_output(
 
 
 def lowest(values: Mapping[str, float]) -> tuple[str, float]:
-    """The name and value of the lowest, which NaN counts as; the first of equal ones. InputError if there are none."""
+    """Returns name and value of the lowest: a NaN if there is one, the first of equals. Raises InputError if empty."""
     if not values:
         raise InputError("there are no outputs to compare")
     return min(values.items(), key=lambda item: -math.inf if math.isnan(item[1]) else item[1])
 
 
 def _arrays(reference: Any, found: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Both as arrays of numbers or bools of one shape."""
+    """Converts both to arrays of numbers or bools of one shape."""
     pair = np.asarray(reference), np.asarray(found)
     for what, a in zip(("the reference", "what was found"), pair):
         if a.dtype.kind in "OSUTMm" or (a.dtype.kind == "V" and a.dtype.names):
@@ -182,14 +181,14 @@ def _arrays(reference: Any, found: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pair(reference: Any, found: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Both in float64, or in complex128."""
+    """Converts both to float64 or complex128."""
     pair = _arrays(reference, found)
     wide = np.complex128 if any(a.dtype.kind == "c" for a in pair) else np.float64
     return pair[0].astype(wide, copy=False), pair[1].astype(wide, copy=False)
 
 
 def _comparable(a: np.ndarray) -> np.ndarray:
-    """Types that numpy does not order itself (bfloat16, float8) as float32, which holds all their numbers."""
+    """Converts types that numpy does not order (bfloat16, float8) to float32, which is exact."""
     return a.astype(np.float32) if a.dtype.kind == "V" else a
 
 
@@ -206,7 +205,7 @@ def _squares(a: np.ndarray) -> float:
     return float(sum(np.square(part).sum() for part in _parts(a)))
 
 
-STRETCH = 4.0  # by which the range of several right results is widened
+STRETCH = 4.0  # factor that widens the range of several correct results
 
 
 def difference(
@@ -216,11 +215,11 @@ def difference(
     others: Sequence[np.ndarray] = (),
     share: float = 0.0,
 ) -> str:
-    """How an array differs from the expected one, to follow its name: "is off by …"; "" if they agree.
+    """Describes the difference of an array from the expected one, to follow its name: "is off by …"; "" if they agree.
 
-    Floats agree up to `tolerance` of the largest expected one, with the same infinities and NaN; other types if no more
-    than `share` of the elements differ. others: results of other roundings, as right as `found`;
-    a value within their range agrees.
+    Floats agree up to `tolerance` times the largest expected one, with the same infinities and NaN; other types if no
+    more than `share` of the elements differ. others: equally correct results of other roundings; values within their
+    range agree.
     """
     if found.shape != expected.shape:
         return f"has shape {list(found.shape)} instead of {list(expected.shape)}"

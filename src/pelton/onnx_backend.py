@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PeltonRep(BackendRep):
-    """A model that is built for the inputs it is first run with, and again for others that need another engine."""
+    """A model, built for the inputs of its first run, and again for inputs that need another engine."""
 
     def __init__(self, model: onnx.ModelProto, options: Options):
         from pelton.compiler.specialize import Fitted
@@ -26,11 +26,11 @@ class PeltonRep(BackendRep):
 
     @property
     def engines(self) -> tuple[Any, ...]:
-        """What has been built so far."""
+        """The engines built so far."""
         return self._fitted.engines
 
     def run(self, inputs: Sequence[Any] | Mapping[str, Any], **_: Any) -> tuple[Any, ...]:
-        """The outputs, in the model's order. Inputs may leave out those that the model has initializers for."""
+        """Returns the outputs, in the model's order. Inputs with initializers in the model are optional."""
         fitted = self._fitted
         names = fitted.names if len(inputs) == len(fitted.names) else fitted.required
         found = fitted.run(inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs)))

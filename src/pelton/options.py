@@ -1,4 +1,4 @@
-"""Build options, in one immutable value; nothing else steers the compiler."""
+"""Build options, in one immutable value; nothing else controls the compiler."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Progress = Callable[[str, int, int], "bool | None"]
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "best")
 ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
-MOST_METADATA, LONGEST_METADATA = 64, 4096  # texts, and characters of each
-CALIBRATED = ("int8", "best")  # the latter without calibration, too
+MOST_METADATA, LONGEST_METADATA = 64, 4096  # number of texts, and characters of each
+CALIBRATED = ("int8", "best")  # "best" also works without calibration
 MAX_DROP = 0.01
 HINTS = ("latency", "throughput")
 
@@ -28,18 +28,18 @@ class Options:
     The program:
     shapes: input name → sizes: {"x": (1, 3, 224, 224)} or {"x": "1x3x224x224"}; a dynamic dimension is
         minimum..optimum..maximum, as in {"x": "1..8..32x3x224x224"}. Default: the sizes of the model.
-    optimum: input name → sizes that the engine is tuned for along dimensions that are unspecified.
+    optimum: input name → sizes that the engine is tuned for along unspecified dimensions.
     values: input name → value of an input that decides the program (axes, a shape, a condition) and becomes a constant
         of the engine: an array or numbers, None for an empty optional, a list of arrays for a sequence.
-    weights: the file of weights of a model that comes in two files (Caffe, Darknet). Default: the one beside it of the
-        same name; without one, weights are random, which a warning says.
-    detections: for networks that give boxes with scores (YOLO's, of Darknet), one output `detections`, f32[batch, keep,
-        6], in place of theirs: x₁, y₁, x₂, y₂ (relative to the picture), score and class of the best boxes, those left
-        out that overlap a better one of their class; best first, zeros and class -1 at the end. A text with the score
-        to exceed, the intersection over union to allow and their number, "score=0.25,iou=0.45,keep=100", of which parts
-        may be left out; True for this one.
+    weights: the weights file of a model in two files (Caffe, Darknet). Default: the file of the same name beside the
+        model; without one, weights are random, with a warning.
+    detections: for networks that return boxes with scores (YOLO's, of Darknet), replaces their outputs by one,
+        `detections`, f32[batch, keep, 6]: x₁, y₁, x₂, y₂ (relative to the picture), score and class of the best boxes,
+        without those that overlap a better one of their class; best first, zeros and class -1 at the end. A text with
+        the minimum score (exclusive), the maximum intersection over union and the number of boxes,
+        "score=0.25,iou=0.45,keep=100", each part optional; True for this one.
     outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
-    accept_conversion: warn, in place of an error, where a model that another package converted to ONNX (PyTorch,
+    accept_conversion: warn, instead of raising an error, if a model converted to ONNX by another package (PyTorch,
         TensorFlow, PaddlePaddle) computes something else than its own framework does. Default: False.
 
     The target:
@@ -48,69 +48,69 @@ class Options:
         GPU here; without one, sm_80 and sm_90) or "cuda:sm_80,sm_90". Nothing is timed if the CPU here cannot run code
         of the target.
     precision: type of values between kernels: "fp32" (default), for GPUs also "fp16" and "bf16"; sums are in fp32. For
-        CPUs, "fp16" and "bf16" store weights in two bytes where reading them takes the time and a kernel was timed
-        faster so; weights that would lose more than their rounding, and all else, stay fp32, except that with AVX-512
-        BF16 "bf16" also rounds what is multiplied by constant matrices, if that is faster.
-        "tf32", for GPUs, stores fp32 and multiplies matrices rounded to TF32 (10 bits of fraction), which tensor cores
-        do at half the rate of fp16. "int8" computes convolutions and products by constant matrices in integers where
-        that is faster and accurate enough; it needs `calibration`. "best" is the fastest of "fp32", "fp16" (for GPUs
-        "bf16" if that overflows) and, with `calibration`, "int8" with all other layers in the fastest of the former; it
-        is found by time, or for GPUs that are not here by a model.
-    calibration: inputs like those of real runs, by which "int8" chooses scales: a dict of arrays whose first axes count
-        samples, a .npz file, a folder of pictures (prepared as `image` says), an iterator of dicts, a calibrator, or a
-        calibration table (see `pelton.calibration`). A fifth of the batches is kept aside to check the accuracy. All of
-        this runs on the CPU of this machine, whatever the target.
-    save_calibration: file to write the calibration table to, which `calibration` takes in later builds. It is in
-        TensorRT's format, which has no smallest values: signed tensors are then quantized symmetrically.
+        CPUs, "fp16" and "bf16" store weights in two bytes where reading them dominates and a kernel measured faster;
+        weights that would lose more than their rounding, and all else, stay fp32. With AVX-512 BF16, "bf16" also rounds
+        the operands of products by constant matrices, if that is faster.
+        "tf32", for GPUs, stores fp32 and multiplies matrices rounded to TF32 (10 bits of fraction), on tensor cores at
+        half the rate of fp16. "int8" computes convolutions and products by constant matrices in integers where that is
+        faster and accurate enough; it needs `calibration`. "best" is the fastest of "fp32", "fp16" (for GPUs "bf16" if
+        that overflows) and, with `calibration`, "int8" with all other layers in the fastest of the former, chosen by
+        timing, or for absent GPUs by a model.
+    calibration: inputs like those of real runs, from which "int8" computes scales: a dict of arrays whose first axes
+        count samples, a .npz file, a folder of pictures (prepared by `image`), an iterator of dicts, a calibrator, or a
+        calibration table (see `pelton.calibration`). A fifth of the batches is held out to check the accuracy.
+        Calibration runs on the CPU of this machine, whatever the target.
+    save_calibration: file for the calibration table, accepted by `calibration` in later builds. Its format is
+        TensorRT's, without smallest values: signed tensors are then quantized symmetrically.
     precision_of: pattern of layer names, as in "head.*" → "fp32" or the precision of the build, for layers of a build
-        in "int8", or for CPUs in "fp16" or "bf16"; "fp32" or "int8" for a "best" one that is calibrated.
-    max_drop: what "int8" may cost, at most: layers go back to fp32 until it holds. It bounds metric(fp32 engine) −
-        metric(int8 engine); without a metric, of every output, the share of samples with another largest score, or
-        noise power by signal power where outputs are no scores. Default: 0.01.
-    metric: function of an engine, larger where the engine is better, such as its accuracy on labelled samples. It also
-        judges engines of constant answers; a warning says if these are good enough.
-    weight_equalization: whether "int8" moves the ranges of channels from what layers read into their weights
-        (SmoothQuant, cross-layer equalization). Default: if the data kept aside shows less noise.
-    bias_correction: whether "int8" adds to what each layer gives the mean error that its rounding makes in the
-        calibration data. Default: if the data kept aside shows less noise.
-    threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: that of load_tactics,
-        else all that the process may use.
-    hint: "latency" (default): one run at a time, on all threads. "throughput": several runs at once. Kernels are then
-        tuned for one thread, unless `threads` says otherwise, and the best number of streams is timed and kept for
+        in "int8", or for CPUs in "fp16" or "bf16"; "fp32" or "int8" for a calibrated "best" build.
+    max_drop: maximum accuracy loss of "int8"; layers revert to fp32 until it holds. It bounds metric(fp32 engine) −
+        metric(int8 engine); without a metric, for every output, the share of samples whose largest score moved, or
+        noise power divided by signal power for outputs that are not scores. Default: 0.01.
+    metric: function of an engine, larger for better engines, such as the accuracy on labelled samples. It also judges
+        engines of constant answers; a warning reports if these are good enough.
+    weight_equalization: if True, "int8" moves channel ranges from activations into the weights of the layers that read
+        them (SmoothQuant, cross-layer equalization). Default: if the held-out data shows less noise.
+    bias_correction: if True, "int8" adds the mean rounding error of each layer on the calibration data to its result.
+        Default: if the held-out data shows less noise.
+    threads: number of threads that the engine is tuned for, 1 to 256, CPUs only. Default: that of load_tactics, else
+        all that the process may use.
+    hint: "latency" (default): one run at a time, on all threads. "throughput": several runs at once; kernels are tuned
+        for one thread, unless `threads` is set, and the best number of streams is timed and stored for
         `pelton.AsyncQueue`. Without timing (level 0, load_tactics, timing_cache) it is one per CPU. CPUs only.
     strict: allow only arithmetic that differs from the model's by the order of sums: no Winograd, no recurrent weights
         in fp16, no fp16 values widened to fp32. Default: False.
-    memory: bytes that a run may take, inputs, outputs and constants included; a model that takes more is rejected.
-        Default: the memory of this machine.
-    max_iterations: iterations that all loops with data-dependent ends may take together in a run. Default: 1,000,000.
+    memory: maximum bytes of a run, inputs, outputs and constants included; larger models are rejected. Default: the
+        memory of this machine.
+    max_iterations: maximum iterations of all loops with data-dependent ends together in a run. Default: 1,000,000.
 
     The search:
     level: effort of timing, 0 (none), 1, 2 (few candidates), 3 (default), 4, 5 (every candidate). From 3 on, engines
         for GPUs also carry alternatives, which `pelton tune` times later.
-    budget: seconds of timing, after which the best guess is taken. Default: no limit.
+    budget: seconds of timing; after that the best guess wins. Default: no limit.
     timing_cache: file of measured times, read and written; equal times give equal engines. Default: one in cache_dir.
     save_tactics: file to record decisions in: chains, layouts, the tactic of every region. CPUs only.
-    load_tactics: file of recorded decisions, taken again without timing at any level, for as many threads as they were
-        recorded for; regions that it lacks are rejected. CPUs only.
-    check: compare every region with its reference; raises BuildError if one is off by more than 0.001. What is rounded
-        to integers may be either of two neighbours, where f32 cannot tell. CPUs only. Default: False.
+    load_tactics: file of recorded decisions, reused without timing at any level, for the recorded number of threads;
+        regions that it lacks are rejected. CPUs only.
+    check: compare every region with its reference; raises BuildError if one differs by more than 0.001. Results rounded
+        to integers may be either of two neighbours, where f32 cannot decide. CPUs only. Default: False.
     progress: function (stage, done, total), called as the build proceeds; False from it raises Cancelled. Default: a
         bar on stderr on terminals and in notebooks, unless PELTON_PROGRESS=0.
 
     Files:
     cache_dir: directory of kernels, times and engines of sessions. Default: PELTON_CACHE_DIR, else the user's cache.
-    cache_limit: bytes that cache_dir may take; old entries are removed. Default: PELTON_CACHE_LIMIT, else 4 GB.
+    cache_limit: maximum bytes of cache_dir; old entries are evicted. Default: PELTON_CACHE_LIMIT, else 4 GB.
     cc: path of a clang to compile with. Default: that of the ziglang wheel.
-    image: how pictures become inputs, stored in the engine: "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb",
-        with "shorter=256", "stretch" or "letterbox" if their middle is not cut out to be resized (`--image` of `pelton
-        build --help` has all words), or a file preprocessor_config.json of Hugging Face.
+    image: conversion of pictures to inputs, stored in the engine: "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225
+        rgb", with "shorter=256", "stretch" or "letterbox" instead of cutting out and resizing the middle (`--image` of
+        `pelton build --help` lists all words), or a file preprocessor_config.json of Hugging Face.
     labels: names of the classes, in the order of the outputs, stored in the engine.
-    refit: keep in the engine what other weights of the same shapes need (`Engine.refit`): the model as a program,
-        without weights, and the decisions. Nothing is then decided by the numbers of weights. CPUs, models that are
-        ONNX or become it, without "int8" and "best". Default: False.
-    strip_weights: leave all weights that can be refitted out of the engine, which needs them again before it runs;
-        implies `refit`. Default: False.
-    metadata: texts of yours by name, stored in the engine: {"team": "vision"}; at most 64, of 4096 characters each.
+    refit: store in the engine the data that `Engine.refit` needs for other weights of the same shapes: the model as a
+        program, without weights, and the decisions. No decision then depends on the values of weights. CPUs, models
+        that are ONNX or become it, without "int8" and "best". Default: False.
+    strip_weights: leave all refittable weights out of the engine, which needs them before it runs; implies `refit`.
+        Default: False.
+    metadata: user texts by name, stored in the engine: {"team": "vision"}; at most 64, of 4096 characters each.
     """
 
     shapes: Mapping[str, str | Sequence[int | str | tuple[int, int, int]]] | None = None
@@ -187,7 +187,7 @@ class Options:
         if self.image is not None:
             from .preprocessing import describe  # imported only for engines that take pictures
 
-            object.__setattr__(self, "image", describe(self.image))  # the engine holds what a file says, not its name
+            object.__setattr__(self, "image", describe(self.image))  # stores a file by content, not by name
         if not self.on_cpu and self.architectures is None:
             raise InputError(
                 "target is 'cpu', 'cpu:' with an instruction set level, as in 'cpu:x86_64_v3', 'cuda' or 'cuda:' with"
@@ -228,7 +228,7 @@ class Options:
         self._check_lower()
 
     def _check_refit(self) -> None:
-        """InputError for builds that cannot be refitted."""
+        """Raises InputError for builds that cannot be refitted."""
         if not isinstance(self.refit, bool) or not isinstance(self.strip_weights, bool):
             raise InputError(
                 f"refit and strip_weights are True or False, got {self.refit!r} and {self.strip_weights!r}"
@@ -246,11 +246,11 @@ class Options:
 
     @property
     def refittable(self) -> bool:
-        """Whether the engine is to keep what other weights need."""
+        """True if the engine stores the data for a refit."""
         return self.refit or self.strip_weights
 
     def _check_metadata(self) -> None:
-        """InputError for metadata that is no text, or more than engines should carry."""
+        """Raises InputError for metadata that is no text, or too large for an engine."""
         given = self.metadata or {}
         if len(given) > MOST_METADATA:
             raise InputError(f"metadata is at most {MOST_METADATA} texts, got {len(given)}")
@@ -267,7 +267,7 @@ class Options:
                 raise InputError(f"metadata {name!r:.50} is no text that UTF-8 can hold")
 
     def _check_lower(self) -> None:
-        """InputError for options of INT8 and of halves that are out of range, missing, or without use."""
+        """Raises InputError for options of INT8 and of halves that are out of range, missing, or without use."""
         if self.precision == "int8" and self.calibration is None:
             raise InputError(
                 "precision 'int8' needs calibration=, inputs like those of real runs, from which scales are chosen"
@@ -308,7 +308,7 @@ class Options:
             )
 
     def _check_precision_of(self) -> None:
-        """InputError for layers' precisions where there are none to choose, and for others."""
+        """Raises InputError for layer precisions that the build cannot choose."""
         if self.precision_of is None:
             return
         layers = self.calibration is not None or self.on_cpu and self.precision in ("fp16", "bf16")
@@ -326,17 +326,17 @@ class Options:
 
     @property
     def drop_bound(self) -> float:
-        """The accuracy that INT8 may cost: `max_drop`, or its default."""
+        """Maximum accuracy loss of INT8: `max_drop`, or its default."""
         return MAX_DROP if self.max_drop is None else self.max_drop
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the engine is for CPUs."""
+        """True if the engine is for CPUs."""
         return re.fullmatch(r"cpu(:\w+)?", self.target) is not None
 
     @property
     def architectures(self) -> tuple[int, ...] | None:
-        """Architectures of the GPUs to compile for (90 for sm_90); () for that of the GPU here, None for CPUs."""
+        """GPU architectures to compile for (90 for sm_90); () for that of the GPU here, None for CPUs."""
         kind, _, named = self.target.partition(":")
         if (
             kind != "cuda"
@@ -347,7 +347,7 @@ class Options:
         return tuple(sorted({int(a[3:]) for a in named.split(",")})) if named else ()
 
     def but(self, **changes) -> "Options":
-        """A copy with the given options changed; raises InputError for an unknown name."""
+        """Returns a copy with the given options changed; raises InputError for an unknown name."""
         unknown = changes.keys() - {f.name for f in fields(self)} - {"usual"}
         if unknown:
             likely = near(min(unknown), [f.name for f in fields(self)])
@@ -355,13 +355,13 @@ class Options:
                 f"unknown option {', '.join(sorted(unknown))}{likely}; there are:"
                 f" {', '.join(f.name for f in fields(self))}"
             )
-        if "usual" in changes:  # it stands for `optimum`, also for that of these options
+        if "usual" in changes:  # the alias of `optimum` overrides that of these options, too
             changes.setdefault("optimum", None)
         return replace(self, **changes)
 
 
 class BuildOptions(TypedDict, total=False):
-    """The fields of `Options` that are keywords of `pelton.build`, for editors and type checkers."""
+    """The fields of `Options` as keywords of `pelton.build`, for editors and type checkers."""
 
     optimum: Mapping[str, Sequence[int]] | None
     values: Mapping[str, Any] | None

@@ -1,5 +1,5 @@
-"""From pixels to inputs: how a picture is resized, cut, padded and normalized (by Pillow), and where in the picture a
-point of the input lies."""
+"""From pictures to inputs (resized, cut, padded and normalized by Pillow), and from points of inputs back to
+pictures."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1}
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
-GREY = (114.0,)  # what YOLO's networks are trained with around pictures
-MOST_PIXELS = 1 << 27  # of a picture while it is resized: no input needs more, and a thin one would take all memory
+GREY = (114.0,)  # the padding colour that YOLO's networks are trained with
+MOST_PIXELS = 1 << 27  # of a picture while it is resized: no input needs more, and a thin one would exhaust memory
 
 
 class Framing(NamedTuple):
     """`box` (left, top, right, bottom) of the picture is resized to `size` (width, height); the input begins at
-    `offset` (x, y) of that, which is negative where it is padded."""
+    `offset` (x, y) of the result, negative where it is padded."""
 
     box: tuple[int, int, int, int]
     size: tuple[int, int]
@@ -32,15 +32,15 @@ class Framing(NamedTuple):
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a picture becomes an input: placed by `fit`, resized by a filter, channels ordered, and each value x made
-    (x · scale - mean) / std.
+    """Conversion of a picture to an input: placed by `fit`, resized by a filter, channels ordered, and each value x
+    mapped to (x · scale - mean) / std.
 
     fit: "cut" takes the largest centered rectangle of the input's proportions (`crop`: a fraction of it) and resizes
-    it; "stretch" resizes the whole picture, to `resized` (height, width) if given, and takes the middle of it;
-    "shorter" resizes so that the shorter side has `resized` pixels, and takes the middle (torchvision's Resize and
-    CenterCrop); "letterbox" resizes the whole picture as large as it fits, in the middle of a canvas of colour `fill`.
-    floor: an odd pixel that cutting out the middle leaves over is always on the right and at the bottom
-    (transformers), not rounded to even (torchvision).
+    it; "stretch" resizes the whole picture, to `resized` (height, width) if set, and takes its middle; "shorter"
+    resizes the shorter side to `resized` pixels, and takes the middle (torchvision's Resize and CenterCrop);
+    "letterbox" resizes the whole picture as large as it fits, in the middle of a canvas of colour `fill`.
+    floor: an odd pixel left over by the cut is always on the right and at the bottom (transformers), not rounded to
+    even (torchvision).
     """
 
     height: int
@@ -57,7 +57,7 @@ class Preprocessing:
     resample: str = "bilinear"
 
     def __str__(self) -> str:
-        """The description that `pelton.preprocessing.parse` makes this of."""
+        """Returns the description that `pelton.preprocessing.parse` reads."""
         size = "x".join(map(str, self.resized))
         fit = {
             "cut": [f"crop={self.crop!r}"] if self.crop != 1 else [],
@@ -72,15 +72,15 @@ class Preprocessing:
         return " ".join([f"{self.height}x{self.width}", *fit, *floor, self.resample, *scale, *values, self.channels])
 
     def axis(self, shape: Sequence[int | str]) -> int:
-        """The axis of the channels, 1 or 3, in an input of this shape; raises InputError if no such picture fits it."""
+        """Returns the channel axis, 1 or 3, of an input of this shape; raises InputError if no such picture fits it."""
         found = self._axis(shape)
         if found is None:
             raise InputError(f"{self._needs()}, this one has {_listed(shape)}")
         return found
 
     def fitting(self, shapes: Mapping[str, Sequence[Any]]) -> list[str]:
-        """The names of the inputs, by their shapes, that take such pictures; raises InputError, which lists all inputs,
-        if none does."""
+        """Returns the names of the inputs, by their shapes, that accept such pictures; raises InputError, listing all
+        inputs, if none does."""
         found = [name for name, shape in shapes.items() if self._axis(shape) is not None]
         if not found:
             given = ", ".join(f"{name} {_listed(shape)}" for name, shape in shapes.items())
@@ -108,7 +108,7 @@ class Preprocessing:
         shape: Sequence[int | str],
         dtype: np.dtype | type = np.float32,
     ) -> np.ndarray:
-        """One picture as an input: an array [1, c, h, w] or [1, h, w, c], whichever fits `shape`.
+        """Converts one picture to an input: an array [1, c, h, w] or [1, h, w, c], whichever fits `shape`.
 
         picture: a file, a Pillow image or an array [height, width(, 3)] of uint8. dtype: a float type, or uint8 for the
         bytes without scale, mean and std. Raises InputError for anything else.
@@ -130,7 +130,7 @@ class Preprocessing:
         return np.ascontiguousarray(np.moveaxis(values, 2, 0) if axis == 1 else values, dtype=dtype)[None]
 
     def place(self, width: int, height: int) -> Framing:
-        """Where a picture of so many pixels goes. Raises InputError for one that is too thin to be resized."""
+        """Places a picture of this many pixels. Raises InputError for one too thin to resize."""
         whole = (0, 0, width, height)
         if self.fit == "cut":
             unit = min(width / self.width, height / self.height) * self.crop
@@ -154,7 +154,7 @@ class Preprocessing:
         return Framing(whole, (size[0], size[1]), (x, y))
 
     def boxes_in_picture(self, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-        """Boxes of a network in pixels of the picture, cut at its edges.
+        """Maps boxes of a network to pixels of the picture, clipped to its edges.
 
         boxes: [..., 4], left, top, right, bottom in pixels of the input. size: the picture's width and height.
         """
@@ -166,9 +166,9 @@ class Preprocessing:
         return np.clip(begin + (boxes + np.array(offset * 2)) * scale, 0, np.array(size * 2))
 
     def _half(self, over: int) -> int:
-        """Of the pixels that are left over, those on the left or at the top; negative where the input is padded."""
+        """Returns the share of the leftover pixels on the left or at the top; negative where the input is padded."""
         if over < 0:
-            return -(-over // 2)  # as Ultralytics' LetterBox has it
+            return -(-over // 2)  # as in Ultralytics' LetterBox
         return over // 2 if self.floor else round(over / 2)
 
     def _resize(self, image: Image) -> Image:
@@ -197,7 +197,7 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 def open_picture(picture: str | os.PathLike[str] | np.ndarray | Image) -> Image:
-    """Opens a picture as a Pillow image, rotated as its EXIF data says; raises InputError if it cannot be read."""
+    """Opens a picture as a Pillow image, rotated by its EXIF data; raises InputError if it cannot be read."""
     try:
         from PIL import Image as pillow
         from PIL import ImageOps

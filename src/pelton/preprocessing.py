@@ -1,4 +1,4 @@
-"""How pictures become inputs: a description in one line, parsed strictly, or a file of Hugging Face."""
+"""Descriptions of the conversion from pictures to inputs: one line, parsed strictly, or a file of Hugging Face."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LARGEST = 1 << 15  # pixels of a side
 
 
 def is_picture(path: str) -> bool:
-    """Whether a file name has the suffix of a picture."""
+    """Returns True if a file name has the suffix of a picture."""
     return path.lower().endswith(SUFFIXES)
 
 
 def parse(text: str | os.PathLike[str]) -> Preprocessing:
-    """Parses a description such as "224x224 mean=0.5 std=0.25 rgb", or reads the file if it names one that ends in
-    .json; raises InputError with examples if it is none."""
+    """Parses a description such as "224x224 mean=0.5 std=0.25 rgb", or reads the .json file that it names; raises
+    InputError with examples if it is neither."""
     text = os.fspath(text)
     if text.lower().endswith(".json"):
         return huggingface.read(text)
@@ -59,7 +59,7 @@ def parse(text: str | os.PathLike[str]) -> Preprocessing:
 
 
 def describe(image: str | os.PathLike[str]) -> str:
-    """A description in words: the text itself, or what the file says that it names. Raises InputError as `parse`."""
+    """Returns a description in words: the text itself, or that of the file it names. Raises as `parse` does."""
     if not isinstance(image, (str, os.PathLike)):
         raise InputError(f"image is a description of how pictures become inputs, got {image!r}; {EXAMPLES}")
     text, made = os.fspath(image), parse(image)
@@ -118,7 +118,7 @@ def _keys() -> str:
 
 
 def _size(text: str) -> tuple[int, int] | None:
-    """(height, width) of a text such as 224x320."""
+    """Parses (height, width) from a text such as 224x320."""
     height, x, width = text.partition("x")
     if x and all(t.isdecimal() and len(t) < 9 and 0 < int(t) <= LARGEST for t in (height, width)):
         return int(height), int(width)

@@ -28,7 +28,7 @@ STAGES = {
     "check": "checking kernels",
     "link": "linking",
 }
-# As builds of small convolutional networks went, with empty caches. This steers the bar and the estimate alone.
+# Measured on builds of small convolutional networks, with empty caches. Only the bar and the estimate depend on it.
 UNTIMED: Course = (("import", 0.1), ("optimize", 0.1), ("compile", 0.75), ("link", 0.05))
 TIMED: Course = (
     ("import", 0.01),
@@ -40,18 +40,18 @@ TIMED: Course = (
     ("refine", 0.22),
     ("link", 0.03),
 )
-# Of a build with calibration, as that of the same networks went: how long its parts take beside one timed build. The
-# engine without integers is built first, then the one with, which has some kernels in common, and that again where
-# layers went back. Without timing, all of their kernels are there when they are built.
+# The parts of a build with calibration, relative to one timed build of the same networks. The engine without integers
+# is built first, then the one with integers, which shares some kernels, and that again where layers revert. Without
+# timing, all of their kernels exist when they are built.
 TO_CALIBRATE, CALIBRATE, ACCURACY, RACE = 0.5, 0.1, 0.6, 0.2
 TIMED_BUILDS, UNTIMED_BUILDS = (1.0, 0.6, 0.3), (0.05, 0.05)
 INTERVAL = 5.0  # seconds between two plain lines of one stage
 VARIABLE, FLAGS = "PELTON_PROGRESS", {"0": False, "false": False, "1": True, "true": True}
-_bar = threading.Lock()  # held by who shows one: a terminal has room for one bar
+_bar = threading.Lock()  # held by the thread that shows a bar: a terminal has room for one
 
 
 def course(level: int, calibrated: bool = False) -> Course:
-    """The stages of a build at a level of effort; calibrated: with data for INT8, which takes several engines."""
+    """Returns the stages of a build at a level of effort; calibrated: with data for INT8, for several engines."""
     if not calibrated:
         return TIMED if level else UNTIMED
     stages, builds = (TIMED, TIMED_BUILDS) if level else (UNTIMED, UNTIMED_BUILDS)
@@ -62,18 +62,18 @@ def course(level: int, calibrated: bool = False) -> Course:
 
 
 def is_notebook() -> bool:
-    """Whether output is shown below the cell of a notebook."""
+    """Returns True if output appears below the cell of a notebook."""
     return "ipykernel" in sys.modules and "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
 
 
 def is_visible() -> bool:
-    """Whether a user sees stderr as it is written: on a terminal, or below the cell of a notebook."""
+    """Returns True if a user sees stderr as it is written: on a terminal, or below the cell of a notebook."""
     return sys.stderr.isatty() or is_notebook()
 
 
 def is_wanted() -> bool:
-    """Whether builds called from Python show their progress by themselves: as PELTON_PROGRESS says, else if a user sees
-    stderr. InputError for what is neither 0 nor 1."""
+    """Returns True if builds called from Python show their progress by default: PELTON_PROGRESS decides, else
+    `is_visible`. Raises InputError for values of PELTON_PROGRESS that are neither 0 nor 1."""
     text = os.environ.get(VARIABLE, "").lower()
     if text not in ("", *FLAGS):
         raise InputError(f"{VARIABLE} should be 0 or 1, got {text!r}")
@@ -81,19 +81,19 @@ def is_wanted() -> bool:
 
 
 class Position:
-    """How far work has come as a whole, 0 to 1, by its stages; it never goes back.
+    """Progress of the whole work, 0 to 1, by its stages; it never decreases.
 
-    A stage that the course does not have changes nothing, except that without a course every stage is the whole work.
-    ("program", i, n) says that the i-th of n equal courses begins.
+    Stages outside the course change nothing; without a course, every stage counts as the whole work. ("program", i, n)
+    starts the i-th of n equal courses.
     """
 
     def __init__(self, of: Course):
         self._course, self._at = of, 0
         self._program, self._programs = 0, 1
-        self.fraction: float | None = 0.0  # None if it is not known
+        self.fraction: float | None = 0.0  # None if unknown
 
     def move(self, stage: str, done: int, total: int) -> None:
-        """To a place in a stage; `total` is 0 if it is not known."""
+        """Moves to a place in a stage; `total` is 0 if unknown."""
         if not self._course:
             self.fraction = done / total if total else None
             return
@@ -110,8 +110,8 @@ class Position:
 
 @contextmanager
 def show_progress(enabled: bool = True, of: Course = ()) -> Iterator[Progress]:
-    """A callback (stage, done, total) for the option `progress`, whose bar disappears when the work is done. of: the
-    stages that are to come, see `course`; without, each is taken for all of the work."""
+    """Context manager: a callback (stage, done, total) for the option `progress`, whose bar disappears when the work is
+    done. of: the coming stages, see `course`; without it, each stage counts as the whole work."""
     if not enabled:
         yield lambda stage, done, total: None
         return
@@ -130,7 +130,7 @@ def show_progress(enabled: bool = True, of: Course = ()) -> Iterator[Progress]:
 
 
 def _bars():
-    """What shows bars; None where rich (of pelton[build]) is not installed, or in a notebook what it needs there."""
+    """Creates the display; None without rich (of pelton[build]), or in a notebook without ipywidgets."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
@@ -154,7 +154,7 @@ def _bars():
         console=Console(stderr=True),
         transient=True,
         refresh_per_second=4,
-        redirect_stdout=sys.stdout.isatty(),  # what is printed meanwhile goes where it would go
+        redirect_stdout=sys.stdout.isatty(),  # printed text still goes to its own stream
     )
 
 
@@ -165,7 +165,7 @@ def _report_by_bar(bars, position: Position) -> Progress:
         position.move(stage, done, total)
         if stage in STAGES:
             bars.update(bar, description=_say(stage, done, total))
-        # of no known length until it begins to move
+        # of unknown length until it begins to move
         known = {} if position.fraction is None else {"completed": position.fraction, "total": 1.0}
         bars.update(bar, **known)
 
@@ -190,13 +190,13 @@ def _report_by_lines(position: Position) -> Progress:
 
 
 def _say(stage: str, done: int, total: int) -> str:
-    """A stage in words, and how far it is."""
+    """Describes a stage and its progress in words."""
     count = f", {done} of {total}" if total > 1 else f", {done}" * (total == 0 < done)
     return STAGES[stage] + count
 
 
 def _estimate(passed: float, fraction: float | None) -> str:
-    """The time that is left, in words, where enough has passed to tell."""
+    """Returns the remaining time in words, once enough time has passed for an estimate."""
     if passed < INTERVAL or not fraction or fraction < 0.05:
         return ""
     left = passed * (1 - fraction) / fraction

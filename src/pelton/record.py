@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
 
     def record(*, frozen: bool):
-        """`dataclasses.dataclass(frozen=True)`: fields, defaults, `replace` and `match` as there."""
+        """Decorates as `dataclasses.dataclass(frozen=True)` does: same fields, defaults, `replace` and `match`."""
         assert frozen
         return _define
 

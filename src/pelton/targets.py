@@ -1,4 +1,4 @@
-"""What kernels are compiled for: instruction set levels of CPUs, and architectures of NVIDIA GPUs."""
+"""Compilation targets: instruction set levels of CPUs, and architectures of NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-WITH_ZEROS = ("cuda",)  # archs whose contexts have memory that is zero between runs
+WITH_ZEROS = ("cuda",)  # archs whose contexts have memory that stays zero between runs
 
 
 def is_gpu(target: Mapping[str, Any]) -> bool:
-    """Whether engines of this target (`Engine.target` in their file) run on a GPU."""
+    """Returns True if engines of this target (`Engine.target` in their file) run on a GPU."""
     return target.get("arch") == "cuda"
 
 
 # ---- CPUs ----
 
-# Levels of the x86-64 psABI, each with all of the one before; names of clang.
+# Levels of the x86-64 psABI by clang's names; each includes the one before.
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
@@ -37,8 +37,8 @@ LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Isa:
-    """march: clang's name of the level. lanes: f32 elements of a vector. registers: number of vector registers.
-    flags: further flags of clang."""
+    """march: clang's name of the level. lanes: f32 elements of a vector. registers: number of vector registers. flags:
+    further flags of clang."""
 
     march: str
     lanes: int
@@ -56,18 +56,18 @@ ISAS: Mapping[str, Isa] = MappingProxyType(
         "x86_64_v4_vnni_bf16": Isa("x86-64-v4", 16, 32, ("-mavx512vnni", "-mavx512bf16")),
     }
 )
-# Those that builds choose by themselves; that with bf16 only if its precision is asked for.
+# Those that builds choose by themselves; the bf16 level requires its precision.
 BUILT = tuple(isa for isa in ISAS if not isa.endswith("bf16"))
 
 
 def fits(level: str, features: Iterable[str]) -> bool:
-    """Whether a CPU with these features runs code of a level."""
+    """Returns True if a CPU with these features runs code of a level."""
     return set(LEVELS[level]) <= set(features)
 
 
 def best(features: Iterable[str], bf16: bool = False) -> str:
-    """The best level in BUILT that a CPU with these features runs; the first if it runs none. bf16: also of those that
-    multiply bf16."""
+    """Returns the best level in BUILT that a CPU with these features runs; the first if it runs none. bf16: also
+    consider the level that multiplies bf16."""
     *_, found = (BUILT[0], *(isa for isa in (ISAS if bf16 else BUILT) if fits(isa, features)))
     return found
 
@@ -79,7 +79,7 @@ def best(features: Iterable[str], bf16: bool = False) -> str:
 class TypicalGpu:
     """A GPU that represents its architecture; sizes in bytes.
 
-    l1: shared memory of a multiprocessor. block: shared memory that one block may have. l2: the L2 cache.
+    l1: shared memory of a multiprocessor. block: maximum shared memory of a block. l2: the L2 cache.
     """
 
     name: str
@@ -108,19 +108,19 @@ ARCHITECTURES = (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
 
 
 def typical(arch: int) -> TypicalGpu:
-    """The GPU in TYPICAL for an architecture: that of the newest one there that is no newer."""
+    """Returns the typical GPU of an architecture: the newest in TYPICAL that is no newer."""
     return TYPICAL[max((a for a in TYPICAL if a <= arch), default=min(TYPICAL))]
 
 
 def fitting(archs: Iterable[int], arch: int) -> int | None:
-    """The newest of the architectures of cubins that a GPU of architecture `arch` runs, or None.
+    """Returns the newest cubin architecture that a GPU of architecture `arch` runs, or None.
 
-    Cubins run on GPUs of the same generation that are no older; those from sm_90 on use features of their architecture
+    Cubins run on GPUs of the same generation that are no older; from sm_90 on, they use features of their architecture
     alone.
     """
     return max((a for a in archs if a == arch or (a < 90 and a // 10 == arch // 10 and a <= arch)), default=None)
 
 
 def gpus(archs: Iterable[int]) -> dict[str, Any]:
-    """The `target` of engines with cubins for these architectures."""
+    """Returns the `target` of engines with cubins for these architectures."""
     return {"os": sys.platform, "arch": "cuda", "isa": ",".join(f"sm_{a}" for a in sorted(archs)), "features": []}

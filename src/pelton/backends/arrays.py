@@ -1,4 +1,4 @@
-"""Arrays of callers: checks them against ports, copies what only a copy makes fit, and draws random ones."""
+"""Callers' arrays: checks them against ports, copies those that only a copy makes fit, and draws random ones."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pelton.system import share
 
 from . import dlpack
 
-# a port, and what every run checks: its name, dtype and shape
+# a port, and the facts that every run checks: its name, dtype and shape
 PortCheck = tuple[Port, str, np.dtype, tuple[int, ...]]
 
 
 class _BorrowedMemory:
-    """Exposes memory of another library to numpy, whose arrays keep this object and so its owner alive."""
+    """Exposes memory of another library to numpy, whose arrays keep this object and thus its owner alive."""
 
     def __init__(self, borrowed: dlpack.BorrowedArray, dtype: np.dtype):
         strides = None if borrowed.strides is None else tuple(s * dtype.itemsize for s in borrowed.strides)
@@ -35,9 +35,8 @@ class _BorrowedMemory:
 
 
 def to_numpy(value: Any, what: str) -> Any:
-    """An array of another library as a numpy array: over the same memory if DLPack says that it is the CPU's, else by
-    its `__array__`. Other values are returned unchanged. InputError if the library refuses, or for memory of a device.
-    """
+    """Converts an array of another library to numpy: over the same memory if DLPack reports CPU memory, else by its
+    `__array__`. Returns other values unchanged. Raises InputError if the library refuses, or for memory of a device."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value
     if (found := borrow(value, what)) is not None:
@@ -53,7 +52,7 @@ def to_numpy(value: Any, what: str) -> Any:
 
 
 def borrow(value: Any, what: str) -> np.ndarray | None:
-    """A numpy array over the memory of another library's array; None if DLPack does not find it in CPU memory."""
+    """Returns a numpy array over another library's array; None if DLPack does not report CPU memory."""
     if dlpack.device_of(value, what)[0] not in (dlpack.CPU, dlpack.CUDA_HOST):
         return None
     borrowed = dlpack.import_array(value, what)
@@ -70,15 +69,15 @@ def borrow(value: Any, what: str) -> np.ndarray | None:
 
 
 def inputs_to_numpy(inputs: Any) -> Any:
-    """The same inputs by name, arrays of other libraries as numpy arrays (see `to_numpy`)."""
+    """Returns the inputs by name, with arrays of other libraries as numpy arrays (see `to_numpy`)."""
     if (type(inputs) is dict or isinstance(inputs, Mapping)) and {*map(type, inputs.values())} != {np.ndarray}:
         return {name: to_numpy(value, f"input {name!r}") for name, value in inputs.items()}
     return inputs
 
 
 def out_array(port: Port, given: Any) -> np.ndarray:
-    """What `out` gives for an output as a numpy array over that memory, of the port's dtype and shape; InputError if
-    results cannot be written straight into it."""
+    """Returns the `out` array of an output as a numpy array over its memory, of the port's dtype and shape; raises
+    InputError if results cannot be written straight into it."""
     array = given if isinstance(given, (np.ndarray, np.generic)) else borrow(given, f"out[{port.name!r}]")
     if type(array) is not np.ndarray or array.dtype != port.numpy_dtype or array.shape != port.shape:
         refuse_out(port, given if array is None else array)
@@ -86,7 +85,7 @@ def out_array(port: Port, given: Any) -> np.ndarray:
 
 
 def named_inputs(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Positional and keyword arguments of a call as inputs by name; InputError for too many, too few or duplicates."""
+    """Maps the arguments of a call to inputs by name; raises InputError for too many, too few or duplicates."""
     if len(arrays) > len(ports) or (len(arrays) < len(ports) and not named):
         raise InputError(
             f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}"
@@ -100,10 +99,10 @@ def named_inputs(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[st
 
 
 def fit(port: Port, given: Any) -> np.ndarray:
-    """`given` as an array of the port's type, shape and native byte order, contiguous and aligned: itself if it is
-    that, else a copy of equal values.
+    """Returns `given` as an array of the port's type, shape and native byte order, contiguous and aligned: itself if it
+    fits, else a copy of equal values.
 
-    InputError, saying what to do, if a copy does not suffice.
+    Raises InputError, with the remedy, if a copy does not suffice.
     """
     what = f"input {port.name!r} needs {port}"
     dtype = port.numpy_dtype
@@ -135,7 +134,7 @@ def fit(port: Port, given: Any) -> np.ndarray:
 
 
 def check_indices(port: Port, given: np.ndarray) -> None:
-    """InputError for an index that its table does not have."""
+    """Raises InputError for an index outside its table."""
     allowed = port.indices
     if allowed is not None and given.size and not allowed.low <= given.min() <= given.max() <= allowed.high:
         place = np.argwhere((given < allowed.low) | (given > allowed.high))[0].tolist()
@@ -146,7 +145,7 @@ def check_indices(port: Port, given: np.ndarray) -> None:
 
 
 def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
-    """Strings as an array of objects of type str: numpy's string arrays are copied, arrays of objects are checked."""
+    """Converts strings to an array of str objects: numpy's string arrays are copied, arrays of objects checked."""
     if given.dtype.kind == "S":
         raise InputError(f"{what}, given bytes; decode them with np.char.decode(value, 'utf-8')")
     if given.dtype.kind not in "OUT":
@@ -162,8 +161,8 @@ def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
 
 
 def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays by name for ports of static shapes: floats from a normal distribution; integers, bools and strings are 0
-    or 1 (indices that are valid for most tables). InputError if there is not enough memory."""
+    """Draws arrays by name for ports of static shapes: floats from a normal distribution; integers, bools and strings
+    are 0 or 1 (valid indices for most tables). Raises InputError if there is not enough memory."""
     # drawn in 64 bits, then converted
     need, have = 16 * sum(math.prod(max(d, 1) for d in p.numbers) for p in ports), share.memory()
     if need > have:
@@ -185,7 +184,7 @@ def random_inputs(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]
 
 
 def port_checks(ports: Sequence[Port]) -> list[PortCheck]:
-    """Each port with what every run checks."""
+    """Returns each port with the facts that every run checks."""
     return [(p, p.name, p.numpy_dtype, p.numbers) for p in ports]
 
 
@@ -211,14 +210,14 @@ def check_shape(port: Port, shape: tuple[int, ...], what: str) -> None:
 
 
 def check_out(ports: Sequence[Port], out: Any) -> None:
-    """InputError for an `out` that is not a mapping from names of outputs."""
+    """Raises InputError for an `out` that is not a mapping from names of outputs."""
     if not isinstance(out, Mapping):
         raise InputError(f"out needs a mapping from output names to arrays, given {_kind(out)}")
     check_names("output", ports, out, all_of_them=False)
 
 
 def refuse_out(port: Port, given: Any) -> NoReturn:
-    """InputError that says why results cannot be written straight into `given`."""
+    """Raises InputError with the reason why results cannot be written straight into `given`."""
     what = f"out[{port.name!r}] needs {port}"
     if type(given) is not np.ndarray:
         raise InputError(f"{what} as a numpy array, given {_kind(given)}")
@@ -244,8 +243,8 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
 def check_no_overlap(
     inputs: Sequence[Port], outputs: Sequence[Port], spans: Sequence[tuple[int, int]], given: Container[str]
 ) -> None:
-    """InputError if an output in `given` shares memory with another port. `spans`: the addresses at which the array of
-    each port begins and ends, inputs first."""
+    """Raises InputError if an output in `given` shares memory with another port. `spans`: begin and end address of each
+    port's array, inputs first."""
     for one, port in enumerate(outputs, len(inputs)):
         start, end = spans[one]
         for other, (begin, last) in enumerate(spans) if port.name in given and start < end else ():
@@ -258,7 +257,7 @@ def check_no_overlap(
 
 
 def check_names(kind: str, ports: Sequence[Port], given: Mapping[str, Any], *, all_of_them: bool) -> None:
-    """InputError for names that no port has, and for ports that are missing."""
+    """Raises InputError for unknown names and for missing ports."""
     has = f"the engine's {kind}s are " + (", ".join(f"{p.name!r} {p}" for p in ports) or "none")
     unknown = [n for n in given if n not in {p.name for p in ports}]
     if unknown:
@@ -277,7 +276,7 @@ def refuse_mapping(ports: Sequence[Port], given: Any) -> NoReturn:
 
 
 def check_shapes(ports: Sequence[Port], given: Any) -> None:
-    """InputError for shapes that are not a mapping from the names of all inputs."""
+    """Raises InputError for shapes that are not a mapping from the names of all inputs."""
     if not isinstance(given, Mapping):
         example = ports[0].name if ports else "x"
         raise InputError(

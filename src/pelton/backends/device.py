@@ -29,7 +29,7 @@ AGAIN = "build it on, or for, this machine"  # the end of messages about engines
 
 # a step, and when it began and ended, in nanoseconds of `time.monotonic_ns`
 Stamped = tuple[Step, int, int]
-ProgressCallback = Callable[[str, int, int], Any]  # takes a stage, how much of it is done, and of how much
+ProgressCallback = Callable[[str, int, int], Any]  # receives a stage, the work done, and the total
 
 
 class Resolved(Protocol):
@@ -56,27 +56,27 @@ class Ready(Protocol):
         """The engine with all numbers resolved."""
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Outputs by name: new arrays, or those of `out`, written in place. InputError for arrays that do not fit
-        their ports."""
+        """Returns outputs by name: new arrays, or those of `out`, written in place. Raises InputError for arrays that
+        do not fit their ports."""
 
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], list[Stamped]]:
-        """A run in which no two steps overlap, with the begin and the end of each."""
+        """Runs without overlap of steps; returns outputs by name, and the begin and end of each step."""
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """Each step with its nanoseconds, in a run in which no two overlap."""
+        """Returns each step with its nanoseconds, in a run without overlap of steps."""
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Any], None]) -> dict[str, Any]:
-        """A run of one step after the other; `see` is called before each and after the last, with the number of steps
-        done and an object that has `memory` and `plain`."""
+        """Runs one step after the other; `see` is called before each and after the last, with the number of finished
+        steps and an object that has `memory` and `plain`."""
 
     def memory(self, buffer: int) -> np.ndarray:
-        """The bytes of a buffer, u8[n], or its strings, at this point of a watched run."""
+        """Returns the bytes of a buffer, u8[n], or its strings, at this point of a watched run."""
 
 
 class Workspace(Protocol):
-    """Working memory for one run at a time, which all sets of sizes share."""
+    """Working memory for one run at a time, shared by all sets of sizes."""
 
     @property
     def threads(self) -> int: ...
@@ -89,14 +89,14 @@ class Workspace(Protocol):
         """The marketing name of the device."""
 
     def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
-        """The plan for these values of the symbols. Calls `outdated` if plans prepared before became invalid, because
-        the memory has grown. EngineError if there is not enough memory."""
+        """Prepares the plan for these values of the symbols. Calls `outdated` if earlier plans became invalid, because
+        the memory has grown. Raises EngineError if there is not enough memory."""
 
     def import_inputs(self, inputs: Any) -> Any:
-        """Inputs by name, arrays of other libraries in the form that this device reads; InputError if one has none."""
+        """Returns inputs by name, arrays of other libraries in this device's form; raises InputError without one."""
 
     def fit(self, port: Port, given: Any) -> Any:
-        """An array of the port's type, shape and layout; InputError if that takes more than a copy."""
+        """Returns an array of the port's type, shape and layout; raises InputError if a copy does not suffice."""
 
     def synchronize(self) -> None:
         """Waits until all runs are over."""
@@ -132,11 +132,11 @@ class Loaded(Protocol):
 class Backend:
     """A kind of device.
 
-    check: takes the name for messages and a target; EngineError if engines for it do not run on this machine, as far
-    as is known without a device. open: returns what `load` takes; EngineError for code of another backend. load: onto
-    the device of this number, or onto one given as an object. allocate: for a number of threads, or the default.
-    tune: takes the name for messages and returns the engines with the fastest of their alternative kernels, timed on
-    a device until a deadline (of `time.monotonic`); InputError if engines of this kind have no alternatives.
+    check: receives the name for messages and a target; raises EngineError if engines for it do not run on this machine,
+    as far as known without a device. open: returns the input of `load`; raises EngineError for code of another backend.
+    load: onto the device of this number, or onto one given as an object. allocate: for a number of threads, or the
+    default. tune: receives the name for messages and returns the engines with the fastest of their alternative kernels,
+    timed on a device until a deadline (of `time.monotonic`); InputError if engines of this kind have none.
     """
 
     check: Callable[[str, Mapping[str, Any]], None]
@@ -147,7 +147,7 @@ class Backend:
 
 
 def check_here(label: str, target: Mapping[str, Any], **here: str) -> None:
-    """EngineError if a target has other values for these keys than this machine. `label`: the name for messages."""
+    """Raises EngineError if a target differs from this machine in these keys. `label`: the name for messages."""
     for key, value in here.items():
         if target.get(key, value) != value:
             raise EngineError(f"engine {label!r} is for {target[key]}, this machine runs {value}; {AGAIN}")

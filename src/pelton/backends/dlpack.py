@@ -15,7 +15,7 @@ from pelton.errors import InputError
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
 READ_ONLY = 1  # of the flags of DLManagedTensorVersioned
-# the newest version that is asked for; older libraries return tensors without a version
+# the newest requested version; older libraries return tensors without a version
 VERSION = (1, 0)
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5}  # DLDataTypeCode
 DTYPES = {
@@ -31,7 +31,7 @@ DTYPES |= {
     "f8e8m0fnu": (14, 8),
 }
 _NAMES = {kind: name for name, kind in DTYPES.items()}
-# what libraries raise if they refuse to export an array
+# raised by libraries that refuse to export an array
 REFUSALS = (AssertionError, BufferError, RuntimeError, TypeError, ValueError)
 
 
@@ -73,7 +73,7 @@ class _Versioned(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class BorrowedArray:
-    """An array as DLPack describes it, kept alive by `keeper`. `strides` in elements; None if it is dense."""
+    """An array as described by DLPack, kept alive by `keeper`. `strides` in elements; None if it is dense."""
 
     address: int
     dtype: str
@@ -84,7 +84,7 @@ class BorrowedArray:
 
 
 def device_of(value: Any, what: str) -> tuple[int, int]:
-    """The DLDeviceType and number of an array's device; (0, 0) for values without DLPack. InputError if it fails."""
+    """Returns DLDeviceType and number of an array's device; (0, 0) without DLPack. Raises InputError if it fails."""
     if not hasattr(value, "__dlpack_device__"):
         return 0, 0
     try:
@@ -95,11 +95,11 @@ def device_of(value: Any, what: str) -> tuple[int, int]:
 
 
 def import_array(value: Any, what: str, **given: Any) -> BorrowedArray:
-    """The array that `value.__dlpack__(**given)` exports; InputError if it refuses, or engines have no such type."""
+    """Imports the array exported by `value.__dlpack__(**given)`; raises InputError if it refuses or for other types."""
     try:
         try:
             capsule = value.__dlpack__(**given, max_version=VERSION)
-        except TypeError:  # a library from before there were versions
+        except TypeError:  # a library older than versions
             capsule = value.__dlpack__(**given)
         versioned = _is_valid(id(capsule), b"dltensor_versioned")
         # the capsule is not consumed: its producer releases the tensor with it
@@ -127,11 +127,11 @@ def import_array(value: Any, what: str, **given: Any) -> BorrowedArray:
 
 
 def dense(shape: Sequence[int]) -> list[int]:
-    """The strides, in elements, of an array of this shape that is contiguous in C order."""
+    """Returns the strides, in elements, of an array of this shape that is contiguous in C order."""
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-# address of an exported DLManagedTensor → what it refers to, until its consumer deletes it
+# address of an exported DLManagedTensor → the objects it refers to, until its consumer deletes it
 _exported: dict[int, tuple[Any, ...]] = {}
 
 
@@ -155,7 +155,7 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _unused(capsule: int) -> None:
-    """The destructor of capsules: one that still has its first name was not consumed."""
+    """Destroys a capsule; one that still has its first name was not consumed."""
     if _is_valid(capsule, b"dltensor"):
         _exported.pop(_get_pointer(capsule, b"dltensor"), None)
 
@@ -164,7 +164,7 @@ _NAME = ctypes.c_char_p(b"dltensor")  # capsules keep the address of their name
 
 
 def capsule(address: int, dtype: str, shape: Sequence[int], ordinal: int, keeper: Any) -> Any:
-    """A DLPack capsule over dense memory of GPU `ordinal`, which keeps `keeper` alive."""
+    """Creates a DLPack capsule over dense memory of GPU `ordinal`, which keeps `keeper` alive."""
 
     def longs(numbers: Sequence[int]) -> Any:
         return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)

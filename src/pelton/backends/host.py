@@ -12,17 +12,17 @@ from pelton.errors import EngineError, Needs
 
 
 class HostStep:
-    """A host step with its function, for these values of symbols; EngineError if its packages are not installed."""
+    """A host step with its function, for these values of symbols; EngineError if its packages are missing."""
 
     def __init__(self, step: Step, sizes: Mapping[str, int]):
         with Needs(f"step {step.name!r} runs on the host, which", EngineError):
-            from pelton import reference  # only engines with host steps need what it imports
+            from pelton import reference  # only engines with host steps need its imports
 
             self._function: Callable[..., Sequence[np.ndarray]] = reference.run_text(step.host, sizes)
         self.step = step
 
     def own(self) -> HostStep:
-        """The step for one context: another one with a function of its own, if that keeps something between runs."""
+        """Returns the step for one context: another one with its own function, if that keeps state between runs."""
         if not hasattr(self._function, "own"):
             return self
         step = copy(self)
@@ -30,7 +30,7 @@ class HostStep:
         return step
 
     def run(self, memory: Callable[[int], np.ndarray]) -> None:
-        """Runs on the buffers that `memory` gives, as bytes or strings; EngineError for results of other shapes."""
+        """Runs on the buffers of `memory`, as bytes or strings; raises EngineError for results of other shapes."""
         results = self._function(*(view(t, memory(t.slice.buffer)) for t in self.step.inputs))
         if len(results) != len(self.step.outputs):
             raise EngineError(
@@ -46,7 +46,7 @@ class HostStep:
 
 
 def view(t: Tensor, memory: np.ndarray) -> np.ndarray:
-    """A view of a tensor's elements in its buffer."""
+    """Returns a view of a tensor's elements in its buffer."""
     size = SIZES[t.dtype]
     if 0 in t.shape:
         return np.empty(t.shape, numpy_dtype(t.dtype))

@@ -22,9 +22,9 @@ log = Logger("pelton.runtime")
 
 
 class Plan:
-    """The device-independent parts of an engine. EngineError if a package that its host steps need is not installed.
+    """The device-independent parts of an engine. Raises EngineError if a package for its host steps is missing.
 
-    texts: buffers of this kind, by number. computed: the numbers of those made for each set of sizes.
+    texts: buffers of this kind, by number. computed: the numbers of those computed for each set of sizes.
     template: all numbers of the plan, with gaps that sizes fill. host: the host steps for the optimum sizes.
     """
 
@@ -50,12 +50,12 @@ class Plan:
 
     @property
     def label(self) -> str:
-        """How messages name the engine: the file that it was loaded from, else its name."""
+        """The engine's name in messages: the file that it was loaded from, else its own name."""
         return self.plain.label
 
     @property
     def constants(self) -> np.ndarray:
-        """The bytes of all constants, u8[n], computed now if they were not yet."""
+        """The bytes of all constants, u8[n], computed on first use."""
         return self.plain.constants.read() if self._constants is None else self._constants
 
     def populate(self) -> None:
@@ -65,11 +65,11 @@ class Plan:
             populate(self.constants)
 
     def host_steps(self, plain: plain_engine.EnginePlan, values: Mapping[str, int]) -> dict[int, HostStep]:
-        """The host steps for these values of the symbols, for which the engine is `plain`."""
+        """Returns the host steps for these values of the symbols, for which the engine is `plain`."""
         return {i: HostStep(s, values) for i, s in enumerate(plain.steps) if s.host}
 
     def computed_buffers(self, resolved: ResolvedPlan) -> dict[int, np.ndarray]:
-        """Buffer → its contents for a set of sizes: i64 of "sizes", 0, 1, … of "iota", empty strings of "strings"."""
+        """Returns buffer → contents for a set of sizes: i64 of "sizes", 0, 1, … of "iota", empty texts of "strings"."""
         found: dict[int, np.ndarray] = {}
         for i in self.computed:
             b, size = self.plain.buffers[i], int(resolved.bytes[i])
@@ -82,7 +82,7 @@ class Plan:
         return found
 
     def with_steps(self, steps: Sequence[Step]) -> Plan:
-        """The same with other kernels for its steps."""
+        """Returns the same with other kernels for its steps."""
         other = copy(self)
         other.plain = replace(self.plain, steps=tuple(steps))
         other.template = PlanTemplate(other.plain)
@@ -90,5 +90,5 @@ class Plan:
 
 
 def empty_strings(size: int) -> np.ndarray:
-    """The contents of a buffer of strings of so many bytes, before anything is written to it."""
+    """Returns the initial contents of a buffer of strings of this many bytes."""
     return np.full(size // SIZES["string"], "", object)

@@ -1,4 +1,4 @@
-"""Engines as C sources, for programs that link them: what `pelton export` writes."""
+"""Engines as C sources for linking into programs: the output of `pelton export`."""
 
 from .tables import identifier
 from .write import at_shapes, write

@@ -1,4 +1,4 @@
-"""The machine code of an engine as bytes that can be linked into a program: the loaded image of its shared object."""
+"""The machine code of an engine as linkable bytes: the loaded image of its shared object."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SYMBOL = struct.Struct("<IBBHQQ")
 
 @record(frozen=True)
 class Image:
-    """The bytes from address 0 on, which run wherever they begin at a page, and the offset of each kernel."""
+    """The bytes from address 0 on, which run from any page boundary, and the offset of each kernel."""
 
     code: bytes
     symbols: dict[str, int]
 
 
 def image(code: bytes) -> Image:
-    """The image of the code of an engine for CPUs. EngineError where it cannot be placed without a loader."""
+    """Returns the image of the code of an engine for CPUs. Raises EngineError if it needs a loader."""
     if len(code) < 64 or code[:7] != b"\x7fELF\x02\x01\x01":
         raise EngineError("the engine's machine code is no 64-bit ELF object; the engine is damaged, build it again")
     (table,) = struct.unpack_from("<Q", code, 32)

@@ -1,4 +1,4 @@
-"""What goes with the sources of an engine: a program that runs it, a build with CMake, a page."""
+"""The files beside the sources of an engine: a program that runs it, a build with CMake, a page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RUNS = 100
 
 
 def fixed_main(plan: EnginePlan, name: str) -> str:
-    """A program that runs an engine of fixed sizes on raw arrays in files, or on zeros, and says how long it takes."""
+    """Writes a program that runs an engine of fixed sizes on raw arrays in files, or on zeros, and prints its time."""
     ins, outs = tables.names(plan)
     ports = [*zip(plan.inputs, ins), *zip(plan.outputs, outs)]
     arrays = "\n".join(
@@ -85,7 +85,7 @@ int main(int count, char **files) {{
 
 
 def linked_main(plan: EnginePlan, name: str) -> str:
-    """A program that describes an engine and runs it on zeros of its least shapes."""
+    """Writes a program that describes an engine and runs it on zeros of its smallest shapes."""
     return f"""/* Describes {name}, runs it on zeros and says how long that takes: main [THREADS] */
 {HEAD}#include <string.h>
 
@@ -137,7 +137,7 @@ int main(int count, char **given) {{
 
 
 def cmake(name: str, sources: Sequence[str], threads: bool) -> str:
-    """CMakeLists.txt with the library, and the program of `main.c`."""
+    """Writes CMakeLists.txt with the library, and the program of `main.c`."""
     with_threads = (
         f"find_package(Threads REQUIRED)\ntarget_link_libraries({name} PUBLIC Threads::Threads ${{CMAKE_DL_LIBS}})\n"
         if threads

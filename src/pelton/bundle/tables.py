@@ -21,7 +21,7 @@ PAGE = 4096
 
 
 def identifier(text: str, otherwise: str) -> str:
-    """A C identifier that is like a text."""
+    """Makes a C identifier that resembles a text."""
     found = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
     return found if re.match(r"[A-Za-z_]", found) and found not in KEYWORDS else f"{otherwise}_{found}".rstrip("_")
 
@@ -35,7 +35,7 @@ KEYWORDS = set(
 
 
 def names(plan: EnginePlan) -> tuple[list[str], list[str]]:
-    """C identifiers for inputs and outputs, all different."""
+    """Returns distinct C identifiers for inputs and outputs."""
     taken: set[str] = set()
 
     def fresh(port: Port, otherwise: str) -> str:
@@ -51,7 +51,7 @@ def names(plan: EnginePlan) -> tuple[list[str], list[str]]:
 
 
 def refuse_what_needs_python(plan: EnginePlan) -> None:
-    """InputError for engines that cannot be linked into a program."""
+    """Raises InputError for engines that cannot be linked into a program."""
     if plan.target.get("arch") != "x86_64":
         raise InputError(
             f"engines for {plan.target.get('arch')} cannot be exported, only those for x86-64 CPUs; build it with"
@@ -70,8 +70,8 @@ def refuse_what_needs_python(plan: EnginePlan) -> None:
 
 @record(frozen=True)
 class BundleMemory:
-    """Where everything is in a program. `weights`: constants and whatever else the build has made, bytes; `bases`: for
-    each buffer an array of C and an offset in it, or "" and the port that it is. Sizes in bytes."""
+    """The addresses of all memory in a program. `weights`: constants and other results of the build, in bytes; `bases`:
+    per buffer a C array and an offset in it, or "" and the port. Sizes in bytes."""
 
     weights: bytes
     bases: Sequence[tuple[str, int]]
@@ -80,7 +80,7 @@ class BundleMemory:
 
 
 def memory(plan: EnginePlan, name: str) -> BundleMemory:
-    """The memory of an engine whose sizes are all known."""
+    """Lays out the memory of an engine of known sizes."""
     data, bases = bytearray(bytes_of(plan.constants)), []
     for b in plan.buffers:
         if b.kind == "arena":
@@ -99,13 +99,13 @@ def memory(plan: EnginePlan, name: str) -> BundleMemory:
 
 
 def kernels(steps: Sequence[Step], symbols: Mapping[str, int], name: str) -> dict[str, tuple[str, int]]:
-    """Symbol of the engine → (symbol of the program, offset in the code), for all that the steps use."""
+    """Maps symbols of the engine to (symbol of the program, offset in the code), for all that the steps use."""
     used = dict.fromkeys(s.symbol for s in steps)
     return {symbol: (f"{name}_kernel_{i}", symbols[symbol]) for i, symbol in enumerate(used)}
 
 
 def data_source(name: str, used: Mapping[str, tuple[str, int]], has_plan: bool = False) -> str:
-    """Assembly that has the code and the weights, and the plan if that is needed, for GNU as and clang."""
+    """Writes assembly with the code and the weights, and the plan if needed, for GNU as and clang."""
     kinds = ("weights", "plan") if has_plan else ("weights",)
     data = "".join(
         f"    .balign {PAGE}\n    .globl {name}_{kind}\n    .hidden {name}_{kind}\n{name}_{kind}:\n"
@@ -128,7 +128,7 @@ def data_source(name: str, used: Mapping[str, tuple[str, int]], has_plan: bool =
 
 
 def fixed_source(plan: EnginePlan, name: str, of: BundleMemory, used: Mapping[str, tuple[str, int]]) -> str:
-    """The C source of an engine whose sizes are all known: `bundle.h` runs it."""
+    """Writes the C source of an engine of known sizes, which runs by `bundle.h`."""
     words: list[str] = []
     patches: list[str] = []
     steps: list[str] = []
@@ -189,7 +189,7 @@ int {name}_run({arguments(plan)}) {{
 
 
 def arguments(plan: EnginePlan) -> str:
-    """The parameters of a run: inputs, then outputs."""
+    """Writes the parameters of a run: inputs, then outputs."""
     ins, outs = names(plan)
     taken = [f"const {C_TYPES[p.dtype]} *{n}" for p, n in zip(plan.inputs, ins)]
     given = [f"{C_TYPES[p.dtype]} *{n}" for p, n in zip(plan.outputs, outs)]
@@ -234,7 +234,7 @@ const char *{name}_lacks(void);
 def linked_source(
     name: str, steps: Sequence[Step], used: Mapping[str, tuple[str, int]], sizes: Mapping[str, int]
 ) -> str:
-    """The C source of an engine for the whole runtime. sizes: bytes of its `plan` and its `weights`."""
+    """Writes the C source of an engine for the whole runtime. sizes: bytes of its `plan` and its `weights`."""
     externs = ", ".join(symbol for symbol, _ in used.values())
     of_steps = "\n".join(f"    (void *){used[s.symbol][0]}, /* {_comment(s.name)} */" for s in steps)
     return f"""#include "{name}.h"
@@ -279,5 +279,5 @@ pelton_engine *{name}_load(void);
 
 
 def _comment(text: str) -> str:
-    """A text that can be in a comment."""
+    """Escapes a text for a C comment."""
     return text.replace("*/", "* /").replace("\n", " ").replace("\\", "/")[:100]

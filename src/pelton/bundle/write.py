@@ -20,18 +20,17 @@ from .image import image
 
 SOURCES = Path(native.PATH).parent
 FIXED = ("bundle.h", "kernel.h", "export.h", "cpu.h", "cpu.c")
-LARGEST = 1 << 30  # bytes of weights: code and data lie within 2 GB of each other
+LARGEST = 1 << 30  # bytes of weights: code and data must be within 2 GB of each other
 
 
 def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = None, threads: int = 1) -> list[Path]:
-    """Writes an engine for CPUs as C sources, with all that it needs, and returns the files that were written.
+    """Writes an engine for CPUs as C sources, with all that it needs, and returns the files.
 
-    name: what its functions and files are called, a C identifier; by default like the engine. threads: 1, of an engine
-    whose sizes are all known, makes one function without a library; anything else makes an engine for `pelton.h`, with
-    the runtime as source.
+    name: prefix of its functions and files, a C identifier; by default like the engine. threads: 1, with an engine of
+    known sizes, writes one function without a library; anything else writes an engine for `pelton.h`, with the runtime
+    as source.
 
-    Raises InputError where the engine needs Python, or for a name that is no identifier; EngineError where a file
-    cannot be written.
+    Raises InputError if the engine needs Python, or for an invalid name; EngineError if a file cannot be written.
     """
     if plan.absent:
         raise InputError(f"engine {plan.label!r} was built without its weights; refit it first")
@@ -93,7 +92,7 @@ def _linked(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) ->
 
 
 def at_shapes(plan: EnginePlan, shapes: Mapping[str, tuple[int, ...]]) -> EnginePlan:
-    """The engine for inputs of these shapes alone. InputError where it does not take them."""
+    """Returns the engine for inputs of these shapes alone. Raises InputError if it does not accept them."""
     named: dict[str, Any] = {p.name: shapes.get(p.name, p.shape) for p in plan.inputs}
     if unknown := [name for name in shapes if name not in named]:
         raise InputError(f"there is no input {unknown[0]!r}; the inputs are {', '.join(named)}")

@@ -1,7 +1,7 @@
-"""Calibration of INT8: what data gives the ranges of tensors, how they are found, and the tables that keep them.
+"""Calibration of INT8: data sources for the ranges of tensors, algorithms, and tables of the results.
 
 Calibrators have TensorRT's names and methods, so scripts written for it run by `import pelton.calibration as trt`.
-`calibrate` runs a graph of the compiler; users give `calibration=` to `pelton.build`.
+`calibrate` runs a graph of the compiler; users pass `calibration=` to `pelton.build`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = [
     "calibrate",
 ]
 
-# Imported on first use: scripts that define calibrators need no compiler, and the compiler asks for `calibrate` here,
-# which is above it.
+# Imported on first use: scripts with calibrators need no compiler, and the compiler, which is below, imports
+# `calibrate`.
 _HOMES = {name: "calibrators" for name in __all__ if name.endswith(("Calibrator", "Calibrator2"))}
 _HOMES.update(CalibrationAlgoType="algorithms", CalibrationTable="table", calibrate="collect")
 

@@ -1,4 +1,4 @@
-"""How the range of a tensor follows from what was seen of it: largest value, entropy, percentile, squared error."""
+"""Algorithms that derive a tensor's range from its values: largest value, entropy, percentile, squared error."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class CalibrationAlgoType(enum.Enum):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Chooses the largest absolute value that a tensor's integers stand for; what is larger saturates.
+    """Chooses the largest absolute value that a tensor's integers represent; larger values saturate.
 
-    `title`: its name in the first line of tables. `observer`: what has to be kept of a tensor.
+    `title`: its name in the first line of tables. `observer`: the statistics to record of a tensor.
     """
 
     title: ClassVar[str]
     observer: ClassVar[type[ValueRange]] = AbsoluteHistogram
 
     def amax(self, seen: ValueRange) -> float:
-        """The end of the range, at most that of the values; `seen`: an `observer` that has values other than 0."""
+        """Returns the end of the range, at most that of the values; `seen`: an `observer` with values other than 0."""
         raise NotImplementedError
 
 
@@ -56,7 +56,7 @@ class EntropyAlgorithm(Algorithm):
     """The range whose quantized distribution differs least from the values', by Kullback-Leibler divergence.
 
     Migacz, "8-bit Inference with TensorRT", 2017: of a histogram of 2,048 bins, the first i become 128 levels, for each
-    i from 128 on. Zeros would decide alone (after ReLU most values are), so bin 0 counts as many as bin 1 does.
+    i from 128 on. Zeros would decide alone (most values after ReLU), so bin 0 counts only as much as bin 1.
     """
 
     title = "EntropyCalibration2"
@@ -74,17 +74,17 @@ class EntropyAlgorithm(Algorithm):
 
 @dataclass(frozen=True)
 class OldEntropyAlgorithm(EntropyAlgorithm):
-    """The same under the name of TensorRT's older calibrator."""
+    """The same algorithm under the name of TensorRT's older calibrator."""
 
     title = "EntropyCalibration"
 
 
 def entropy_divergences(counts: np.ndarray, levels: int = 128) -> np.ndarray:
-    """Divergences in nats of the first `levels`, `levels` + 1, … and all of the counted bins, made `levels` steps.
+    """Returns the divergences in nats of the first `levels`, `levels` + 1, … and all counted bins, made `levels` steps.
 
-    The reference P of i bins is their counts, and in the last one also all that is larger. Q has the counts of each
-    level spread evenly over those of its bins that are not empty, scaled to the same total. Infinite where P has counts
-    in a bin that is empty in Q, the last.
+    The reference P of i bins is their counts, with everything larger added to the last one. Q spreads the counts of
+    each level evenly over its nonempty bins, scaled to the same total. Infinite where P has counts in a bin that is
+    empty in Q, the last.
     """
     counts = np.asarray(counts, np.float64).copy()
     counts[0] = counts[1]
@@ -99,7 +99,7 @@ def entropy_divergences(counts: np.ndarray, levels: int = 128) -> np.ndarray:
     inside, outside = below[ends], total - below[ends]
     outside[-1] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        level = np.where(sums > 0, np.log(sums / used), 0.0)  # ln of Q, but for its total
+        level = np.where(sums > 0, np.log(sums / used), 0.0)  # ln of Q, without its total
         own = np.where(counts > 0, counts * np.log(counts), 0.0)
         last = counts[ends - 1]
         # Σ P ln P, of which only the last bin has more than its own
@@ -116,15 +116,15 @@ def _xlogx(x: np.ndarray) -> np.ndarray:
 
 @cache
 def _borders(bins: int, levels: int) -> np.ndarray:
-    """i64[bins - levels + 1, levels + 1]: where each level begins if the first `levels`, `levels` + 1, … bins become
-    `levels` steps: bin x is of level ⌊x · levels / i⌋."""
+    """Returns i64[bins - levels + 1, levels + 1]: the first bin of each level if the first `levels`, `levels` + 1, …
+    bins become `levels` steps: bin x is of level ⌊x · levels / i⌋."""
     ends = np.arange(levels, bins + 1)[:, None]
     return -(-ends * np.arange(levels + 1) // levels)
 
 
 @dataclass(frozen=True)
 class PercentileAlgorithm(Algorithm):
-    """The value that `percentile` per cent of all absolute values, zeros included, do not exceed.
+    """The value that `percentile` per cent of all absolute values, including zeros, do not exceed.
 
     Raises InputError for a percentile that is not above 0 and at most 100.
     """
@@ -152,10 +152,10 @@ class PercentileAlgorithm(Algorithm):
 @dataclass(frozen=True)
 class SquaredErrorAlgorithm(Algorithm):
     """The range with the smallest mean squared error of quantizing, of `steps` ranges from 1/16 to all of the largest
-    value, the values taken for the middle of their bins.
+    value, with all values at the centers of their bins.
 
-    Steps are those of the bytes that the range becomes: half as long where nothing is negative. The errors of what
-    saturates count `saturation` times: they have one sign, so that they do not cancel in sums as those of rounding do.
+    Steps are those of the bytes that the range becomes: half as long if nothing is negative. Saturation errors count
+    `saturation` times: they have one sign and do not cancel in sums, unlike rounding errors.
     """
 
     title = "MseCalibration"
@@ -172,7 +172,7 @@ class SquaredErrorAlgorithm(Algorithm):
         return float(candidates[int(np.argmin(errors))])
 
     def _errors(self, x: np.ndarray, end: float, low: float) -> np.ndarray:
-        """(x - q(x))² for absolute values x up to any, of a tensor whose range is cut at ±end."""
+        """Returns (x - q(x))² for absolute values x of any size, of a tensor whose range is cut at ±end."""
         scale = Bounds(max(-end, low), end).byte_grid().scale
         found = x / scale
         np.rint(found, out=found)
@@ -192,12 +192,12 @@ class LegacyAlgorithm(PercentileAlgorithm):
 
 
 ENTROPY, MIN_MAX, MSE = EntropyAlgorithm(), MinMaxAlgorithm(), SquaredErrorAlgorithm()
-# Of what comes without a calibrator. Two networks on CIFAR-10, calibrated on 400 of 500 pictures, SQNR in dB of the
+# The default without a calibrator. Two networks on CIFAR-10, calibrated on 400 of 500 pictures, SQNR in dB of the
 # logits of the other 100 (mean of five splits), errors of saturation counted once, 4, 16 and 64 times: 38.1, 38.4,
 # 38.5, 38.1 and 36.4, 36.5, 36.3, 35.9; largest value 38.1 and 35.6; steps of s8 for all tensors, counted once: 36.8
 # and 34.9. A sentence encoder, equalized, counted once, 4 and 16 times: 21.9, 23.6, 24.0; largest value 24.0.
 DEFAULT = MSE
-# TensorRT's type → the algorithm; LEGACY_CALIBRATION asks its calibrator for the quantile
+# TensorRT's type → the algorithm; the calibrator supplies LEGACY_CALIBRATION's quantile
 BY_TYPE = {
     CalibrationAlgoType.ENTROPY_CALIBRATION: OldEntropyAlgorithm(),
     CalibrationAlgoType.ENTROPY_CALIBRATION_2: ENTROPY,

@@ -1,4 +1,4 @@
-"""Calibration batches: arrays by name, checked against a model's inputs and cut or joined to sizes that it takes."""
+"""Calibration batches: arrays by name, checked against a model's inputs, and cut or joined to its sizes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Feed = dict[str, np.ndarray]
 
 
 class CalibrationBatches:
-    """The batches of a source, as a graph takes them: arrays by name, contiguous, of its types and sizes.
+    """The batches of a source, as a graph takes them: arrays by name, contiguous, with its types and sizes.
 
-    What fits as it is, is a batch, unless the source says that first axes count samples. Otherwise an array has samples
-    along the first axis of the input, or as an axis in front of all of the input's. They are cut, and joined across
-    items, into batches of the input's size, or of the optimum where that is dynamic. A last batch that is too small is
-    filled up with samples before it, which count twice.
+    An item that fits unchanged is a batch, unless the source declares its first axes as samples. Otherwise an array has
+    samples along the first axis of the input, or along a further axis in front of the input's. They are cut, and joined
+    across items, into batches of the input's size, or of its optimum if that is dynamic. A last batch that is too small
+    is filled up with earlier samples, which count twice.
 
     total: the number of batches if known, else 0. samples: how many there were so far; a batch whose inputs differ in
-    the length of the first axis is one. alike: whether all of these are equal. Iterating raises InputError, naming the
-    batch, for arrays that do not fit, for NaN and infinite values, for inputs with different numbers of samples, and if
-    there is nothing at all.
+    the length of the first axis is one. alike: True if all of these are equal. Iterating raises InputError with the
+    batch for arrays that do not fit, for NaN and infinite values, for inputs with different numbers of samples, and for
+    an empty source.
     """
 
     def __init__(self, source: CalibrationSource, graph: Graph):
@@ -58,9 +58,9 @@ class CalibrationBatches:
         return feed
 
     def _cut(self) -> Iterator[Feed]:
-        """Batches that fit."""
+        """Yields batches that fit."""
         cutters: list[_Cutter] = []
-        whole: Feed = {}  # the last batch that fitted as it was
+        whole: Feed = {}  # the last batch that fit unchanged
         for number, item in enumerate(self.source.stream, 1):
             where = f"of calibration batch {number}" if self.source.items != 1 else "of the calibration data"
             arrays = self._arrays(item, where)
@@ -83,7 +83,7 @@ class CalibrationBatches:
         yield from self._rest(cutters)
 
     def _count(self, cutters: list[_Cutter], arrays: Feed) -> int:
-        """The number of batches, or 0, when the first item is there."""
+        """Returns the number of batches, or 0, from the first item."""
         varying = [c for c in cutters if not c.constant]
         if not varying:
             return 0
@@ -91,7 +91,7 @@ class CalibrationBatches:
         return math.ceil(rows / varying[0].unit)
 
     def _rest(self, cutters: list[_Cutter]) -> Iterator[Feed]:
-        """What is left when the source ends: one smaller batch if the model takes it, or one filled up."""
+        """Yields the rest when the source ends: one smaller batch if the model takes it, or one filled up."""
         varying = [c for c in cutters if not c.constant]
         if cutters and not varying:
             yield {c.name: c.take() for c in cutters}
@@ -114,7 +114,7 @@ class CalibrationBatches:
         yield feed
 
     def _arrays(self, item: Mapping[str, Any], where: str) -> Feed:
-        """The arrays of an item, names, types and values checked."""
+        """Returns the arrays of an item, after checks of names, types and values."""
         check_names("input", self.ports, item, all_of_them=True)
         arrays = {}
         for v in self.graph.inputs:
@@ -129,7 +129,7 @@ class CalibrationBatches:
         return arrays
 
     def _fits(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether the model takes inputs of these shapes."""
+        """True if the model takes inputs of these shapes."""
         try:
             sizes = sizes_of(self.graph, shapes)
         except (ValueError, KeyError):
@@ -137,17 +137,17 @@ class CalibrationBatches:
         return all(s.minimum <= sizes.get(s.name, s.optimum) <= s.maximum for s in symbols(self.graph))
 
     def _cutters(self, arrays: Feed, where: str) -> list[_Cutter]:
-        """How each input is cut, decided by the first arrays. InputError for shapes that do not fit."""
+        """Decides from the first arrays how to cut each input. InputError for shapes that do not fit."""
         sizes = optimum_sizes(self.graph)
         if any(arrays[v.name].ndim == v.type.rank + 1 for v in self.graph.inputs):
-            sizes = dict.fromkeys(sizes, 1)  # beside inputs that come one by one, dynamic batches are of one, too
+            sizes = dict.fromkeys(sizes, 1)  # with inputs of one sample each, dynamic batches are of one, too
         return [_Cutter(v, arrays[v.name], sizes, where) for v in self.graph.inputs]
 
 
 class _Cutter:
     """Cuts arrays of one input into batches of `unit` samples along the first axis.
 
-    `pending`: samples that are in no batch yet; `seen`: the number of all so far.
+    `pending`: samples outside any batch yet; `seen`: the number of all so far.
     """
 
     def __init__(self, value: Value, array: np.ndarray, sizes: Mapping[str, int], where: str):
@@ -163,11 +163,11 @@ class _Cutter:
 
     @property
     def full(self) -> bool:
-        """Whether a batch can be taken."""
+        """True if a batch is ready."""
         return self.constant or len(self.pending) >= self.unit
 
     def check(self, array: np.ndarray, where: str) -> None:
-        """InputError for an array that is not samples of this input."""
+        """Raises InputError for an array that is not samples of this input."""
         own = self.value.type.shape
         inner = own if self.stacked else own[1:]
         given = array.shape[1:]
@@ -202,13 +202,13 @@ class _Cutter:
             self.pending = np.concatenate((self.pending, array))
 
     def follow(self, whole: Feed) -> None:
-        """Comes after this batch, if any: its samples may fill up another one."""
+        """Continues after this batch, if any: its samples may fill up another one."""
         before = whole.get(self.name)
         if before is not None and before.ndim == self.pending.ndim and before.shape[1:] == self.pending.shape[1:]:
             self._last, self.seen = before, len(before) if before.ndim else 0
 
     def take(self) -> np.ndarray:
-        """The next batch."""
+        """Returns the next batch."""
         if self.constant:
             return self.pending
         batch, self.pending = self.pending[: self.unit], self.pending[self.unit :]
@@ -216,31 +216,31 @@ class _Cutter:
         return np.asarray(batch[0] if self.stacked else batch, order="C")
 
     def detach(self) -> None:
-        """Copies what is kept: callers may write the next batch into the same memory."""
+        """Copies the pending samples: callers may write the next batch into the same memory."""
         self.pending = self.pending.copy()
         if self.unit > 1:
             self._last = self._last.copy()
 
     def filled_up(self) -> np.ndarray:
-        """The last batch, of the samples that are left and those before them."""
+        """Returns the last batch, of the remaining samples and those before them."""
         if self.constant:
             return self.pending
         return np.concatenate((self._last, self.pending))[-self.unit :]
 
 
 def _rows(feed: Feed) -> Feed:
-    """The samples of a batch along the first axes."""
+    """Returns the samples of a batch along the first axes."""
     lengths = {a.shape[:1] for a in feed.values()}
     return feed if len(lengths) == 1 and () not in lengths else {name: a[None] for name, a in feed.items()}
 
 
 def _repeats(array: np.ndarray, row: np.ndarray) -> bool:
-    """Whether an array is this row, over and over."""
+    """True if an array is this row, over and over."""
     return array.shape[1:] == row.shape[1:] and bool((array == row).all())
 
 
 def _check_type(array: np.ndarray, value: Value, what: str) -> None:
-    """InputError for an array of another element type, or one whose mask would be lost."""
+    """Raises InputError for an array of another element type, or one whose mask would be lost."""
     if isinstance(array, np.ma.MaskedArray):
         raise InputError(f"{what} is a masked array, whose mask would be lost; fill it with .filled(value)")
     dtype = value.type.dtype
@@ -254,7 +254,7 @@ def _check_type(array: np.ndarray, value: Value, what: str) -> None:
 
 
 def _check_finite(array: np.ndarray, what: str) -> None:
-    """InputError for NaN and infinite values."""
+    """Raises InputError for NaN and infinite values."""
     if np.isfinite(array).all():
         return
     bad = np.argwhere(~np.isfinite(array))[0]

@@ -1,4 +1,4 @@
-"""Calibrators: TensorRT's, which scripts derive their own from, and those that take data as it is."""
+"""Calibrators: TensorRT's, as base classes for scripts, and those for plain data."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from .algorithms import (
 
 
 class IInt8Calibrator:
-    """TensorRT's base class of calibrators: a script derives from one of those below and gives the data.
+    """TensorRT's base class of calibrators: a script derives from one of those below and supplies the data.
 
     The methods are TensorRT's. A batch may also be numpy arrays, in place of addresses, or a mapping from names.
     """
 
-    # nothing here but TensorRT's methods: all other names are the script's
+    # only TensorRT's methods: all other names belong to the script
     def get_batch_size(self) -> int:
-        """The number of samples of a batch: along the first axis of what an address leads to."""
+        """Returns the number of samples of a batch, along the first axis of the memory at an address."""
         raise InputError(f"the calibrator {type(self).__name__} has no method get_batch_size; TensorRT's have one")
 
     def get_batch(self, names: Sequence[str]) -> Any:
-        """The next batch: for each of the named inputs, in order, an array or the address of one in the memory of the
-        CPU, in its dtype, C order; None or [] after the last."""
+        """Returns the next batch: for each of the named inputs, in order, an array or the address of one in CPU memory,
+        with its dtype, in C order; None or [] after the last."""
         raise InputError(f"the calibrator {type(self).__name__} has no method get_batch; TensorRT's have one")
 
     def read_calibration_cache(self) -> bytes | None:
-        """The bytes of an earlier table, which is used instead of calibrating; None or b"" without one."""
+        """Returns the bytes of an earlier table to use instead of calibrating; None or b"" without one."""
         return None
 
     def write_calibration_cache(self, cache: bytes) -> None:
-        """Is given the bytes of the table, to keep them."""
+        """Receives the bytes of the table for later use."""
 
     def get_algorithm(self) -> CalibrationAlgoType:
         raise InputError(f"the calibrator {type(self).__name__} derives from no calibrator with an algorithm")
@@ -56,7 +56,7 @@ class IInt8EntropyCalibrator2(IInt8Calibrator):
 
 
 class IInt8EntropyCalibrator(IInt8Calibrator):
-    """Ranges by entropy, TensorRT's older calibrator. The same as the newer one here."""
+    """Ranges by entropy, TensorRT's older calibrator. Equal to the newer one here."""
 
     def get_algorithm(self) -> CalibrationAlgoType:
         return CalibrationAlgoType.ENTROPY_CALIBRATION
@@ -72,7 +72,7 @@ class IInt8MinMaxCalibrator(IInt8Calibrator):
 class IInt8LegacyCalibrator(IInt8Calibrator):
     """Ranges up to a quantile of the absolute values, TensorRT's oldest calibrator.
 
-    TensorRT's regression was never published: `get_regression_cutoff` is checked and otherwise not used, and histograms
+    TensorRT's regression was never published: `get_regression_cutoff` is checked and otherwise unused, and histograms
     are not kept.
     """
 
@@ -80,7 +80,7 @@ class IInt8LegacyCalibrator(IInt8Calibrator):
         return CalibrationAlgoType.LEGACY_CALIBRATION
 
     def get_quantile(self) -> float:
-        """The fraction of absolute values, above 0 and up to 1, that do not saturate."""
+        """Returns the fraction of absolute values, above 0 and up to 1, that do not saturate."""
         return 1.0
 
     def get_regression_cutoff(self) -> float:
@@ -94,7 +94,7 @@ class IInt8LegacyCalibrator(IInt8Calibrator):
 
 
 def algorithm_of(calibrator: IInt8Calibrator | DataCalibrator) -> Algorithm:
-    """How a calibrator finds ranges; InputError if its `get_algorithm` gives no CalibrationAlgoType."""
+    """Returns a calibrator's algorithm; InputError if its `get_algorithm` returns no CalibrationAlgoType."""
     if isinstance(calibrator, DataCalibrator):
         return calibrator.algorithm
     found = calibrator.get_algorithm()
@@ -124,9 +124,9 @@ def _legacy(calibrator: IInt8Calibrator) -> LegacyAlgorithm:
 
 
 class DataCalibrator:
-    """Data with the algorithm that finds the ranges in it.
+    """Data with the algorithm for its ranges.
 
-    data: what `calibration=` takes, but for tables and calibrators: a dict of arrays, the path of an .npz file or of a
+    data: any value for `calibration=` except tables and calibrators: a dict of arrays, the path of an .npz file or of a
     folder of pictures, or an iterable of batches.
     """
 
@@ -139,7 +139,7 @@ class DataCalibrator:
 
 
 class EntropyCalibrator(DataCalibrator):
-    """Ranges by entropy (Migacz 2017), as TensorRT's IInt8EntropyCalibrator2."""
+    """Ranges by entropy (Migacz 2017), like TensorRT's IInt8EntropyCalibrator2."""
 
     algorithm = ENTROPY
 
@@ -164,7 +164,7 @@ class MseCalibrator(DataCalibrator):
     algorithm = MSE
 
 
-# as commands name them
+# names on the command line
 CALIBRATORS: Mapping[str, type[DataCalibrator]] = {
     "entropy": EntropyCalibrator,
     "minmax": MinMaxCalibrator,

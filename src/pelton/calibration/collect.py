@@ -1,4 +1,4 @@
-"""Calibration: one streaming pass of an FP32 engine over the data, which gives the range of every named tensor."""
+"""Calibration: one streaming pass of an FP32 engine over the data, which yields the range of every named tensor."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .table import CalibrationTable, scale_of, some_names
 log = Logger("pelton.build")
 
 
-ENOUGH = 100  # samples, with fewer of which there is a warning
-# Of batches, one that is kept aside, and the bytes of all of these at most.
+ENOUGH = 100  # samples; fewer cause a warning
+# One of so many batches is held out; maximum bytes of all held-out ones.
 EVERY, HELD_OUT = 5, 256 << 20
-# The first batches, which are kept to refine what is calibrated: how many, and their bytes, at most.
+# The first batches, kept for refinement: maximum number and bytes.
 FIRST, FIRST_BYTES = 64, 64 << 20
-# Gets the first batches, and gives the program to calibrate, with further tensors that belong in the table.
+# Receives the first batches; returns the program to calibrate, and further tensors for the table.
 Refine = Callable[[list[Feed]], tuple[Graph, Sequence[str]]]
 
 
@@ -46,21 +46,21 @@ def calibrate(
     held_out: list[Feed] | None = None,
     refine: Refine | None = None,
 ) -> CalibrationTable:
-    """The table of the named tensors of a graph in f32, as it is behind the compiler's stage "optimize".
+    """Calibrates the named tensors of an f32 graph, as it is after the compiler's stage "optimize".
 
-    data: what `calibration=` takes (see `pelton.calibration`). A table is returned as it is, without a run; other data
-    runs once through an engine that is built here for the CPU of this machine. Memory does not depend on the number of
-    batches. names: tensors of floats: inputs and what nodes write. options: image, threads, cache_dir, cc and progress
-    are used; progress is called with the stage "calibrate", and a total of 0 where it is unknown. algorithm: unless the
-    data is a calibrator, which has its own. held_out: gets every fifth batch, up to `HELD_OUT` bytes, which does not
-    count then; of fewer than five the first, which does. It stays empty where the data is a table. refine: is called
-    once, with some of the batches that count, unless the data is a table; tensors that it names are in the table
-    returned, not in what a calibrator caches.
+    data: any value for `calibration=` (see `pelton.calibration`). A table is returned unchanged, without a run; other
+    data runs once through an engine for this machine's CPU, built here. Memory does not depend on the number of
+    batches. names: float tensors: inputs and outputs of nodes. options: uses image, threads, cache_dir, cc and
+    progress, which is called with the stage "calibrate", and a total of 0 if it is unknown. algorithm: for data without
+    one; calibrators have their own. held_out: gains every fifth batch, up to `HELD_OUT` bytes, which then does not
+    count; of fewer than five the first, which counts. It stays empty if the data is a table. refine: called once, with
+    some of the counted batches, unless the data is a table; its tensors are in the returned table, not in a
+    calibrator's cache.
 
     Tensors that are 0 or constant in all of the data, or infinite or NaN anywhere, have no scale; the table's `notes`
-    say so. Fewer samples than `ENOUGH`, or none but equal ones, are a warning. Raises InputError for names and data
-    that do not fit, where no tensor has a scale, and for tables that cannot be read or are of another model; Cancelled
-    if progress returns False; Undecided if the graph needs sizes that only a run knows.
+    give the reasons. Fewer samples than `ENOUGH`, or only equal ones, cause a warning. Raises InputError for names and
+    data that do not fit, if no tensor has a scale, and for tables that cannot be read or are of another model;
+    Cancelled if progress returns False; Undecided if the graph needs sizes known only at run time.
     """
     values = _find(graph, names)
     if (table := find_table(data)) is not None:
@@ -69,7 +69,7 @@ def calibrate(
         return table
     algorithm = find_algorithm(data, algorithm)
     batches = CalibrationBatches(open_source(data, graph, options.image), graph)
-    first = next(batches)  # what is wrong with the data is said before something is built
+    first = next(batches)  # report bad data before building an engine
     feeds: Iterator[Feed] = itertools.chain([first], batches)
     if held_out is not None:
         feeds = _hold_out(feeds, held_out)
@@ -91,7 +91,7 @@ def calibrate(
 
 
 def _first(feeds: Iterator[Feed]) -> list[Feed]:
-    """The first of the batches, which are taken from the iterator."""
+    """Takes the first of the batches from the iterator."""
     found: list[Feed] = []
     size = 0
     while len(found) < FIRST and size < FIRST_BYTES and (feed := next(feeds, None)) is not None:
@@ -101,7 +101,7 @@ def _first(feeds: Iterator[Feed]) -> list[Feed]:
 
 
 def _hold_out(feeds: Iterable[Feed], held_out: list[Feed]) -> Iterator[Feed]:
-    """The batches but those that are kept aside, see `calibrate`."""
+    """Yields the batches that are not held out, see `calibrate`."""
     first: Feed = {}
     size = 0
     for number, feed in enumerate(feeds, 1):
@@ -117,7 +117,7 @@ def _hold_out(feeds: Iterable[Feed], held_out: list[Feed]) -> Iterator[Feed]:
 
 
 def _find(graph: Graph, names: Sequence[str]) -> list[Value]:
-    """The values of these names, each once; InputError for those that cannot be calibrated."""
+    """Returns the values of these names, each once; InputError for those that cannot be calibrated."""
     known = {v.name: v for v in (*graph.inputs, *(v for n in graph.nodes for v in n.outputs))}
     constants = {v.name for v in graph.constants}
     for name in names:
@@ -130,7 +130,7 @@ def _find(graph: Graph, names: Sequence[str]) -> list[Value]:
 
 
 def _engine(graph: Graph, values: Iterable[Value], options: Options) -> Engine | None:
-    """An engine that gives all values but inputs; None if there are no others."""
+    """Builds an engine that outputs all values but inputs; None if there are no others."""
     outputs = tuple(v for v in values if v not in graph.inputs)
     if not outputs:
         return None
@@ -157,7 +157,7 @@ def _observe(
     seen: Mapping[str, ValueRange],
     options: Options,
 ) -> None:
-    """Runs the engine on all batches and counts what each tensor is. The arrays of one batch are used for the next."""
+    """Runs the engine on all batches and records each tensor's values. Batches reuse the arrays of earlier ones."""
     context = engine.context(options.threads) if engine is not None else None
     results: dict[str, np.ndarray] = {}
     shapes: list[tuple[int, ...]] = []
@@ -173,12 +173,12 @@ def _observe(
 
 
 def _in_words(batches: CalibrationBatches) -> str:
-    """How many samples there were."""
+    """Returns the number of samples in words."""
     return f"{batches.samples} {batches.source.unit}{'s' * (batches.samples != 1)}"
 
 
 def _warn_of_samples(batches: CalibrationBatches) -> None:
-    """Warns of samples by which ranges and accuracy cannot be told."""
+    """Warns if the samples are too few or too alike to measure ranges and accuracy."""
     if batches.samples > 1 and batches.alike:
         given = f"has {_in_words(batches)} that are all the same"
     elif batches.samples < ENOUGH:
@@ -192,7 +192,7 @@ def _warn_of_samples(batches: CalibrationBatches) -> None:
 
 
 def _table(seen: Mapping[str, ValueRange], algorithm: Algorithm) -> CalibrationTable:
-    """The scales of tensors that were seen, and notes on those without; InputError if none has one."""
+    """Returns the scales of recorded tensors, and notes on those without; InputError if none has one."""
     scales, notes, lows = {}, {}, {}
     for name, found in seen.items():
         if found.nonfinite:

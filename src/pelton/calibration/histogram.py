@@ -1,4 +1,4 @@
-"""What one streaming pass keeps of a tensor: its range, and a histogram of its absolute values."""
+"""Statistics of a tensor in one streaming pass: its range, and a histogram of its absolute values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 BINS = 1 << 14
-CHUNK = 1 << 16  # elements that are counted at a time, so that what lies between stays in the cache of a core
+CHUNK = 1 << 16  # elements counted at a time, so that intermediate arrays fit a core's cache
 
 
 class ValueRange:
     """The smallest and the largest value of a tensor over any number of arrays.
 
-    `nonfinite`: whether it had infinite values or NaN; then nothing else is counted any more.
+    `nonfinite`: True if it had infinite values or NaN; counting stops then.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class ValueRange:
         """Counts the elements of an array of floats."""
         if not array.size or self.nonfinite:
             return
-        low, high = float(array.min()), float(array.max())  # NaN where there is one
+        low, high = float(array.min()), float(array.max())  # NaN if there is one
         if not (math.isfinite(low) and math.isfinite(high)):
             self.nonfinite = True
             return
@@ -37,15 +37,14 @@ class ValueRange:
         self._count(array)
 
     def _count(self, array: np.ndarray) -> None:
-        """Counts finite elements, which `low` and `high` include already."""
+        """Counts finite elements, which `low` and `high` already include."""
 
 
 class AbsoluteHistogram(ValueRange):
     """Counts of absolute values in `BINS` bins from 0 to a power of two, which doubles as values pass it.
 
-    The limit is the smallest power of two above the largest value, so the bins are the same however the values were
-    split into arrays, and in which order these came: doubling merges two bins, exactly. Bin i counts |x| with
-    i · width ≤ |x| < (i + 1) · width.
+    The limit is the smallest power of two above the largest value, so the bins do not depend on the split or order of
+    the arrays: doubling merges two bins exactly. Bin i counts |x| with i · width ≤ |x| < (i + 1) · width.
     """
 
     def __init__(self) -> None:
@@ -59,11 +58,12 @@ class AbsoluteHistogram(ValueRange):
 
     @property
     def counts(self) -> np.ndarray:
-        """i64[n], the counts of all bins up to that of the largest value; empty where all values are 0."""
+        """i64[n], the counts of all bins up to that of the largest value; empty if all values are 0."""
         return self._counts[: math.floor(self.amax / self.width) + 1] if self.amax else self._counts[:0]
 
     def coarse(self, bins: int) -> tuple[np.ndarray, float]:
-        """(counts, width) with at most so many bins up to the largest value, each of a whole number of own bins."""
+        """Returns (counts, width) of at most so many bins up to the largest value, each of a whole number of own
+        bins."""
         counts = self.counts
         merged = max(1, math.ceil(len(counts) / bins))
         padded = np.pad(counts, (0, -len(counts) % merged))
@@ -88,7 +88,7 @@ class AbsoluteHistogram(ValueRange):
     def _merge(self, exponent: int) -> None:
         """Widens the bins, so that values below 2 ** exponent fit."""
         steps = exponent - self._exponent
-        if steps >= BINS.bit_length():  # all in bin 0, as is where the limit was unknown
+        if steps >= BINS.bit_length():  # all in bin 0, as before the limit was known
             merged = self._counts.sum(keepdims=True)
         else:
             merged = self._counts.reshape(-1, 1 << int(steps)).sum(1)

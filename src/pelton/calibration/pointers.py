@@ -1,4 +1,4 @@
-"""Reads memory at addresses that callers give, without crashing where there is none."""
+"""Reads memory at callers' addresses, without crashing on invalid ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from pelton.errors import InputError
 
-MEMORY = "/proc/self/mem"  # Linux: reading it fails where there is nothing, and does not crash
+MEMORY = "/proc/self/mem"  # Linux: reading it fails for invalid addresses, but does not crash
 
 
 def read_memory(address: int, nbytes: int, what: str) -> np.ndarray:
-    """A copy of the bytes at an address, u8[nbytes]; `what`: what messages call it.
+    """Copies the bytes at an address, u8[nbytes]; `what`: their name in messages.
 
-    Raises InputError if these are not memory of this process; such is the memory of GPUs.
+    Raises InputError if these are not memory of this process, such as GPU memory.
     """
     found = np.empty(nbytes, np.uint8)
     if not 0 < address <= (1 << 63) - 1 - nbytes:

@@ -1,4 +1,4 @@
-"""What calibration data may be: a table, or a stream of arrays by name from a dict, a file, pictures, an iterator or a
+"""Sources of calibration data: a table, or a stream of arrays by name from a dict, a file, pictures, an iterator or a
 calibrator."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ EXPECTED = (
 
 @dataclass(frozen=True)
 class CalibrationSource:
-    """A stream of arrays by name of input. `samples`: whether first axes count samples even where all of an array would
-    be one batch; `items`, `rows`: how many there are of items and of rows in all, if known; `unit`: what one is."""
+    """A stream of arrays by name of input. `samples`: True if first axes count samples even if a whole array would be
+    one batch; `items`, `rows`: the total numbers of items and rows, if known; `unit`: the name of one."""
 
     stream: Iterator[Mapping[str, Any]]
     samples: bool = False
@@ -45,7 +45,7 @@ class CalibrationSource:
 
 
 def find_table(data: Any) -> CalibrationTable | None:
-    """The table that the data is, has the path of, or has in its cache; None if it has to be calibrated with.
+    """Returns the table that the data is, names by path, or has in its cache; None if it requires calibration.
 
     Raises InputError for tables that cannot be read. A cache of another algorithm is None, as in TensorRT.
     """
@@ -68,12 +68,12 @@ def find_table(data: Any) -> CalibrationTable | None:
 
 
 def find_algorithm(data: Any, default: Algorithm) -> Algorithm:
-    """The algorithm of a calibrator; the default one of other data."""
+    """Returns the algorithm of a calibrator; the default one of other data."""
     return algorithm_of(data) if isinstance(data, (IInt8Calibrator, DataCalibrator)) else default
 
 
 def open_source(data: Any, graph: Graph, image: str | Path | None) -> CalibrationSource:
-    """The stream of a graph's inputs from data that is no table; image: how pictures become inputs. InputError."""
+    """Opens the stream of a graph's inputs from data other than tables; image: preprocessing. InputError."""
     if isinstance(data, DataCalibrator):
         data = data.data
     if isinstance(data, IInt8Calibrator):
@@ -94,7 +94,7 @@ def open_source(data: Any, graph: Graph, image: str | Path | None) -> Calibratio
 
 
 def _named(item: Any, graph: Graph) -> Mapping[str, Any]:
-    """Arrays by name from what stands for a batch: a mapping, arrays in the order of the inputs, or one array."""
+    """Returns arrays by name from a batch: a mapping, arrays in the order of the inputs, or one array."""
     names = [v.name for v in graph.inputs]
     if isinstance(item, Mapping):
         # np.savez(path, array)
@@ -125,9 +125,9 @@ def _first_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
-    """The arrays of an .npz file, or the one of an .npy file."""
+    """Reads the arrays of an .npz file, or the one of an .npy file."""
     what = f"the calibration data {os.fspath(path)}"
-    _first_bytes(path)  # raises where it cannot be read
+    _first_bytes(path)  # raises if it cannot be read
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
@@ -141,7 +141,7 @@ def _read(path: str | os.PathLike[str]) -> Any:
 
 
 def _pictures(folder: str | os.PathLike[str], graph: Graph, image: str | Path | None) -> CalibrationSource:
-    """The pictures in a folder and those below it, in the order of their paths."""
+    """Opens the pictures in a folder and below it, in the order of their paths."""
     if image is None:
         raise InputError(
             f"calibrating with the pictures of {os.fspath(folder)} needs the option image=, which says how they become"
@@ -173,7 +173,7 @@ def _array_maker(value: Value, prepare: preprocessing.Preprocessing) -> Callable
 
 
 def _batches(calibrator: IInt8Calibrator, graph: Graph) -> Iterator[Mapping[str, Any]]:
-    """The batches that a calibrator gives, copied: many of them write the next one in the same memory."""
+    """Yields copies of a calibrator's batches: many calibrators write the next one into the same memory."""
     who, names = f"the calibrator {type(calibrator).__name__}", [v.name for v in graph.inputs]
     size = calibrator.get_batch_size()
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
@@ -198,7 +198,7 @@ def _batches(calibrator: IInt8Calibrator, graph: Graph) -> Iterator[Mapping[str,
 
 
 def _at_address(address: int, value: Value, size: int, what: str, graph: Graph) -> np.ndarray:
-    """A batch of so many samples in memory; other dynamic sizes are the optimum."""
+    """Reads a batch of so many samples from memory; other dynamic sizes are the optimum."""
     optimum = optimum_sizes(graph)
     shape = [int(dims.at(d, optimum)) for d in value.type.shape]
     if shape:
@@ -214,7 +214,7 @@ def _at_address(address: int, value: Value, size: int, what: str, graph: Graph) 
 
 
 def host_array(value: Any, what: str) -> np.ndarray:
-    """An array of numpy or another library as numpy's; InputError for arrays on GPUs and for what is none."""
+    """Converts an array of numpy or another library to numpy's; InputError for arrays on GPUs and for other objects."""
     if hasattr(value, "__cuda_array_interface__"):
         raise InputError(
             f"{what} lies on a GPU; calibration counts values on the CPU: copy it there, as with .cpu() (torch) or"

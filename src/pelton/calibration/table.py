@@ -1,4 +1,4 @@
-"""Calibration tables: the scale of each tensor, and TensorRT's text format of them."""
+"""Calibration tables: the scale of each tensor, and TensorRT's text format for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pelton.errors import InputAbsent, InputError
 from pelton.system import files
 
 MAGIC = b"TRT-"
-VERSION = "100300"  # the version of TensorRT whose format tables say to have: 10.3.0
+VERSION = "100300"  # the TensorRT version in the tables' first line: 10.3.0
 _HEADER = re.compile(r"TRT-([\w.]+)-(\w+)")
 _SMALLEST = float(np.finfo(np.float32).tiny)
 FORMAT = "a line 'TRT-<version>-<algorithm>', then 'tensor: <hexadecimal digits of a float32>' for each tensor"
@@ -23,14 +23,13 @@ FORMAT = "a line 'TRT-<version>-<algorithm>', then 'tensor: <hexadecimal digits 
 
 @dataclass(frozen=True)
 class CalibrationTable:
-    """The scale of each tensor: float32, amax / 127, so that s8 q stands for q · scale.
+    """The scale of each tensor: float32, amax / 127, so that s8 q represents q · scale.
 
     scales: tensor → scale. algorithm, version: from the first line of the file, such as "EntropyCalibration2" and
-    "8601". notes: tensor → why it was calibrated and has no scale; files keep neither these nor `lows` and `data`.
-    lows: tensor → the smallest value that was seen, so that it need not be quantized symmetrically. data: what was
-    calibrated with, for people, such as "200 pictures".
-    Raises InputError for names that no file can hold, and for scales that are infinite, NaN, negative, 0 or too small
-    for a normal float32.
+    "8601". notes: tensor → the reason why it has no scale despite calibration; files store neither these nor `lows` and
+    `data`. lows: tensor → its smallest value, so that it need not be quantized symmetrically. data: a readable
+    description of the calibration data, such as "200 pictures". Raises InputError for names that no file can hold, and
+    for scales that are infinite, NaN, negative, 0 or too small for a normal float32.
     """
 
     scales: Mapping[str, np.float32]
@@ -52,20 +51,20 @@ class CalibrationTable:
         object.__setattr__(self, "lows", MappingProxyType(dict(self.lows)))
 
     def of(self, names: Container[str]) -> CalibrationTable:
-        """What it says of these tensors."""
+        """Returns the part of the table for these tensors."""
         scales = {name: scale for name, scale in self.scales.items() if name in names}
         notes = {name: note for name, note in self.notes.items() if name in names}
         return replace(self, scales=scales, notes=notes, lows={n: low for n, low in self.lows.items() if n in names})
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that have no scale, without those whose `notes` say why."""
+        """Returns the names without a scale, except those with a reason in `notes`."""
         return [name for name in names if name not in self.scales and name not in self.notes]
 
     def check(self, names: Iterable[str], where: str = "the calibration table") -> list[str]:
-        """The names that are missing, of tensors that stay unquantized.
+        """Returns the missing names, whose tensors stay unquantized.
 
-        where: what messages call the table. Raises InputError if more than half are, so that it is the table of another
-        model.
+        where: the table's name in messages. Raises InputError if more than half are missing: the table is then of
+        another model.
         """
         names = list(names)
         missing = self.missing(names)
@@ -78,7 +77,7 @@ class CalibrationTable:
         return missing
 
     def to_bytes(self) -> bytes:
-        """The table as TensorRT writes it, in the order of `scales`."""
+        """Returns the table in TensorRT's format, in the order of `scales`."""
         lines = [f"TRT-{self.version}-{self.algorithm}"]
         lines += (f"{name}: {_bits(scale):08x}" for name, scale in self.scales.items())
         return "".join(f"{line}\n" for line in lines).encode()
@@ -94,7 +93,7 @@ class CalibrationTable:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview, where: str = "the calibration table") -> CalibrationTable:
-        """Reads a table that TensorRT or Pelton wrote; `where`: what messages call it. Raises InputError."""
+        """Reads a table that TensorRT or Pelton wrote; `where`: its name in messages. Raises InputError."""
         try:
             lines = bytes(data).decode().split("\n")
         except UnicodeDecodeError as e:
@@ -141,7 +140,7 @@ def _from_bits(bits: int) -> np.float32:
 
 
 def scale_of(amax: float) -> np.float32 | None:
-    """The scale of values up to this one; None where no normal float32 is."""
+    """Returns the scale of values up to this one; None if it is no normal float32."""
     with np.errstate(over="ignore", under="ignore"):
         scale = np.float32(amax / 127)
     return scale if is_scale(scale) else None
@@ -167,6 +166,6 @@ def _check_scale(name: str, scale: object, where: str = "") -> np.float32:
 
 
 def some_names(names: Iterable[str], count: int = 5) -> str:
-    """The first few names, for messages."""
+    """Lists the first few names, for messages."""
     names = list(names)
     return ", ".join(map(repr, names[:count])) + (", …" if len(names) > count else "")

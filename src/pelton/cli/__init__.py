@@ -1,4 +1,4 @@
-"""The command line: the parser, and how every command ends (errors, Ctrl-C, closed pipes)."""
+"""The command line: the parser, and the exit of every command (errors, Ctrl-C, closed pipes)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXAMPLES = """from a model to an answer:
 
 `pelton COMMAND --help` explains each command, with examples. `pelton demo` needs no model of yours."""
 
-# Commands as `pelton --help` lists them: a new one is a module with `add` and `main`, and a line here.
+# Commands in the order of `pelton --help`: a new one is a module with `add` and `main`, and a line here.
 GROUPS = {
     "build": (
         build,
@@ -107,8 +107,8 @@ class Parser(argparse.ArgumentParser):
             raise
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Exits with the unrecognized arguments and what may have been meant: an option of a similar name, one that
-        takes the word as its value (--fp16), or one of the command, which stood before it."""
+        """Exits with the unrecognized arguments and suggestions: an option of a similar name, one with this word among
+        its values (--fp16), or one of the command, which came before it."""
         options = [action for action in self._actions if action.option_strings]
         flags = [flag for action in options for flag in action.option_strings]
         takes = {str(choice): action.option_strings[-1] for action in options for choice in action.choices or ()}
@@ -126,8 +126,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(word: str, flags: Sequence[str]) -> str | None:
-    """The option that a word was meant as: one that it begins, or that begins it, else one of similar letters. The
-    dashes, which all have, make none similar."""
+    """Returns the option that a word probably means: one that starts with it, or that it starts with, else one of
+    similar letters. Dashes do not count as letters."""
     given, names = word.lstrip("-"), {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
     begun = [name for name in names if len(given) > 2 and (name.startswith(given) or given.startswith(name + "-"))]
     found = begun or get_close_matches(given, names, 1, SIMILAR)
@@ -138,7 +138,7 @@ class CommandParser(Parser):
     """The parser of all commands, which its help lists in groups."""
 
     groups: Mapping[str, Sequence[str]] = {}  # title → names of commands
-    words: Sequence[str] = ()  # the command line as it was given
+    words: Sequence[str] = ()  # the given command line
 
     def format_help(self) -> str:
         commands = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
@@ -161,7 +161,7 @@ class Warnings(logging.Handler):
 
 
 def parser() -> CommandParser:
-    """All commands. Each module of this package adds one."""
+    """Builds the parser of all commands. Each module of this package adds one."""
     out = CommandParser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
     out.add_argument("--version", action="version", version=f"pelton {__version__}")
     commands = out.add_subparsers(dest="command", metavar="COMMAND", prog="pelton", parser_class=Parser)
@@ -225,7 +225,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments of one command; SystemExit for --help, --version and wrong usage."""
+    """Parses the arguments of one command; raises SystemExit for --help, --version and wrong usage."""
     pelton = parser()
     pelton.words = argv
     try:
@@ -244,5 +244,5 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _drop_output() -> None:
-    """Discards all further output, including what Python flushes at exit."""
+    """Discards all further output, including Python's flush at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

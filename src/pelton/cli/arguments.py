@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and the options they make."""
+"""Arguments shared by several commands, and the options built from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPE_HELP = (
 
 
 def int_in_range(minimum: int, maximum: int, what: str = "") -> Callable[[str], int]:
-    """A parser of integers in a range."""
+    """Returns a parser of integers in a range."""
 
     def read(text: str) -> int:
         try:
@@ -38,7 +38,7 @@ def int_in_range(minimum: int, maximum: int, what: str = "") -> Callable[[str], 
 
 
 def seconds(text: str) -> float:
-    """A number of seconds, not negative."""
+    """Parses a number of seconds, not negative."""
     try:
         number = float(text)
     except ValueError:
@@ -49,7 +49,7 @@ def seconds(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    """A number above zero."""
+    """Parses a number above zero."""
     try:
         number = float(text)
     except ValueError:
@@ -60,7 +60,7 @@ def positive(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """A number of bytes, such as 500MB."""
+    """Parses a number of bytes, such as 500MB."""
     try:
         return parse_size(text)
     except ValueError as e:
@@ -68,7 +68,7 @@ def size(text: str) -> int:
 
 
 def memory(text: str) -> int:
-    """A number of bytes above zero, such as 512MB; without a unit, of gigabytes."""
+    """Parses a number of bytes above zero, such as 512MB; without a unit, of gigabytes."""
     found = size(f"{text}GB" if text[-1:].isdigit() else text)
     if not found:
         raise argparse.ArgumentTypeError(f"expected a size above 0, such as 512MB or 4GB, got {text!r}")
@@ -76,7 +76,7 @@ def memory(text: str) -> int:
 
 
 def parse_pairs(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:
-    """["x=1", "y=2"] as a mapping. Raises InputError for what is not a pair, and for a name given twice."""
+    """Parses ["x=1", "y=2"] to a mapping. Raises InputError for invalid pairs, and for duplicate names."""
     out: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.rpartition("=")
@@ -89,7 +89,7 @@ def parse_pairs(pairs: Iterable[str], what: str, example: str) -> dict[str, str]
 
 
 def parse_metadata(pairs: Iterable[str]) -> dict[str, str]:
-    """["team=vision"] as a mapping; texts may have `=` in them, and be empty. InputError as `parse_pairs`."""
+    """Parses ["team=vision"] to a mapping; texts may contain `=`, and be empty. Raises as `parse_pairs` does."""
     out: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -139,7 +139,7 @@ def add_trust(command: argparse._ActionsContainer) -> None:
 
 
 def add_target(command: Any) -> None:
-    """The options that say what the engine runs on."""
+    """Adds the options of the target."""
     command.add_argument(
         "--target",
         metavar="WHAT",
@@ -157,7 +157,7 @@ def add_target(command: Any) -> None:
 
 
 def add_build(command: argparse.ArgumentParser) -> None:
-    """The options of a build."""
+    """Adds the options of a build."""
     group = command.add_argument_group("how the engine is built")
     group.add_argument(
         "--level",
@@ -281,14 +281,14 @@ def add_weights(group: argparse._ActionsContainer) -> None:
 
 
 def model_files(args: argparse.Namespace) -> Any:
-    """The model of a command with the file that --weights names, as importers take both."""
+    """Returns the model of a command with the file of --weights, in the form for importers."""
     from pelton.importers import ModelFiles
 
     return ModelFiles(args.model, args.weights) if args.weights else args.model
 
 
 def stem(model: str) -> str:
-    """The name of a model's file without its suffix, or that of a folder, for the files that come of it."""
+    """Returns the name of a model's file without its suffix, or of its folder, as the stem of output files."""
     name = os.path.basename(os.path.abspath(model))
     return name if os.path.isdir(model) else os.path.splitext(name)[0]
 
@@ -304,12 +304,12 @@ def add_memory(group: argparse._ActionsContainer) -> None:
 
 
 def shapes(args: argparse.Namespace) -> dict[str, str]:
-    """Input name → its sizes as given."""
+    """Returns input name → its sizes as given."""
     return parse_pairs((pair for given in args.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
 
 
 def build_options(args: argparse.Namespace) -> dict:
-    """The fields of pelton.Options that were given by options of `add_build` and `add_threads`."""
+    """Returns the fields of pelton.Options set by options of `add_build` and `add_threads`."""
     fields = {
         "level": args.level,
         "budget": args.budget,
@@ -340,7 +340,7 @@ def build_options(args: argparse.Namespace) -> dict:
 
 
 def _calibration(args: argparse.Namespace) -> Any:
-    """The calibration data, with its calibrator where one is named."""
+    """Returns the calibration data, with its calibrator if one is named."""
     if args.calibrator is None:
         return args.calibration
     if args.calibration is None:
@@ -352,7 +352,7 @@ def _calibration(args: argparse.Namespace) -> Any:
 
 @lru_cache(maxsize=1)
 def _flags() -> dict[str, tuple[str, str]]:
-    """Fields of pelton.Options → their option and its value on the command line: --shapes, SIZES."""
+    """Returns fields of pelton.Options → their option and its value on the command line: --shapes, SIZES."""
     command = argparse.ArgumentParser()
     add_threads(command)
     add_hint(command)
@@ -363,13 +363,13 @@ def _flags() -> dict[str, tuple[str, str]]:
 
 
 def flag(option: str) -> str:
-    """The option of a field of pelton.Options: --timing-cache for timing_cache."""
+    """Returns the option of a field of pelton.Options: --timing-cache for timing_cache."""
     return _flags()[option][0]
 
 
 def translate_options(message: str) -> str:
-    """A message of the library with its options as those of the command line: `shapes={'x': ...}` becomes
-    `--shapes x=SIZES`, and `shapes=` becomes `--shapes`."""
+    """Rewrites a message of the library with options of the command line: `shapes={'x': ...}` becomes `--shapes
+    x=SIZES`, and `shapes=` becomes `--shapes`."""
 
     def pairs(found: re.Match[str]) -> str:
         name, value = _flags()[found[1]]

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from pelton.runtime import Engine
 
 
-UNNAMED = "arr_0"  # numpy.savez's name for an array that was given none
+UNNAMED = "arr_0"  # numpy.savez's name for an unnamed array
 
 
 def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dict[str, np.ndarray]:
-    """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or only a file if the engine has one input.
+    """Loads input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or only a file if the engine has one
+    input.
 
-    Pictures for one input become a batch; without a name, that of the only input that they fit. States that are not
-    given are those that a first run begins with. Raises InputError for inputs that are missing, unknown or cannot be
-    read.
+    Pictures for one input become a batch; unnamed ones are for the only input that they fit. Missing states have their
+    initial values. Raises InputError for inputs that are missing, unknown or unreadable.
     """
     names = [p.name for p in engine.inputs]
     how = image or engine.meta.get("image")
@@ -65,7 +65,7 @@ def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) 
 
 
 def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
-    """(input, path); input is None, without a name, for pictures and for an .npz file, which names its arrays."""
+    """Splits (input, path); input is None for unnamed pictures, and for an .npz file, which names its arrays."""
     for name in sorted(names, key=len, reverse=True):
         if pair.startswith(name + "="):
             return name, pair[len(name) + 1 :]
@@ -80,7 +80,7 @@ def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
 
 
 def _only(path: str, names: Sequence[str]) -> str:
-    """The only input that a file may be for."""
+    """Returns the only input that a file may be for."""
     if len(names) != 1:
         raise InputError(
             f"say which input is {path!r}: it may be {', '.join(names)}; write --input {names[0]}={path}"
@@ -108,7 +108,7 @@ def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
 
 
 def load(path: str) -> np.ndarray:
-    """The array in an .npy file, or the only one in an .npz file."""
+    """Loads the array in an .npy file, or the only one in an .npz file."""
     found = _read(path)
     if isinstance(found, np.ndarray):
         return found
@@ -156,8 +156,8 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def load_data(engine: Engine, path: str) -> list[dict[str, np.ndarray]]:
-    """The samples in an .npz file, one set of inputs for each (`pelton.diagnose.samples.split`); an .npy file is one
-    array for the only input. Raises InputError for files that cannot be read and arrays that do not fit."""
+    """Loads the samples in an .npz file, one set of inputs for each (`pelton.diagnose.samples.split`); an .npy file is
+    one array for the only input. Raises InputError for unreadable files and arrays that do not fit."""
     from pelton.diagnose import samples
 
     found, names = _read(path), [p.name for p in engine.inputs]
@@ -174,10 +174,10 @@ def load_data(engine: Engine, path: str) -> list[dict[str, np.ndarray]]:
 def draw_inputs(
     engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Random inputs of an engine (`pelton.backends.arrays.random_inputs`).
+    """Draws random inputs of an engine (`pelton.backends.arrays.random_inputs`).
 
     given: sizes of inputs as on the command line, such as {"x": "1x3x224x224"}; unspecified dynamic dimensions have
-    their optimum sizes. Raises InputError for sizes that the engine does not accept, and if memory does not suffice.
+    their optimum sizes. Raises InputError for sizes that the engine rejects, and if memory does not suffice.
     """
     from pelton.backends.arrays import random_inputs
 
@@ -186,7 +186,7 @@ def draw_inputs(
 
 
 def sizes_in_words(arrays: Mapping[str, Any]) -> str:
-    """The sizes of arrays, for people: "x 1x3x224x224, rate scalar"."""
+    """Formats the sizes of arrays, for people: "x 1x3x224x224, rate scalar"."""
     return ", ".join(f"{name} {text.sizes(np.shape(a))}" for name, a in arrays.items())
 
 
@@ -194,8 +194,8 @@ def sizes_in_words(arrays: Mapping[str, Any]) -> str:
 def sizes_in_errors(
     engine: Engine, feeds: Mapping[str, Any], drawn: bool, of: tuple[type[Error], ...] = (EngineError, InputError)
 ) -> Iterator[None]:
-    """Around runs on these inputs: where they were drawn, errors (those `of` these kinds) say their sizes and the
-    options that give others."""
+    """Context manager for runs on these inputs: if they were drawn, errors (those `of` these kinds) name their sizes
+    and the options that set others."""
     try:
         yield
     except of as e:
@@ -209,8 +209,8 @@ def sizes_in_errors(
 
 
 def resolve_shapes(engine: Engine, given: Mapping[str, str] = MappingProxyType({})) -> dict[str, tuple[int, ...]]:
-    """Input → shape, with sizes as on the command line where they are given, else the optimum. Raises InputError for
-    sizes that the engine does not accept."""
+    """Returns input → shape, with the sizes of the command line, else the optimum. Raises InputError for sizes that the
+    engine rejects."""
     from pelton.engine.sizes import solve
 
     requested = _shapes(engine, given)
@@ -224,7 +224,7 @@ def resolve_shapes(engine: Engine, given: Mapping[str, str] = MappingProxyType({
 
 
 def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-    """Input → shape of those given on the command line. Raises InputError for unknown inputs and other ranks."""
+    """Returns input → shape of those on the command line. Raises InputError for unknown inputs and other ranks."""
     found: dict[str, tuple[int, ...]] = {}
     ports = {p.name: p for p in engine.inputs}
     for name, said in given.items():
@@ -241,8 +241,8 @@ def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ..
 
 
 def check_target(path: str) -> None:
-    """Raises InputError unless a file can be written at a path: its folder exists and is writable, and nothing but a
-    file would be replaced."""
+    """Raises InputError unless a file can be written at a path: its folder exists and is writable, and only a file
+    would be replaced."""
     if path == "-":
         raise InputError("what is written goes to files, not to stdout; a file of the name - is ./-")
     reason = files.rejection(path)
@@ -251,7 +251,7 @@ def check_target(path: str) -> None:
 
 
 def split_lists(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with each array of a list under a name of its own: `name[0]`, `name[1]`, …"""
+    """Returns the arrays with each element of a list under its own name: `name[0]`, `name[1]`, …"""
     found: dict[str, Any] = {}
     for name, given in arrays.items():
         is_list = isinstance(given, list) and all(isinstance(a, np.ndarray) for a in given)

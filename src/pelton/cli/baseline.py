@@ -1,4 +1,4 @@
-"""An earlier measurement of `pelton bench --json` beside a new one: what changed, and whether noise explains it."""
+"""Compares an earlier measurement of `pelton bench --json` with a new one, and the change with the noise."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from pelton.errors import InputError
 
-ALIKE = ("machine", "streams", "threads", "batch", "shapes")  # what has to be equal for times to compare
+ALIKE = ("machine", "streams", "threads", "batch", "shapes")  # must be equal for comparable times
 
 
 def read(path: str, hint: str) -> dict[str, Any]:
-    """What an earlier call measured. Raises InputError for files of other content, and of another hint."""
+    """Reads an earlier measurement. Raises InputError for files of other content, and of another hint."""
     try:
         with open(path, encoding="utf-8") as f:
             found = json.load(f)
@@ -32,8 +32,8 @@ def read(path: str, hint: str) -> dict[str, Any]:
 
 
 def compare(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The new time by the old one (`ratio`), the larger spread of both (`noise`), whether the one exceeds the other,
-    and what makes them measurements of different things."""
+    """Returns the new time divided by the old one (`ratio`), the larger spread of both (`noise`), True if the ratio
+    exceeds the noise (`differs`), and the differences in the measured things (`unlike`)."""
     unlike = [
         f"{name} {_words(old[name])}, now {_words(now)}"
         for name in ALIKE
@@ -52,29 +52,29 @@ def compare(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[s
 
 
 def is_slower(found: Mapping[str, Any], factor: float) -> bool:
-    """Whether a comparison found more than so many times the time, which noise does not explain."""
+    """Returns True if the time grew by more than this factor and by more than the noise."""
     return found["differs"] and found["ratio"] > factor
 
 
 def cost(result: Mapping[str, Any]) -> float:
-    """What is compared: the median time of a run, or where runs overlap, the time by their number."""
+    """Returns the compared figure: the median time of a run, or for overlapping runs, the time per run."""
     return result["latency_ms"]["median"] if result.get("hint", "latency") == "latency" else 1 / result["throughput"]
 
 
 def _words(value: Any) -> str:
-    """A value as it is typed: shapes as NAME=2x3."""
+    """Formats a value as users type it: shapes as NAME=2x3."""
     if isinstance(value, dict):
         return ",".join(f"{name}={'x'.join(map(str, sizes))}" for name, sizes in value.items())
     return str(value)
 
 
 def plain(value: Any) -> Any:
-    """A value as it comes back from JSON."""
+    """Returns a value after a round trip through JSON."""
     return json.loads(json.dumps(value))
 
 
 def line(found: Mapping[str, Any]) -> str:
-    """The comparison in words."""
+    """Describes the comparison in words."""
     ratio = found["ratio"]
     faster = f"{1 / ratio:.2f} times as fast" if ratio <= 1 else f"{ratio:.2f} times slower"
     of = f"{os.path.basename(found['file'])}{' of ' + found['date'] if found['date'] else ''}"

@@ -1,4 +1,4 @@
-"""`pelton bench`: how fast an engine is, where its time goes, and how fast other runtimes are beside it."""
+"""`pelton bench`: speed of an engine, time of its layers, and speed of other runtimes beside it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def add(commands) -> argparse.ArgumentParser:
 
 
 def percentiles(given: str) -> tuple[float, ...]:
-    """Numbers from 0 to 100, separated by commas."""
+    """Parses numbers from 0 to 100, separated by commas."""
     try:
         found = tuple(float(part) for part in given.split(","))
     except ValueError:
@@ -132,7 +132,7 @@ def percentiles(given: str) -> tuple[float, ...]:
 
 
 def slowdown(given: str) -> float:
-    """A factor from 1 on."""
+    """Parses a factor from 1 on."""
     try:
         factor = float(given)
     except ValueError:
@@ -143,7 +143,7 @@ def slowdown(given: str) -> float:
 
 
 def batches(given: str) -> tuple[int, ...]:
-    """Batch sizes, separated by commas."""
+    """Parses batch sizes, separated by commas."""
     return tuple(map(arguments.int_in_range(1, 1 << 30, "batch sizes separated by commas"), given.split(",")))
 
 
@@ -182,7 +182,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> list[str]:
-    """The runtimes to compare with. Raises InputError for options that do not go together."""
+    """Returns the runtimes to compare with. Raises InputError for incompatible options."""
     names = [n for n in (args.vs or "").split(",") if n]
     unknown = [n for n in names if n not in peers.PEERS]
     if unknown or (args.vs is not None and not names):
@@ -210,7 +210,7 @@ def check(args: argparse.Namespace) -> list[str]:
 
 
 def check_engine(args: argparse.Namespace, engine: Engine, built: bool, names: list[str]) -> None:
-    """InputError for options that this engine does not go with."""
+    """Raises InputError for options that do not suit this engine."""
     if build.on_gpu(engine) and (names or args.plot):
         raise InputError(
             f"{'--vs' if names else '--plot'} is for engines of CPUs, {args.model} runs on a GPU; "
@@ -226,7 +226,7 @@ def check_engine(args: argparse.Namespace, engine: Engine, built: bool, names: l
 def time_runs(
     args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray], result: dict[str, Any], say: runs.Say
 ) -> throughput.Split:
-    """Times runs on one set of inputs, and returns how the CPUs were divided."""
+    """Times runs on one set of inputs, and returns the split of the CPUs."""
     split, tried = runs.choose_split(args, engine, feeds)
     times = runs.timed(args, engine, feeds, split)
     context = engine.context(split.threads)
@@ -268,7 +268,7 @@ def time_layers(
     """Times every step, and draws the roofline."""
     gpu, context = build.on_gpu(engine), engine.context(split.threads)
     steps, around, roof = layers.measure_beside_roof(engine, context, feeds)
-    # steps were launched one by one while the GPU was busy, which says nothing about a run as one graph
+    # steps were launched one by one on a busy GPU; their sum is not the time of a run as one graph
     if gpu:
         around = 1e6 * result["latency_ms"]["median"] - sum(s["ns"] for s in steps)
     for s in steps:
@@ -319,12 +319,12 @@ def time_peers(
 
 
 def load_or_build(args: argparse.Namespace, names: Sequence[str]) -> tuple[Engine, bool]:
-    """The engine in a file, or one built from the model in it: (engine, whether it was built). InputError before a
-    build if a runtime of `names` is not installed."""
+    """Loads the engine in a file, or builds one from the model in it: (engine, True if built). Raises InputError before
+    a build if a runtime of `names` is not installed."""
     try:
         with open(args.model, "rb") as f:
             is_engine = f.read(len(heads.ENGINE)) == heads.ENGINE
-    except OSError:  # a folder, or nothing, which importers have words for
+    except OSError:  # a folder, or nothing; importers report it better
         is_engine = False
     options = arguments.build_options(args)
     if is_engine or args.model.endswith(".pelton"):

@@ -110,7 +110,7 @@ def main(args: argparse.Namespace) -> None:
     target = args.output or arguments.stem(args.model) + ".pelton"
     arrays.check_target(target)
     if args.sign:
-        signature.private_key(args.sign)  # what is wrong with it shows before the build
+        signature.private_key(args.sign)  # rejects an invalid key before the build
     start = time.monotonic()
     engine = build_engine(args.model, options, quiet=args.quiet)
     engine.save(target, sign=args.sign)
@@ -123,8 +123,8 @@ def main(args: argparse.Namespace) -> None:
 
 
 def build_engine(model: str | bytes, options: dict[str, Any], *, quiet: bool, runs: str | None = None) -> Engine:
-    """Builds the engine of a model and shows progress. Raises BuildError if packages that building needs are missing.
-    `runs`: the command that will run the engine; targets that do not run here are then rejected before building."""
+    """Builds the engine of a model and shows progress. Raises BuildError if packages for building are missing. `runs`:
+    the command that will run the engine; targets that do not run here are then rejected before the build."""
     import pelton
 
     if runs is not None:
@@ -137,7 +137,7 @@ def build_engine(model: str | bytes, options: dict[str, Any], *, quiet: bool, ru
 
 
 def summary(engine: Engine, every: bool = False) -> str:
-    """What an engine consists of, as a table; `every`: with all host steps."""
+    """Describes an engine as a table; `every`: with all host steps."""
     return table(described(engine, every))
 
 
@@ -146,8 +146,8 @@ def table(of: list[tuple[str, str]]) -> str:
 
 
 def facts(engine: Engine) -> dict[str, Any]:
-    """What an engine consists of, as plain data. fused: steps for several layers; tactics: different ones; timed:
-    candidates that were timed; recorded: whether tactics were loaded; weights: bytes in the model and as packed, and
+    """Describes an engine as plain data. fused: steps for several layers; tactics: number of different ones; timed:
+    number of timed candidates; recorded: True if tactics were loaded; weights: bytes in the model and as packed, and
     the nanoseconds that packing saves."""
     meta = engine.meta
     kernels = [s for s in engine.steps if not s.host]
@@ -171,7 +171,7 @@ def facts(engine: Engine) -> dict[str, Any]:
 
 
 def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
-    """What an engine consists of, for people: each with its name; `every`: with all host steps."""
+    """Describes an engine for people, as (title, text); `every`: with all host steps."""
     of = facts(engine)
     layers, fused, copies = of["layers"], of["fused"], of["copies"]
     known = ((engine.meta.get("model") or {}).get("values") or {}).items()
@@ -203,15 +203,15 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
 
 
 def origin(of: Mapping[str, Any]) -> str:
-    """Where the tactics of an engine come from."""
+    """Describes the origin of an engine's tactics."""
     if of["recorded"]:
         return "as recorded, none timed"
     return f"chosen among {of['timed']} timed" if of["timed"] else "guessed, none timed"
 
 
 def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
-    """How many steps have no kernel, and which: by name if they are few or `every`, else how many of each kind; and
-    what Python runs around engines."""
+    """Describes the steps without a kernel: by name if few or `every`, else the number of each kind; and the Python
+    steps around engines."""
     around = Counter(s.host for s in engine.steps if s.host in CONTROL)
     loops = "".join(f"; Python runs {text.count(n, kind)}" for kind, n in sorted(around.items()))
     if not names:
@@ -219,7 +219,7 @@ def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
     what = ", ".join(names)
     if len(names) > SHOWN and not every:
         ops = {s.info["name"]: s.info["op"] for part in engine.parts for s in part.steps if s.host}
-        # a script names those between its engines by their operators: "onnx::Shape (node 'a')"
+        # a script names the steps between its engines by their operators: "onnx::Shape (node 'a')"
         kinds = Counter(ops.get(name) or name.partition(" (")[0] for name in names).most_common()
         rest = sum(n for _, n in kinds[SHOWN:])
         what = ", ".join(f"{n} {kind}" for kind, n in kinds[:SHOWN])
@@ -228,18 +228,18 @@ def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
 
 
 def streams(of: Mapping[str, int]) -> str:
-    """How many runs at once an engine was built for."""
+    """Describes the number of concurrent runs that an engine was built for."""
     count, each = text.count(of["streams"], "run"), text.count(of["threads"], "thread")
     return f"{count} at once, {each} each, for most inputs a second (pelton.AsyncQueue)"
 
 
 def best(meta: Mapping[str, Any]) -> str:
-    """What the fastest precision was found to be, and why."""
+    """Describes the fastest precision, and the reason."""
     return f"{meta['precision']} ({', '.join(f'{name}: {why}' for name, why in meta['best'].items())})"
 
 
 def weights(of: Mapping[str, float]) -> str:
-    """How much larger packing made the weights, and how much time it saves."""
+    """Describes the growth of weights by packing, and the time it saves."""
     own, packed, saved = (of.get(name, 0) for name in ("own", "packed", "saved_ns"))
     if not own:
         return "none"
@@ -250,7 +250,7 @@ def weights(of: Mapping[str, float]) -> str:
 
 
 def refitting(engine: Engine) -> str:
-    """Which weights may be replaced, and whether they are there."""
+    """Describes the replaceable weights, and their presence."""
     can, cannot = len(engine.refittable), len(engine.refit_refusals)
     known = f"{can} of {text.count(can + cannot, 'constant')} of the model can be replaced"
     return known + ("; the weights are left out: `pelton refit` brings them" if engine.plain.absent else "")
@@ -260,7 +260,7 @@ REFINED = {"weight_equalization": "equalized weights", "bias_correction": "corre
 
 
 def precisions(of: Mapping[str, Any]) -> str:
-    """How much of an INT8 build is in integers, and how accurate it is."""
+    """Describes the integer share of an INT8 build, and its accuracy."""
     layers, accuracy = of["layers"], of["accuracy"]
     count = sum(layer["precision"] == "int8" for layer in layers)
     found = [f"{count} of {text.count(len(layers), 'layer')} with {of['macs']:.1%} of the multiplications"]
@@ -280,7 +280,7 @@ def precisions(of: Mapping[str, Any]) -> str:
 
 
 def format_checked(of: Sequence[tuple[str, float]]) -> str:
-    """What `--check` found."""
+    """Describes the result of `--check`."""
     if not of:
         return ""
     return (
@@ -292,11 +292,11 @@ def ports(of) -> str:
     return ", ".join(f"{p.name} {p}" for p in of)
 
 
-KEYS = 4  # keys of maps that are shown
+KEYS = 4  # maximum keys of maps in the output
 
 
 def forms_in_words(engine: Engine) -> dict[str, str]:
-    """What is no single array in the model: name of the input or output → how `Engine.run` takes or gives it."""
+    """Describes inputs and outputs that are not a single array in the model: name → its form in `Engine.run`."""
     forms, found = getattr(engine, "forms", None) or {}, dict[str, str]()
     for name, form in forms.get("inputs", {}).items():
         if isinstance(form, dict):
@@ -313,7 +313,7 @@ def on_gpu(engine: Engine) -> bool:
 
 
 def format_target(engine: Engine) -> str:
-    """The machine, threads and effort that an engine was tuned for."""
+    """Describes the machine, threads and effort that an engine was tuned for."""
     target, meta = engine.plain.target, engine.meta
     if on_gpu(engine):
         tuned = f"tactics timed on {meta['gpu']}" if meta.get("gpu") else "tactics guessed (`pelton tune` times them)"

@@ -1,4 +1,4 @@
-"""`pelton cache`: shows and removes compiled kernels, kernel times and engines of sessions kept on disk."""
+"""`pelton cache`: shows and removes compiled kernels, kernel times and session engines on disk."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def total(entries: list[cache.Entry]) -> dict[str, int]:
 
 
 def facts(found: cache.Cache) -> dict:
-    """The directory, its limit, why it cannot be used if it cannot, and for each part files, bytes and when one was
-    last used (seconds since 1970)."""
+    """Returns the directory, its limit, the reason why it cannot be used (if so), and for each part files, bytes and
+    the time of last use (seconds since 1970)."""
     entries = found.entries()
     of = {part: [e for e in entries if e.part == part] for part in cache.PARTS}
     return {
@@ -118,7 +118,7 @@ def facts(found: cache.Cache) -> dict:
 
 
 def format_facts(found: cache.Cache) -> str:
-    """The same as a table."""
+    """Formats the same as a table."""
     known = facts(found)
     rows = [
         (WHAT[part], text.count(of["files"], "file"), text.size(of["bytes"]), f"last used {ago(of['used'])}")

@@ -1,4 +1,4 @@
-"""`pelton check`: whether a model can be built, all problems, and how each of its operators would run."""
+"""`pelton check`: reports whether a model can be built, all problems, and how each of its operators would run."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def python_lines(found: Coverage) -> list[str]:
-    """Whether the engine runs without Python, and the parts that do not."""
+    """Returns lines on the parts of the engine that need Python."""
     if not found.needs_python:
         return ["its engine runs without Python: see docs/native.md"]
     return ["its engine needs Python for:", *(f"  {part}" for part in found.needs_python)]
 
 
 def lines(found: Coverage) -> list[str]:
-    """For people: the problems, then the operators."""
+    """Returns lines for people: the problems, then the operators."""
     if found.ok:
         kinds = [name for name, _ in MEANING]
         rows = [("operator", "nodes", *kinds, "on the host"), *map(row, found.operators)]
@@ -100,7 +100,7 @@ def lines(found: Coverage) -> list[str]:
 
 
 def problem(p: Problem) -> list[str]:
-    """One problem in three lines: where, why, and what to do."""
+    """Formats one problem in three lines: place, reason, remedy."""
     where = "the model"
     if p.operator:
         where = f"node {p.node!r}: {p.operator} ({p.domain} {p.opset or '?'}) of {', '.join(p.inputs) or 'nothing'}"

@@ -1,4 +1,4 @@
-"""`pelton compare`: how far an engine is from its model in float64, by output and by step, and where it overflows."""
+"""`pelton compare`: difference of an engine from its model in float64, by output and by step, and its overflows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pelton.diagnose.differences import Difference, InScales
     from pelton.runtime import Engine
 
-# columns of quantized values: the scale, how many steps of it at most, shares of elements
+# columns of quantized values: the scale, the maximum number of steps of it, shares of elements
 HEAD = ("scale", "steps", "by one", "by more")
 
 EXAMPLES = """examples:
@@ -148,7 +148,7 @@ def main(args: argparse.Namespace) -> int:
     values = arguments.parse_pairs(args.values, "--values", "axes=1,2") or None
     with ExitStack() as stack:
         others = start_others(stack, args, engine, feeds[0])
-        # InputError is for a model that does not fit the engine
+        # InputError means a model that does not fit the engine
         stack.enter_context(arrays.sizes_in_errors(engine, feeds[0], seed is not None, of=(EngineError,)))
         tell = stack.enter_context(progress.show_progress(not args.quiet))
         found = compare(
@@ -180,7 +180,7 @@ def main(args: argparse.Namespace) -> int:
 def start_others(
     stack: ExitStack, args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray]
 ) -> dict[str, peers.PeerRunner]:
-    """The other runtimes, with their versions, in processes that end with the stack."""
+    """Starts the other runtimes, with their versions, in processes that end with the stack."""
     found: dict[str, peers.PeerRunner] = {}
     folder = stack.enter_context(tempfile.TemporaryDirectory()) if args.others else ""
     model = peers.onnx_file(args.model, arguments.model_files(args), folder) if args.others else ""
@@ -250,7 +250,7 @@ def format_decibels(sqnr: float | None) -> str:
 
 
 def format_quantized(found: InScales) -> tuple[str, ...]:
-    """Cells under HEAD."""
+    """Formats the cells under HEAD."""
     return (f"{found.scale:.3g}", f"{found.steps:.0f}", f"{100 * found.one:.3g} %", f"{100 * found.more:.3g} %")
 
 

@@ -1,4 +1,4 @@
-"""`pelton completion`: prints what makes a shell complete commands, options, their choices and files."""
+"""`pelton completion`: prints a script for shells that completes commands, options, their choices and files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ EXAMPLES = """examples:
 
 Write it again after an update of Pelton. Arguments that are files or folders complete as such."""
 
-# what shells suggest for arguments that also take other words, or say more of wrong ones than argparse would
+# suggestions for arguments that also accept other words, or report wrong ones better than argparse
 SUGGESTED = {
     "--level": tuple(map(str, range(6))),
-    "--target": ("cpu", "cuda"),  # shells take what is behind a colon for another word
+    "--target": ("cpu", "cuda"),  # shells treat the part after a colon as another word
     "--vs": peers.PEERS,
     "|".join(ENVIRONMENTS): tuple(ENVIRONMENTS),
 }
@@ -53,12 +53,12 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """A parser and those of its commands."""
+    """Returns a parser and those of its commands."""
     commands = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     return [parser, *(p for a in commands for p in a.choices.values())]
 
 
 def _takes_files(action: argparse.Action) -> bool:
-    """Whether an argument is a path: its name in help texts says so."""
+    """Returns True if an argument is a path, by its name in help texts."""
     named = str(action.metavar or action.dest)
     return named in ("model", "engine", "PYTHON") or any(what in named for what in ("FILE", "DIR", "PATH"))

@@ -1,4 +1,4 @@
-"""`pelton demo`: builds the network that Pelton includes, shows what it says of pictures, how fast, and what to try."""
+"""`pelton demo`: builds the included network, and shows its answers on pictures, its speed, and commands to try."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from . import arguments, arrays, build, demo_page, output, peers, run, text, tim
 if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
 
-TOP = 3  # classes of a picture of the user's
+TOP = 3  # number of classes for a picture of the user's
 IMAGE = "32x32 scale=1 lanczos rgb"
 EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels), the pictures are 50 of those
 that CIFAR-10 tests with (Krizhevsky 2009), five of each class; both come with Pelton.
@@ -64,7 +64,7 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     if args.html is not None:
         arrays.check_target(args.html)
-        demo_page.pillow()  # raises before the build
+        demo_page.pillow()  # raises an error before the build
     given = read_picture(args.picture) if args.picture is not None else None
     data = resources.files("pelton") / "data"
     model, labels = (data / "resnet20_cifar10.onnx").read_bytes(), tuple((data / "cifar10.txt").read_text().split())
@@ -109,14 +109,14 @@ def main(args: argparse.Namespace) -> None:
 
 
 def read_picture(path: str) -> np.ndarray:
-    """The middle of a picture as the network sees it: uint8 [32, 32, 3]. Raises InputError if it cannot be read."""
+    """Returns a picture's middle as the network's input: uint8 [32, 32, 3]. Raises InputError if unreadable."""
     from pelton import preprocessing
 
     return preprocessing.parse(IMAGE).array(path, (1, 32, 32, 3), np.uint8)[0]
 
 
 def _classify(context: Context, engine: Engine, picture: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """(inputs, scores of the classes) for a picture, uint8 [32, 32, 3]."""
+    """Returns (inputs, scores of the classes) for a picture, uint8 [32, 32, 3]."""
     feeds = {engine.inputs[0].name: np.ascontiguousarray(picture.transpose(2, 0, 1)[None], dtype=np.float32)}
     return feeds, context.run(feeds)[engine.outputs[0].name][0]
 
@@ -124,8 +124,8 @@ def _classify(context: Context, engine: Engine, picture: np.ndarray) -> tuple[di
 def _answer(
     context: Context, engine: Engine, data, labels: tuple[str, ...]
 ) -> tuple[dict[str, np.ndarray], demo_page.Answers]:
-    """The inputs of one run, and what the network says of all pictures that come with Pelton; shows some on terminals
-    that can."""
+    """Returns the inputs of one run, and the network's answers on all included pictures; shows some on capable
+    terminals."""
     with np.load(io.BytesIO((data / "cifar10_pictures.npz").read_bytes())) as found:
         pictures, classes = found["pictures"], found["classes"]
     runs = [_classify(context, engine, picture) for picture in pictures]
@@ -138,7 +138,7 @@ def _answer(
 def _beside_onnxruntime(
     engine: Engine, model: bytes, feeds: dict[str, np.ndarray], threads: int
 ) -> list[peers.Measured]:
-    """The engine and ONNX Runtime in turns."""
+    """Times the engine and ONNX Runtime in turns."""
     with tempfile.TemporaryDirectory(prefix="pelton-demo-") as folder:
         path, onnx = os.path.join(folder, "engine.pelton"), os.path.join(folder, "model.onnx")
         engine.save(path)
@@ -148,7 +148,7 @@ def _beside_onnxruntime(
 
 
 def _page(engine: Engine, sample: Mapping[str, Any]) -> str:
-    """The explorer's page of the engine, with the pictures."""
+    """Returns the explorer's page of the engine, with the pictures."""
     from pelton import __version__
     from pelton.explorer.data import Described
     from pelton.explorer.page import page
@@ -157,7 +157,7 @@ def _page(engine: Engine, sample: Mapping[str, Any]) -> str:
 
 
 def program() -> str:
-    """What a shell here calls this command by: its name where that is on the path, else the path of its file."""
+    """Returns this command's name for a shell here: its name if on the path, else the path of its file."""
     own = os.path.join(os.path.dirname(sys.executable), "pelton")
     found = shutil.which("pelton")
     if found is not None and (not os.path.exists(own) or os.path.samefile(found, own)):

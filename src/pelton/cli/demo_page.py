@@ -1,4 +1,4 @@
-"""How `pelton demo` shows answers: colour blocks on terminals, words everywhere, and pictures for the page."""
+"""The answers of `pelton demo`: colour blocks on terminals, words everywhere, and pictures for the page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pelton.errors import InputError
 
 from . import text
 
-SIDE = 16  # columns of a picture on a terminal; two pixels share a character
+SIDE = 16  # columns of a picture on a terminal; a character holds two pixels
 GAP = 2
 HALF = "▀"
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a network says of pictures: uint8 [n, 32, 32, 3], their classes [n], its probabilities [n, 10]."""
+    """A network's answers on pictures: uint8 [n, 32, 32, 3], their classes [n], its probabilities [n, 10]."""
 
     pictures: np.ndarray
     classes: np.ndarray
@@ -40,20 +40,20 @@ class Answers:
 
 
 def caption(answers: Answers, i: int) -> list[str]:
-    """Two lines below a picture: what the network says, and what it is if that is something else."""
+    """Returns two lines below a picture: the answer, and the true class if it differs."""
     said, is_right = answers.said[i], answers.right[i]
     first = f"{answers.labels[said]} {answers.probabilities[i, said]:.0%}"
     return [first, "" if is_right else f"no: {answers.labels[answers.classes[i]]}"]
 
 
 def telling(answers: Answers) -> list[int]:
-    """The pictures to show where there is little room: one of each class, then those that the network gets wrong."""
+    """Selects pictures for little room: one of each class, then wrong answers."""
     firsts = np.unique(answers.classes, return_index=True)[1].tolist()
     return [*firsts, *(i for i in np.flatnonzero(~answers.right).tolist() if i not in firsts)]
 
 
 def in_words(answers: Answers) -> list[str]:
-    """How many answers are right, in all and by class, and what the others were."""
+    """Describes the number of correct answers, in total and by class, and the wrong ones."""
     rows = [("class", "right", "called")]
     for c, label in enumerate(answers.labels):
         of = answers.classes == c
@@ -67,7 +67,7 @@ def in_words(answers: Answers) -> list[str]:
 
 
 def show_in_terminal(pictures: Sequence[tuple[np.ndarray, Sequence[str]]]) -> None:
-    """Prints pictures, uint8 [32, 32, 3], with lines below each, in rows; nothing where there are no colours."""
+    """Prints pictures, uint8 [32, 32, 3], with lines below each, in rows; nothing without colours."""
     try:
         from rich.console import Console
         from rich.text import Text
@@ -103,7 +103,7 @@ CREDIT = "Pictures: CIFAR-10, Alex Krizhevsky, Learning Multiple Layers of Featu
 
 
 def sample(answers: Answers, speed: str) -> dict[str, Any]:
-    """The answers as the explorer's page shows them. Raises InputError without Pillow, which writes the pictures."""
+    """Returns the answers for the explorer's page. Raises InputError without Pillow, which writes the pictures."""
     pictures = [
         {
             "src": f"data:image/png;base64,{_png(picture)}",
@@ -118,7 +118,7 @@ def sample(answers: Answers, speed: str) -> dict[str, Any]:
 
 
 def pillow() -> ModuleType:
-    """Pillow's module of images; raises InputError without it."""
+    """Returns Pillow's module of images; raises InputError without it."""
     try:
         from PIL import Image
     except ImportError:
@@ -127,7 +127,7 @@ def pillow() -> ModuleType:
 
 
 def _png(picture: np.ndarray) -> str:
-    """A picture as the base64 of a PNG file."""
+    """Encodes a picture as the base64 of a PNG file."""
     buffer = io.BytesIO()
     pillow().fromarray(picture).save(buffer, "PNG")
     return base64.b64encode(buffer.getvalue()).decode()

@@ -1,4 +1,4 @@
-"""`pelton doctor`: what Pelton finds on this machine, what works here, and what to install for what does not."""
+"""`pelton doctor`: Pelton's view of this machine, the working features, and the packages that others need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ The exit status is 1 where engines for CPUs cannot run here."""
 
 @dataclass(frozen=True)
 class Use:
-    """Something that Pelton is used for. packages: names of distributions. mend: what makes it work."""
+    """A use of Pelton. packages: names of distributions. mend: the command that makes it work."""
 
     what: str
     packages: Sequence[str]
@@ -71,8 +71,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def facts() -> dict[str, Any]:
-    """Versions, the CPU, memory in bytes, GPUs, uses with their packages and what is missing, caches, the variables
-    that Pelton reads, and those of such names that it does not."""
+    """Returns versions, the CPU, memory in bytes, GPUs, uses with their packages and missing parts, caches, the
+    variables that Pelton reads, and unknown PELTON_ variables."""
     return {
         "pelton": __version__,
         "python": platform.python_version(),
@@ -93,7 +93,7 @@ def facts() -> dict[str, Any]:
 
 
 def _or_problem(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What is found, or why it is not."""
+    """Returns the result, or the reason why it is missing."""
     try:
         return find()
     except Error as e:
@@ -101,8 +101,8 @@ def _or_problem(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _cpu() -> dict[str, Any]:
-    """See `backends.cpu.describe`; `cores` is what this process may use, `quota` what its control groups allow, None
-    for all. target: what a build makes engines for here."""
+    """Returns the fields of `backends.cpu.describe`; `cores` is the number this process may use, `quota` its control
+    groups' limit, None for all. target: the default target of builds here."""
     from pelton.backends.cpu import describe
     from pelton.system.share import quota
 
@@ -152,8 +152,8 @@ def _use(use: Use) -> dict[str, Any]:
 
 
 def _frameworks() -> dict[str, str | None]:
-    """The interpreters of environments that convert models of frameworks, by name: None where `pelton import-env` has
-    not made one."""
+    """Returns the interpreters of environments that convert models of frameworks, by name: None if `pelton import-env`
+    has not created one."""
     found = {name: environments.made(name) for name in environments.ENVIRONMENTS}
     return {name: None if interpreter is None else interpreter.path for name, interpreter in found.items()}
 
@@ -166,7 +166,7 @@ def _cache() -> dict[str, Any]:
 
 
 def format_facts(found: Mapping[str, Any]) -> str:
-    """The same for people: a block about the machine, then what works, then what to do."""
+    """Formats the same for people: a block about the machine, the working features, then remedies."""
     cpu, gpu, kept = found["cpu"], found["gpu"], found["cache"]
     rows = [
         ("Pelton", f"{found['pelton']}, Python {found['python']} ({found['executable']})"),

@@ -1,4 +1,4 @@
-"""`pelton explain`: what every stage does to a model, what was rejected and why, and how exact the engine is."""
+"""`pelton explain`: the effect of every stage on a model, rejections with reasons, and the accuracy of the engine."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def show_errors(args: argparse.Namespace) -> None:
-    """Builds, measures and prints what --error asks for."""
+    """Builds, measures and prints the errors that --error requests."""
     from pelton.diagnose.explain import errors
     from pelton.diagnose.sensitivity import rank
 
@@ -127,7 +127,7 @@ def show_errors(args: argparse.Namespace) -> None:
     samples: list[Mapping[str, np.ndarray]] = []
 
     def load(engine: Engine) -> Mapping[str, np.ndarray]:
-        """The first sample; all are kept."""
+        """Returns the first sample; keeps all."""
         samples.extend(arrays.load_data(engine, args.data) if args.data else [arrays.load_inputs(engine, args.input)])
         return samples[0]
 
@@ -144,7 +144,7 @@ def show_errors(args: argparse.Namespace) -> None:
 
 
 def ranking(found: Sensitivity, top: int | None) -> list[str]:
-    """Quantized tensors, the most harmful first, or the first `top` of them."""
+    """Lists quantized tensors, the most harmful first, or the first `top` of them."""
     head = (
         f"{text.count(len(found.tensors), 'quantized tensor')}, the most harmful first, on"
         f" {text.count(found.samples, 'sample')}: SQNR of the outputs with this one alone rounded, and its share of the"
@@ -163,7 +163,7 @@ def ranking(found: Sensitivity, top: int | None) -> list[str]:
 
 
 def facts(found: Explanation, args: argparse.Namespace) -> dict[str, Any]:
-    """What `format_program` says, as plain data."""
+    """Returns the content of `format_program` as plain data."""
     if args.graph is not None:
         from pelton.ir.text import to_text
 
@@ -172,7 +172,7 @@ def facts(found: Explanation, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def format_program(found: Explanation, args: argparse.Namespace) -> list[str]:
-    """The lines about one program that the arguments ask for."""
+    """Returns the lines about one program that the arguments request."""
     if args.graph is not None:
         from pelton.ir.text import to_text
 
@@ -183,7 +183,7 @@ def format_program(found: Explanation, args: argparse.Namespace) -> list[str]:
 
 
 def script(found: ScriptExplanation) -> list[str]:
-    """Why the model is a script, and its steps; those of inner blocks are indented."""
+    """Describes the reason for a script, and its steps; those of inner blocks are indented."""
     lines = [f"{found.reason}: it is a script over {text.count(len(found.parts), 'engine')}"]
     lines += [f"  warning: {arguments.translate_options(w)}" for w in found.scripted.info.warnings]
     return lines + ["steps:", *steps(found.scripted.main, "  ")]
@@ -311,7 +311,7 @@ def error_header(model: str, found: Errors) -> list[str]:
 
 
 def error_table(found: Errors, top: int | None) -> str:
-    """All steps in execution order, or the `top` with the largest errors of their own."""
+    """Formats all steps in execution order, or the `top` with the largest errors of their own."""
     numbered = list(enumerate(found.steps))
     if top is not None:
         numbered = sorted(numbered, key=lambda n: -n[1].own)[:top]

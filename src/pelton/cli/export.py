@@ -1,4 +1,4 @@
-"""`pelton export`: writes an engine as C sources, for programs that link it."""
+"""`pelton export`: writes an engine as C sources for linking into programs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _sizes(name: str, given: str) -> tuple[int, ...]:
-    """The sizes that --shapes gives for an input."""
+    """Returns the sizes that --shapes sets for an input."""
     try:
         return tuple(map(int, given.split("x")))
     except ValueError:
@@ -76,13 +76,13 @@ def _sizes(name: str, given: str) -> tuple[int, ...]:
 
 
 def _load_or_build(args: argparse.Namespace) -> tuple[Engine, bool]:
-    """The engine in a file, or one built from the model in it: (engine, whether it was built)."""
+    """Loads the engine in a file, or builds one from the model in it: (engine, True if built)."""
     import pelton
 
     try:
         with open(args.model, "rb") as f:
             is_engine = f.read(len(heads.ENGINE)) == heads.ENGINE
-    except OSError:  # a folder, or nothing, which importers have words for
+    except OSError:  # a folder, or nothing; importers report it better
         is_engine = False
     if is_engine or args.model.endswith(".pelton"):
         return pelton.load(args.model, device=None, trust=args.trust), False

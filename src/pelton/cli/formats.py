@@ -1,4 +1,4 @@
-"""`pelton formats`: the formats of models that can be built, how to export each, and what else it needs."""
+"""`pelton formats`: the buildable formats of models, and for each the export and further requirements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADINGS = {
     "covers": "covered",
     "checked": "checked against",
 }
-WAY_AROUND = {"files": "files", "export": "way around"}  # of formats that are not read
+WAY_AROUND = {"files": "files", "export": "way around"}  # of formats without an importer
 NOTHING = "nothing"
 WIDTH = 110  # columns
 
@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _named(words: Sequence[str], known: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The formats that have one of the words in their names or files. InputError for a word that none has."""
+    """Returns the formats with one of the words in their names or files. Raises InputError for an unknown word."""
     text = {n: f"{n} {f['files']}".lower() for n, f in known.items()}
     for word in words:
         if not any(word.lower() in t for t in text.values()):
@@ -67,7 +67,7 @@ def _named(words: Sequence[str], known: Mapping[str, Mapping[str, str]]) -> list
 
 
 def formats() -> list[Format]:
-    """Every format, in the order in which they are tried, those that are not read last."""
+    """Returns every format, in the order of recognition, those without an importer last."""
     import pelton.importers  # noqa: F401  (registers all)
     from pelton.importers.registry import FORMATS
 
@@ -75,12 +75,12 @@ def formats() -> list[Format]:
 
 
 def facts() -> dict[str, dict[str, str]]:
-    """What every format says of itself: name → field of `About` → text."""
+    """Returns every format's own description: name → field of `About` → text."""
     return {f.name: asdict(f.about) for f in formats()}
 
 
 def block(name: str, of: dict[str, str]) -> str:
-    """One format for people."""
+    """Formats one format for people."""
     lines = [name + ("" if of["covers"] else " (not read)")]
     for field, heading in (HEADINGS if of["covers"] else WAY_AROUND).items():
         said = of[field] or (NOTHING if field == "extra" else "")
@@ -91,7 +91,7 @@ def block(name: str, of: dict[str, str]) -> str:
 
 
 def markdown() -> str:
-    """The same as the tables of docs/formats.md."""
+    """Formats the same as the tables of docs/formats.md."""
 
     def row(*cells: str) -> str:
         return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"

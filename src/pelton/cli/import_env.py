@@ -1,4 +1,4 @@
-"""`pelton import-env`: makes, shows and removes the virtual environments that convert models of other frameworks."""
+"""`pelton import-env`: creates, shows and removes the virtual environments that convert models of other frameworks."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def main(args: argparse.Namespace) -> None:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """The Python that converts models of a framework, None where there is none; whether it is the one that runs this;
-    and what pip is asked for."""
+    """Returns the Python that converts models of a framework, None if there is none; True if it is the running one; and
+    the pip requirements."""
     found = environments.find(name)
     return {
         "python": found and found.path,
@@ -79,7 +79,7 @@ def facts(name: str) -> dict[str, Any]:
 
 
 def state(name: str) -> str:
-    """Where the Python is that converts models of a framework."""
+    """Describes the Python that converts models of a framework."""
     found = environments.find(name)
     if found is None:
         return "none yet"

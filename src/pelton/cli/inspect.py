@@ -1,4 +1,4 @@
-"""`pelton inspect`: what is in an engine file."""
+"""`pelton inspect`: shows the content of an engine file."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _described(engine: Engine, signed_by: Sequence[str], args: argparse.Namespace) -> list[tuple[str, str]]:
-    """What is known of an engine as a whole."""
+    """Describes an engine as a whole."""
     plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
     held = length(plain.constants)  # of a script with those of its engines
     alternatives = sum(len(s.alternatives) for p in parts for s in p.steps)
@@ -100,10 +100,10 @@ def _described(engine: Engine, signed_by: Sequence[str], args: argparse.Namespac
 
 
 def _steps(engine: Engine) -> str:
-    """A line for each step; those on the host are red."""
+    """Formats a line for each step; those on the host are red."""
     parts = [part.plain for part in engine.parts]
     steps = [step for p in parts for step in at(p, optimum_sizes(p)).steps]
-    steps += engine.steps[len(steps) :]  # those of a script, between its engines
+    steps += engine.steps[len(steps) :]  # a script's own, between its engines
     return text.table(
         [("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(steps)), steps)],
         "rllrl",
@@ -112,7 +112,7 @@ def _steps(engine: Engine) -> str:
 
 
 def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What an engine says of where it comes from; of engines of other makers, whatever they say."""
+    """Describes the recorded origin of an engine; of engines of other makers, all their entries."""
     if "pelton" not in of:
         return [("built by", "it does not say: engines of sessions and of older versions do not")]
     model, given = of.get("model"), of.get("options")
@@ -137,7 +137,7 @@ def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _model_metadata(of: Any) -> list[tuple[str, str]]:
-    """What the model says of itself, as far as it says something."""
+    """Describes the model by its own metadata, as far as present."""
     found = dict(of) if isinstance(of, dict) else {}
     custom = found.pop("custom", None)
     said = [(name.replace("_", " "), value) for name, value in found.items() if value]
@@ -146,7 +146,7 @@ def _model_metadata(of: Any) -> list[tuple[str, str]]:
 
 
 def _refusals(reasons: Mapping[str, str]) -> list[str]:
-    """A line for each reason, with the first of the constants that it is for."""
+    """Returns a line for each reason, with the first of its constants."""
     of: dict[str, list[str]] = {}
     for name, why in reasons.items():
         of.setdefault(why, []).append(name)
@@ -157,7 +157,7 @@ def _refusals(reasons: Mapping[str, str]) -> list[str]:
 
 
 def _signers(fingerprints: Sequence[str], trust: Sequence[str] | None) -> str:
-    """Who signed the engine, and whether that is known."""
+    """Describes the signers of the engine, and the trust in them."""
     if not fingerprints:
         return "nobody"
     return ", ".join(fingerprints) + ("; verified" if trust else "; not verified: --trust KEY does that")
@@ -168,7 +168,7 @@ def _hash_in_words(of: Mapping[str, Any]) -> str:
 
 
 def _precisions(of: Mapping[str, Any]) -> list[str]:
-    """A line for each layer of an INT8 build: its precision, its times in both, and why."""
+    """Returns a line for each layer of an INT8 build: precision, times in both precisions, reason."""
     rest = of.get("rest", "fp32")
     rows = [("layer", "precision", "MMAC", rest, "int8", "reason")]
     for layer in of.get("layers", ()):
@@ -183,7 +183,7 @@ def _precisions(of: Mapping[str, Any]) -> list[str]:
 
 
 def _halves(layers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each layer whose weights may be in half precision: their type, its times, and why."""
+    """Returns a line for each layer whose weights may be in half precision: type, times, reason."""
     rows = [("layer", "weights", "fp32", "half", "reason")]
     for layer in layers:
         times = [f"{layer['us'][kind]:.0f} µs" if kind in layer["us"] else "" for kind in ("fp32", "half")]
@@ -192,10 +192,10 @@ def _halves(layers: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _libraries(steps: list[Step]) -> list[tuple[str, str]]:
-    """Which steps libraries compute, and whether these are installed here; nothing if there are no such steps."""
+    """Describes the steps that libraries compute, and the installed versions; empty without such steps."""
     lines = list[tuple[str, str]]()
     for symbol in sorted({s.symbol for s in steps if s.symbol in LIBRARIES}):
-        from pelton.backends.cuda.libraries import versions  # looks for them
+        from pelton.backends.cuda.libraries import versions  # searches for the libraries
 
         found, here = [work(symbol, s.dims).version for s in steps if s.symbol == symbol], versions().get(symbol, 0)
         if {here} == set(found):
@@ -223,7 +223,7 @@ def _row(i: int, step) -> tuple[str, ...]:
 
 
 def facts(engine: Engine) -> dict[str, Any]:
-    """All but the weights and the code, as JSON."""
+    """Returns all but the weights and the code, as JSON."""
     plain = engine.plain
     if engine.parts != (engine,):  # a script
         return {

@@ -1,4 +1,4 @@
-"""The time of every step of an engine, what bounds it, and how close it comes to that."""
+"""The time of every step of an engine, its bound, and the distance from it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ operations do at theirs, by compute if it is the other way round, by neither (â€
 % of it: the bound as a share of the step's time. Operations are counted for the direct algorithm (Winograd needs
 fewer), and caches are faster than memory: both percentages may pass 100."""
 NO_PEAK = 'without a compiler the peak cannot be measured: pip install "pelton[build]"'
-SLOW = 0.1, 2.0  # from this share of a run on, and this many times the average, a step is shown in colour
-PROFILES = 100  # runs with time stamps, at most
+SLOW = 0.1, 2.0  # a step is coloured from this share of a run and this multiple of the average on
+PROFILES = 100  # maximum runs with time stamps
 
 
 def measure(context: Context, feeds: dict[str, np.ndarray]) -> tuple[list[dict[str, Any]], float]:
-    """Every step with the median of its times, and the nanoseconds of a run outside of steps. Both come from the same
+    """Returns every step with its median time, and the nanoseconds of a run outside of steps. Both come from the same
     runs, because runs of large networks differ by more. Reading time stamps, a few microseconds, is included."""
     runs = [context.profile(feeds)]
     around: list[int] = []
@@ -59,7 +59,7 @@ def measure(context: Context, feeds: dict[str, np.ndarray]) -> tuple[list[dict[s
 
 
 def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
-    """The peak of the machine; None if there is no compiler to measure it with."""
+    """Measures the peak of the machine; returns None without a compiler."""
     try:
         from pelton.tune.peak import peak
 
@@ -69,7 +69,7 @@ def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
 
 
 def check_roof() -> None:
-    """InputError where there is no compiler to measure the peak of the machine with."""
+    """Raises InputError if there is no compiler to measure the peak of the machine with."""
     try:
         from pelton.codegen.c.toolchain import compiler_id
 
@@ -81,22 +81,22 @@ def check_roof() -> None:
 def measure_beside_roof(
     engine: Engine, context: Context, feeds: dict[str, np.ndarray]
 ) -> tuple[list[dict[str, Any]], float, roofline.Roof | None]:
-    """`measure`, and the peak of the machine; of engines for GPUs without one. Other users of the machine come and go,
-    so the better of two measurements of the peak counts, one before and one after."""
+    """Returns the results of `measure`, and the peak of the machine; None for GPU engines. Load from other users
+    varies: the better of two measurements of the peak counts, one before and one after."""
     before = None if build.on_gpu(engine) else measure_roof(engine, context.threads)
     steps, around = measure(context, feeds)
     return steps, around, before and before.best(measure_roof(engine, context.threads) or before)
 
 
 def styles(found: list[dict[str, Any]]) -> dict[int, str]:
-    """The colours of rows of `table`: host steps are red, slow steps yellow."""
+    """Returns the colours of rows of `table`: host steps are red, slow steps yellow."""
     much = max(SLOW[0], SLOW[1] / max(len(found), 1))
     slow = {i: "yellow" for i, s in enumerate(found, 1) if s["share"] > much}
     return {**slow, **{i: "red" for i, s in enumerate(found, 1) if s["tactic"] == "host"}}
 
 
 def table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float, gpu: bool = False) -> str:
-    """Steps in execution order, their sum, and the time of a run outside of them."""
+    """Formats steps in execution order, their sum, and the time of a run outside of them."""
     columns = [
         ("step", "r"),
         ("time", "r"),

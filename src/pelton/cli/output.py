@@ -1,4 +1,4 @@
-"""The answers of commands for programs: with --json one object on stdout, and nothing else there."""
+"""Machine-readable results of commands: with --json one object on stdout, and nothing else there."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from . import arguments
 
 
 def add_json(command: argparse._ActionsContainer) -> None:
-    """The option --json of a command whose `main` gives its result to `emit`."""
+    """Adds the option --json to a command whose `main` passes its result to `emit`."""
     command.add_argument("--json", action="store_true", help="print one JSON object (docs/schemas has its schema)")
 
 
 def emit(args: argparse.Namespace, result: Mapping[str, Any]) -> None:
-    """Gives the result of a command with --json: plain data, which may hold numpy scalars and infinities."""
+    """Stores the result of a command for --json: plain data, which may hold numpy scalars and infinities."""
     args.result = result
 
 
 @contextmanager
 def one_object(args: argparse.Namespace) -> Iterator[None]:
-    """Around a command: with --json, what is printed inside goes to stderr, whoever prints it, and the object that the
-    command emitted is printed at the end."""
+    """Context manager around a command: with --json, all inner output goes to stderr, and the emitted object is printed
+    at the end."""
     if not getattr(args, "json", False):
         yield
         return
@@ -40,7 +40,7 @@ def one_object(args: argparse.Namespace) -> Iterator[None]:
 
 
 def write_error(e: Exception) -> None:
-    """Prints an error as an object. Its type is the name of the public class, for programs that tell them apart."""
+    """Prints an error as an object. Its type is the name of the public class, which programs can distinguish."""
     kind = next(k.__name__ for k in type(e).__mro__ if k.__name__ in pelton.__all__)
     write({"error": {"type": kind, "message": arguments.translate_options(str(e))}})
 
@@ -50,7 +50,7 @@ def write(result: Mapping[str, Any]) -> None:
 
 
 def plain(x: Any) -> Any:
-    """Data as JSON has it: infinities and NaN, which it lacks, become the texts "inf", "-inf" and "nan"."""
+    """Converts data to JSON: infinities and NaN, which it lacks, become the texts "inf", "-inf" and "nan"."""
     if isinstance(x, np.generic):
         x = x.item()
     if isinstance(x, float) and not math.isfinite(x):

@@ -2,14 +2,14 @@
 
     peer.py RUNTIME FILE FEEDS.npz SPLITS OUTPUTS      a line of JSON on stdout once it is loaded, then one for each
     line on stdin:
-    time SECONDS → {"spans": [[begin, end], ...], "start": when it began, "end": when no run began any more}, in ns
+    time SECONDS → {"spans": [[begin, end], ...], "start": the begin, "end": when no more runs begin}, in ns
     save FILE.npz → {} (the outputs, in order)
-    run FEEDS.npz → {} (takes other values of the same sizes; pelton and onnxruntime alone)
+    run FEEDS.npz → {} (other values of the same sizes; pelton and onnxruntime only)
 
-SPLITS is a JSON list of [streams, threads of each]. [[1, 2]] is one run after the other, as callers that wait for
-outputs have them. Of several, or of more streams, the one is taken by which most runs are done, each stream in a thread
-with a session of its own; OpenVINO, which has streams, finds their number by itself. OUTPUTS is the JSON list of the
-model's outputs. What a runtime makes of the model first is put beside FEEDS.npz.
+SPLITS is a JSON list of [streams, threads of each]. [[1, 2]] is one run after the other, for callers that wait for
+outputs. Of several splits, or with more streams, the split with the most runs is timed, each stream in a thread with a
+session of its own; OpenVINO, which has streams, chooses their number by itself. OUTPUTS is the JSON list of the model's
+outputs. Converted models are written beside FEEDS.npz.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ import numpy as np
 Feeds = dict[str, np.ndarray]
 Run = Callable[[], Sequence[np.ndarray]]
 Span = tuple[int, int]  # begin and end of a run in nanoseconds
-# seconds → runs during so long, one after the other in each stream: (when they began, when no more did, their spans)
+# seconds → runs of that duration, in sequence in each stream: (their start, the end of the starts, their spans)
 Keep = Callable[[float], tuple[int, int, list[Span]]]
-# What has to be installed for a runtime; the first of them tells its version.
+# Packages that a runtime needs; its version is that of the first.
 PACKAGES = {
     "pelton": ("pelton",),
     "onnxruntime": ("onnxruntime",),
@@ -46,7 +46,7 @@ PACKAGES = {
 # Other settings of a runtime → the runtime.
 VARIANTS = {"onnxruntime_unoptimized": "onnxruntime"}
 PATIENCE = 900  # seconds for a conversion
-TRIAL = 0.5  # seconds for which each split is tried
+TRIAL = 0.5  # seconds per split
 
 
 def pelton(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
@@ -66,7 +66,7 @@ def onnxruntime(path: str, feeds: Feeds, threads: int, outputs: list[str], folde
 
 
 def onnxruntime_unoptimized(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
-    """Node by node, as the file says."""
+    """Runs node by node, in the order of the file."""
     return onnxruntime(path, feeds, threads, outputs, folder, optimized=False)
 
 
@@ -115,7 +115,7 @@ def mnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path)
 
 def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
     nn = importlib.import_module("ncnn")
-    (folder / "model.onnx").symlink_to(os.path.abspath(path))  # pnnx writes beside what it reads
+    (folder / "model.onnx").symlink_to(os.path.abspath(path))  # pnnx writes beside its input
     shapes = ",".join(f"[{','.join(map(str, x.shape))}]{x.dtype.kind}{8 * x.dtype.itemsize}" for x in feeds.values())
     param, weights, example = _converted(
         "import pnnx; pnnx.pnnx()",
@@ -134,7 +134,7 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
             "ncnn does not load what pnnx made of the model; it has layers that pnnx did not convert:"
             f" {', '.join(left) or 'none'}"
         )
-    # Tensors of ncnn have no batch axis or keep it apart; the example that pnnx writes says which axis it is.
+    # Tensors of ncnn have no batch axis or keep it apart; the example that pnnx writes names the axis.
     code = example.read_text()
     squeezed = {name: int(axis) for name, axis in re.findall(r"Mat\((in\d+)\.squeeze\((\d+)\)", code)}
     apart = {name: int(axis) for name, axis in re.findall(r"\b(\w+)\.numpy\((?:\), )?batch_index=(\d+)", code)}
@@ -167,8 +167,8 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
 
 
 def _converted(program: str, arguments: Sequence[str], folder: Path, *files: str) -> list[Path]:
-    """Runs a converter in a folder and returns the files that it wrote. Raises RuntimeError with the last line that it
-    printed if a file is missing."""
+    """Runs a converter in a folder and returns the files that it wrote. Raises RuntimeError with its last output line
+    if a file is missing."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         cwd=folder,
@@ -195,14 +195,14 @@ def _installed(package: str) -> str:
 
 
 def openvino_streams(path: str, feeds: Feeds, streams: int, threads: int) -> tuple[Run, Keep, list[int]]:
-    """As `load`, by its own streams of so many threads in total; 0 streams: as many as it finds best."""
+    """Loads as `load`, with the runtime's own streams and this many threads in total; 0 streams: its choice."""
     ov = importlib.import_module("openvino")
     settings = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
     if streams:
         settings["NUM_STREAMS"] = streams
     compiled = ov.Core().compile_model(path, "CPU", settings)
     streams = int(compiled.get_property("NUM_STREAMS"))
-    # with more requests than streams, none waits for this thread to hand it the next inputs
+    # with more requests than streams, no stream waits for this thread to pass the next inputs
     queue = ov.AsyncInferQueue(compiled, 2 * int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
     spans: list[Span] = []
     queue.set_callback(lambda request, began: spans.append((began, time.perf_counter_ns())))
@@ -221,7 +221,7 @@ def openvino_streams(path: str, feeds: Feeds, streams: int, threads: int) -> tup
 
 
 def keep_busy(runs: Sequence[Run]) -> Keep:
-    """Each of these over and over, in a thread of its own if there are several."""
+    """Repeats each of these runs, in a thread of its own if there are several."""
 
     def repeat(run: Run, end: int, spans: list[Span]) -> None:
         while (began := time.perf_counter_ns()) < end or len(spans) < 5:
@@ -248,7 +248,7 @@ def keep_busy(runs: Sequence[Run]) -> Keep:
 def load(
     runtime: str, path: str, feeds: Feeds, splits: list[list[int]], outputs: list[str], folder: Path
 ) -> tuple[Run, Keep, list[int]]:
-    """One run that gives the outputs, runs that are timed, and the split by which most of these are done."""
+    """Returns a run that returns the outputs, the runs to time, and the split with the most of these."""
     if runtime == "openvino" and (len(splits) > 1 or splits[0][0] > 1):
         return openvino_streams(path, feeds, splits[0][0] if len(splits) == 1 else 0, max(s * t for s, t in splits))
 
@@ -270,7 +270,7 @@ def load(
 
 def main(runtime: str, path: str, feeds: str, splits: str, outputs: str) -> None:
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a runtime prints by itself is no answer
+    os.dup2(2, 1)  # a runtime's own output is not an answer
 
     def answer(found: dict) -> None:
         print(json.dumps(found), file=out, flush=True)

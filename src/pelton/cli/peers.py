@@ -1,4 +1,4 @@
-"""Times Pelton beside other runtimes, each in its own process, in turns, so that changes of machine speed hit all."""
+"""Times Pelton beside other runtimes, each in its own process, in turns: changes of machine speed hit all."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from .peer import PACKAGES, VARIANTS
 from .timing import NOISY, Times, noise, of_streams
 
 PEERS = tuple(p for p in PACKAGES if p != "pelton")
-# those that a process gives other inputs, one after the other
+# runtimes whose process accepts new inputs, one after the other
 RUNNERS = ("onnxruntime", *VARIANTS)
-# of the largest output: a runtime that is further off computes something else
+# of the largest output: a runtime with a larger difference computes something else
 WRONG = 3e-2
 # seconds for a runtime's threads to fall asleep before the next one's turn
 PAUSE = 0.05
-# By its path, without its folder on the module path: the commands beside it have names of standard modules.
+# Runs `peer.py` by its path, without its folder on the module path: files beside it have names of standard modules.
 START = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 @dataclass
 class Measured:
-    """One runtime: the times of its runs by round, or why there are none. `off` is the largest difference from
-    Pelton's outputs, relative to their largest value. `split`: its streams, where runs overlap, and the threads of
+    """One runtime: the times of its runs by round, or the reason why there are none. `off` is the largest difference
+    from Pelton's outputs, relative to their largest value. `split`: its streams, if runs overlap, and the threads of
     each."""
 
     runtime: str
@@ -49,7 +49,7 @@ class Measured:
 
     @property
     def costs(self) -> list[float]:
-        """Nanoseconds of a run in each round: the median, or where runs overlap, the round's time by its runs."""
+        """Nanoseconds of a run in each round: the median, or with overlapping runs, the round's time per run."""
         if self.split:
             return [1e9 / r.throughput for r in self.rounds]
         return [float(np.median(r.ns)) for r in self.rounds]
@@ -61,24 +61,24 @@ class Measured:
 
     @property
     def speed(self) -> str:
-        """The median as tables print it: milliseconds, or runs per second where runs overlap."""
+        """The median for tables: milliseconds, or runs per second if runs overlap."""
         if self.split:
             return f"{1e9 / self.median:.1f}"
         return f"{self.median / 1e6:.{3 if self.median >= 1e6 else 4}f}"
 
     def lead(self, other: Measured) -> float:
-        """How much faster it is than another: the ratio of their medians as printed, so that readers can check it."""
+        """Returns its speedup over another: the ratio of their printed medians, which readers can check."""
         ours, theirs = float(self.speed), float(other.speed)
         return ours / theirs if self.split else theirs / ours
 
     @property
     def spread(self) -> float:
-        """The slowest round's cost by the fastest round's."""
+        """The slowest round's cost divided by the fastest round's."""
         return max(self.costs) / min(self.costs)
 
     @property
     def right(self) -> bool:
-        """Whether it computed what Pelton did, as far as runtimes agree."""
+        """True if it computed the same as Pelton, within the tolerance between runtimes."""
         return not self.failure and self.off <= WRONG
 
     def json(self) -> dict[str, Any]:
@@ -129,8 +129,8 @@ class _Process:
             raise InputError(f"the Python {python!r} does not start: {e.strerror}") from None
 
     def ask(self, line: str = "") -> dict[str, Any]:
-        """The answer to a line, or to the start of the process if the line is empty. Raises RuntimeError with the last
-        line that it printed if it ended instead."""
+        """Returns the answer to a line, or to the start of the process if the line is empty. Raises RuntimeError with
+        its last output line if it ended instead."""
         assert self._process.stdin and self._process.stdout
         try:
             if line:
@@ -153,7 +153,7 @@ class _Process:
 
 
 def check_installed(names: Sequence[str], python: str | None = None) -> None:
-    """InputError for runtimes that a Python (default: this one) does not have, before they are needed."""
+    """Raises InputError for runtimes that a Python (default: this one) lacks, before they are needed."""
     packages = dict.fromkeys(p for n in names for p in PACKAGES[VARIANTS.get(n, n)])
     if not packages:
         return
@@ -188,9 +188,9 @@ def compare(
 ) -> list[Measured]:
     """Times an engine file and other runtimes on its model; Pelton is first in the list.
 
-    Runs come one after the other, each with all `threads`, or overlap, by one of the `splits`: streams, and the threads
-    of each. `seconds`: for each runtime in total; `folder`: for temporary files; `python`: runs the others (default:
-    this one).
+    Runs execute one after the other, each with all `threads`, or overlap, by one of the `splits`: streams, and the
+    threads of each. `seconds`: for each runtime in total; `folder`: for temporary files; `python`: runs the others
+    (default: this one).
     """
     unknown = [n for n in names if n not in PEERS]
     if unknown:
@@ -234,8 +234,8 @@ def compare(
 
 
 def onnx_file(path: str, model: Any, folder: str) -> str:
-    """The file of a model as other runtimes read it: its own if it is of ONNX, else what `pelton convert` makes of it,
-    in this folder. model: as importers take it."""
+    """Returns the file of a model for other runtimes: its own if it is ONNX, else the result of `pelton convert`, in
+    this folder. model: in the form for importers."""
     from pelton import exporters, importers
 
     if importers.registry.format_of(model).name == "ONNX":
@@ -259,7 +259,7 @@ class PeerRunner:
         folder: str,
         python: str | None = None,
     ):
-        """Starts it on the first inputs; InputError if it is not installed there, or cannot run the model."""
+        """Starts it on the first inputs; raises InputError if it is not installed there, or cannot run the model."""
         self.runtime, self._names, self._folder = runtime, names, folder
         self._process = _Process(python or sys.executable, runtime, model, self._save(feeds), [(1, threads)], names)
         try:
@@ -319,8 +319,8 @@ def _ask(m: Measured, process: _Process, line: str) -> dict[str, Any]:
 
 
 def difference(theirs: str, ours: str) -> float:
-    """The largest difference between outputs in two files, relative to the largest value; infinite if their number or
-    sizes differ."""
+    """Returns the largest difference between outputs in two files, relative to the largest value; infinite if their
+    number or sizes differ."""
     with np.load(theirs) as a, np.load(ours) as b:
         pairs = [(a[k].astype(np.float64).ravel(), b[k].astype(np.float64).ravel()) for k in b.files if k in a.files]
         if len(pairs) != len(a.files) or len(a.files) != len(b.files) or any(x.size != y.size for x, y in pairs):
@@ -329,7 +329,7 @@ def difference(theirs: str, ours: str) -> float:
 
 
 def table(found: Sequence[Measured]) -> str:
-    """One row per runtime; the last column says how much faster Pelton is than those that compute the same."""
+    """Formats a row per runtime; the last column is Pelton's speedup over those that compute the same."""
     ours = found[0]
     overlap = any(m.split for m in found)
     speed = ("streams", "runs/s") if overlap else ("median ms",)

@@ -1,5 +1,4 @@
-"""The reference of all commands in docs/cli.md, made of the parser: `python -m pelton.cli.reference docs/cli.md` writes
-it again."""
+"""Writes the reference of all commands in docs/cli.md from the parser: `python -m pelton.cli.reference docs/cli.md`."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from pelton.system import files
 from . import parser
 
 BEGIN, END = "<!-- commands: written by make cli-docs -->\n", "<!-- end of commands -->\n"
-EVERYWHERE = ("help", "verbose", "quiet", "json")  # options that the page explains once
+EVERYWHERE = ("help", "verbose", "quiet", "json")  # options explained once on the page
 
 
 def markdown() -> str:
-    """A section for each group, a subsection for each command, a table for each group of its options."""
+    """Formats a section for each group, a subsection for each command, a table for each group of its options."""
     all_commands = parser()
     commands = next(a for a in all_commands._actions if isinstance(a, argparse._SubParsersAction))
     lines: list[str] = []
@@ -31,7 +30,7 @@ def markdown() -> str:
 
 
 def replaced(page: str) -> str:
-    """The page with the reference of now."""
+    """Returns the page with the current reference."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n{markdown()}\n{END}{rest.partition(END)[2]}"
 

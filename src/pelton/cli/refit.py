@@ -1,4 +1,4 @@
-"""`pelton refit`: puts other weights into an engine, without a new build."""
+"""`pelton refit`: replaces the weights of an engine, without a new build."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def main(args: argparse.Namespace) -> None:
         signature.private_key(args.sign)
     engine = pelton.load(args.engine, device=None)
     if not engine.refittable:
-        engine.refit({})  # says why it cannot be
+        engine.refit({})  # raises the reason why it cannot be refitted
     weights = (
         _arrays(args.weights) if args.weights.lower().endswith(".npz") else _weights_of_model(args.weights, engine)
     )
@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _arrays(path: str) -> dict[str, Any]:
-    """The arrays of a .npz file by name. InputError where it is none."""
+    """Loads the arrays of a .npz file by name. Raises InputError for other files."""
     try:
         with np.load(path, allow_pickle=False) as found:
             return {name: found[name] for name in found.files}
@@ -87,7 +87,7 @@ def _arrays(path: str) -> dict[str, Any]:
 
 
 def _weights_of_model(path: str, engine: Engine) -> dict[str, Any]:
-    """All weights of a model. InputError where it lacks one that the engine has."""
+    """Loads all weights of a model. Raises InputError if it lacks one of the engine's."""
     known = engine.refittable
     with Needs("reading weights of models", InputError):
         from pelton.compiler.refit import weights_in

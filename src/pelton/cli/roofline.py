@@ -1,4 +1,4 @@
-"""The roofline of a machine (Williams et al. 2009): what bounds each step, and a plot of all of them as SVG."""
+"""The roofline of a machine (Williams et al. 2009): the bound of each step, and a plot of all of them as SVG."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from . import text
 
-SHORT = 1e3  # nanoseconds: about what it takes to start a step on all threads
+SHORT = 1e3  # nanoseconds: about the start of a step on all threads
 WIDTH, HEIGHT = 1000, 655
-LEFT, RIGHT, TOP, BOTTOM = 72, 780, 64, 580  # of the field that the dots are in
-AREA = 14_000  # square pixels that all dots have together
+LEFT, RIGHT, TOP, BOTTOM = 72, 780, 64, 580  # of the field with the dots
+AREA = 14_000  # square pixels of all dots together
 SMALLEST = 2.5  # radius in pixels
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
-OTHERS = COLOURS[-1]  # templates past the first nine
+OTHERS = COLOURS[-1]  # templates after the first nine
 QUIET, MIDDLE, END = 'fill="#666"', 'text-anchor="middle"', 'text-anchor="end"'
 
 
@@ -28,16 +28,16 @@ class Roof:
     gbytes: float
 
     def best(self, other: Roof) -> Roof:
-        """The better of two measurements."""
+        """Returns the better of two measurements."""
         return Roof(max(self.gflops, other.gflops), max(self.gbytes, other.gbytes))
 
     def at(self, intensity: float) -> float:
-        """The highest possible GFLOP/s of a step with `intensity` operations per byte."""
+        """Returns the highest possible GFLOP/s of a step with `intensity` operations per byte."""
         return min(self.gflops, self.gbytes * intensity)
 
     def bound(self, flops: float, nbytes: float) -> tuple[str, float]:
-        """What bounds a step, "compute" or "memory" ("" if it needs too little of both to tell), and the least
-        nanoseconds that it can take."""
+        """Returns the bound of a step, "compute" or "memory" ("" if it does too little of both), and its lower bound in
+        nanoseconds."""
         compute, memory = flops / self.gflops, nbytes / self.gbytes
         least = max(compute, memory)
         if least < SHORT:
@@ -46,7 +46,7 @@ class Roof:
 
 
 def kind(tactic: str) -> str:
-    """The template of a tactic."""
+    """Returns the template of a tactic."""
     return tactic.partition(":")[0]
 
 
@@ -65,7 +65,7 @@ class Axis:
         )
 
     def ticks(self) -> list[float]:
-        """1, 2 and 5 of every power of ten, or these alone where there are many."""
+        """Returns 1, 2 and 5 of every power of ten, or the powers alone if there are many."""
         steps = (1, 2, 5) if self.maximum / self.minimum < 1e5 else (1,)
         powers = range(math.floor(math.log10(self.minimum)), math.ceil(math.log10(self.maximum)) + 1)
         return [
@@ -74,7 +74,7 @@ class Axis:
 
 
 def _axes(roof: Roof, drawn: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
-    """The axes of operations per byte and of GFLOP/s, with room for all steps, the ridge point, and a margin."""
+    """Returns the axes of operations per byte and of GFLOP/s, with room for steps, ridge point, and a margin."""
     ridge = roof.gflops / roof.gbytes
     intensities = [s["flops"] / s["bytes"] for s in drawn] + [ridge / 8, ridge * 8]
     speeds = [s["gflops"] for s in drawn] + [roof.gflops, roof.gflops / 50]
@@ -84,7 +84,7 @@ def _axes(roof: Roof, drawn: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
 
 
 def picture(roof: Roof, steps: Sequence[Mapping[str, Any]], title: str, subtitle: str = "") -> str:
-    """The SVG. steps: those of `bench --layers`; steps without operations are left out."""
+    """Draws the SVG. steps: those of `bench --layers`; steps without operations are left out."""
     # small dots over large ones
     drawn = sorted((s for s in steps if s["flops"] > 0 and s["bytes"] > 0), key=lambda s: -s["share"])
     x, y = _axes(roof, drawn)
@@ -152,12 +152,12 @@ def _grid(x: Axis, y: Axis) -> list[str]:
 
 
 def _shade(value: float) -> str:
-    """Powers of ten are darker."""
+    """Returns a shade, darker for powers of ten."""
     return "#d4d4d0" if math.isclose(math.log10(value), round(math.log10(value)), abs_tol=1e-9) else "#ebebe8"
 
 
 def _roof(roof: Roof, x: Axis, y: Axis) -> list[str]:
-    """The two lines, and what was measured beside them."""
+    """Draws the two lines, and the measured figures beside them."""
     start = max(x.minimum, y.minimum / roof.gbytes)
     low, corner, end = ((x.at(i), y.at(roof.at(i))) for i in (start, roof.gflops / roof.gbytes, x.maximum))
     mx, my = (low[0] + corner[0]) / 2, (low[1] + corner[1]) / 2 - 7

@@ -23,7 +23,7 @@ EXAMPLES = """examples:
   pelton run resnet50.pelton --input cat.jpg --image "224x224 rgb" --top 5   the same for an engine built without them
 
 Without --output and --top, each output is described in a line."""
-SHOWN = 8  # rows of a batch that --top prints
+SHOWN = 8  # rows of a batch printed by --top
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """(path, outputs) for arguments like y.npy, logits=y.npy and all.npz."""
+    """Returns (path, outputs) for arguments like y.npy, logits=y.npy and all.npz."""
     out = []
     for pair in given:
         name = next((n for n in sorted(names, key=len, reverse=True) if pair.startswith(n + "=")), None)
@@ -102,7 +102,7 @@ def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[
 
 
 def best(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[list[dict[str, Any]]]:
-    """The k likeliest classes of every row of the last axis, as plain data: number, label (or None), probability."""
+    """Returns the k likeliest classes of every row of the last axis: number, label (or None), probability."""
     rows, _ = classes(values)
     return [
         [{"class": int(c), "label": label(labels, c), "probability": float(row[c])} for c in likeliest(row, k)]
@@ -111,7 +111,7 @@ def best(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[list[
 
 
 def likeliest(row: np.ndarray, k: int) -> np.ndarray:
-    """The numbers of the k largest, the largest first."""
+    """Returns the indices of the k largest, the largest first."""
     return np.argsort(-row, kind="stable")[:k]
 
 
@@ -120,8 +120,8 @@ def label(labels: Sequence[str] | None, c: int) -> str | None:
 
 
 def classes(values: np.ndarray) -> tuple[np.ndarray, str]:
-    """(probabilities of classes, one row for each item; how they come about) of an output with classes along its last
-    axis; trailing axes of size 1 are ignored. InputError for other outputs."""
+    """Returns (probabilities of classes, one row for each item; their origin) of an output with classes along its last
+    axis; trailing axes of size 1 are ignored. Raises InputError for other outputs."""
     shape = list(values.shape)
     while len(shape) > 1 and shape[-1] == 1:
         shape.pop()
@@ -134,7 +134,7 @@ def classes(values: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def top_classes(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[str]:
-    """The same in lines, for the first rows."""
+    """Formats the same in lines, for the first rows."""
     probable, heading = classes(values)
     lines = [heading]
     if labels and len(labels) != probable.shape[1]:
@@ -150,7 +150,7 @@ def top_classes(values: np.ndarray, k: int, labels: Sequence[str] | None) -> lis
 
 
 def probabilities(rows: np.ndarray) -> tuple[np.ndarray, str]:
-    """(rows as probabilities, a heading that says how): softmax is applied unless they are probabilities already."""
+    """Returns (rows as probabilities, a heading that says how), by softmax unless they are probabilities already."""
     if np.isfinite(rows).all() and (rows >= 0).all() and np.allclose(rows.sum(-1), 1, atol=1e-3):
         return rows, "probabilities, as the model gives them:"
     shifted = np.exp(rows - rows.max(-1, keepdims=True))
@@ -158,7 +158,7 @@ def probabilities(rows: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def facts(outputs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Element types and sizes of outputs; of numbers the least, the mean and the largest, too."""
+    """Returns element types and sizes of outputs; for numbers the minimum, the mean and the maximum, too."""
     found = dict[str, dict[str, Any]]()
     for name, given in arrays.split_lists(outputs).items():
         x = np.asarray(given)
@@ -170,7 +170,7 @@ def facts(outputs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def describe_outputs(engine: Engine, outputs: dict[str, np.ndarray]) -> list[str]:
-    """A line on each output."""
+    """Formats a line on each output."""
     lines = []
     for port in engine.outputs:
         for name, given in arrays.split_lists({port.name: outputs[port.name]}).items():

@@ -1,4 +1,4 @@
-"""Times runs as the options of `pelton bench` say: one after the other or in streams, for one batch size or several."""
+"""Times runs by the options of `pelton bench`: in sequence or in streams, for one batch size or several."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Say = Callable[[str], None]  # prints a line, or does not
 def timed(
     args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray], split: throughput.Split
 ) -> timing.Times:
-    """The times of runs on these inputs, as the options say."""
+    """Returns the times of runs on these inputs, by the options."""
     if args.hint == "throughput":
         times = throughput.measure(engine, feeds, split, args.seconds, args.warmup, args.iterations)
     else:
@@ -35,7 +35,7 @@ def timed(
 def choose_split(
     args: argparse.Namespace, engine: Engine, feeds: dict[str, np.ndarray]
 ) -> tuple[throughput.Split, list[throughput.Tried]]:
-    """How the CPUs are divided, and what else was tried."""
+    """Returns the split of the CPUs, and the other trials."""
     if args.hint == "latency":
         return throughput.Split(1, args.threads), []
     return throughput.best_split(engine, feeds, throughput.splits(args.streams, args.threads, build.on_gpu(engine)))
@@ -89,7 +89,7 @@ def sweep(args: argparse.Namespace, engine: Engine, result: dict[str, Any], say:
 
 
 def batch_symbol(engine: Engine) -> str | None:
-    """The dynamic dimension that the model calls its batch, with which all inputs and outputs begin, named N or with
+    """Returns the dynamic dimension that is the model's batch: the first of all inputs and outputs, named N or with
     "batch" in its name; None if there is none."""
     first, *others = {p.shape[0] if p.shape else None for p in (*engine.inputs, *engine.outputs)} or {None}
     if isinstance(first, str) and not others and engine.inputs and (first.lower() == "n" or "batch" in first.lower()):
@@ -98,5 +98,5 @@ def batch_symbol(engine: Engine) -> str | None:
 
 
 def batch(engine: Engine, feeds: Mapping[str, np.ndarray]) -> int:
-    """The batch size of a run; 1 if the model names none."""
+    """Returns the batch size of a run; 1 if the model names none."""
     return max(feeds[engine.inputs[0].name].shape[0], 1) if batch_symbol(engine) else 1

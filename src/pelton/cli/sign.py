@@ -1,4 +1,4 @@
-"""`pelton sign`: signs an engine file, so that others can tell it from any that you did not make."""
+"""`pelton sign`: signs an engine file, for others to verify its origin."""
 
 from __future__ import annotations
 

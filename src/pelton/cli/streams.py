@@ -1,4 +1,4 @@
-"""Makes standard streams printable: characters that an encoding lacks become ASCII, and closed streams take all."""
+"""Makes standard streams printable: characters missing in an encoding become ASCII; closed streams accept all."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from io import TextIOWrapper
 
 REPLACEMENTS = {"→": "->", "…": "...", "–": "-", "×": "x", "·": "*", "−": "-", "µ": "u", "∞": "inf"}
 NAME = "pelton.spelled"
-# Python's defaults, which are replaced; a handler that the user chose stays
+# Python's defaults, which are replaced; a handler chosen by the user stays
 DEFAULTS = ("strict", "surrogateescape", "backslashreplace")
 
 
 def _replace(e: UnicodeError) -> tuple[str | bytes, int]:
-    """An error handler of codecs: ASCII of the same meaning, the original bytes of undecodable file names, and escapes
+    """Handles errors of codecs: ASCII of the same meaning, the original bytes of undecodable file names, and escapes
     for all other characters that the encoding lacks."""
     if not isinstance(e, UnicodeEncodeError):
         raise e
@@ -31,8 +31,8 @@ codecs.register_error(NAME, _replace)
 
 @contextmanager
 def printable() -> Iterator[None]:
-    """A context in which every character can be printed to stdout and stderr. What is printed to one that is closed, as
-    daemons may leave it, is dropped."""
+    """Context manager that makes every character printable to stdout and stderr. Output to a closed stream, as daemons
+    may have, is dropped."""
     with ExitStack() as after:
         for name in ("stdout", "stderr"):
             if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""Colours: where they are shown, help texts that have some, by rich where it is installed, and lines in one."""
+"""Colours: their detection, help texts in colour, by rich where installed, and coloured lines."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ STYLES = {"bold": 1, "red": 31, "yellow": 33}  # of ECMA-48
 
 
 def colored(stream: TextIO) -> bool:
-    """Whether a stream shows colours: a terminal does, unless NO_COLOR is set (no-color.org) or TERM is "dumb";
-    everything does with FORCE_COLOR (force-color.org). Empty variables count as unset, and NO_COLOR counts first."""
+    """Returns True if a stream shows colours: a terminal does, unless NO_COLOR is set (no-color.org) or TERM is "dumb";
+    everything does with FORCE_COLOR (force-color.org). Empty variables count as unset, and NO_COLOR wins."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def help_formatter() -> type[argparse.HelpFormatter]:
-    """What lays out help texts in colours, by rich-argparse; the plain one where that is not installed."""
+    """Returns the formatter of help texts in colours, by rich-argparse; the plain one without that."""
     try:
         from rich_argparse import RawDescriptionRichHelpFormatter
     except ImportError:
@@ -31,5 +31,5 @@ def help_formatter() -> type[argparse.HelpFormatter]:
 
 
 def painted(line: str, style: str) -> str:
-    """A line in one of `STYLES`, or as it is."""
+    """Returns a line in one of `STYLES`, or unchanged."""
     return f"\x1b[{STYLES[style]}m{line}\x1b[0m" if style else line

@@ -1,7 +1,7 @@
 """Formats numbers and tables for people.
 
-humanize formats sizes likewise, but `run`, `bench` and `inspect` have to do with numpy alone, and a fallback beside it
-would be all of this again. It knows no nanoseconds.
+humanize formats sizes likewise, but `run`, `bench` and `inspect` need only numpy, and a fallback beside it would repeat
+all of this. It has no nanoseconds.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from . import terminal
 
-NARROWEST = 4  # columns that are left of a text
+NARROWEST = 4  # minimum columns of a text
 
 
 def size(count: float) -> str:
-    """Bytes: 512 B, 1.1 MB."""
+    """Formats bytes: 512 B, 1.1 MB."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -26,7 +26,7 @@ def size(count: float) -> str:
 
 
 def duration(ns: float) -> str:
-    """Nanoseconds in the unit that suits them: 850 ns, 12.3 µs, 4.56 ms, 1.20 s."""
+    """Formats nanoseconds in a suitable unit: 850 ns, 12.3 µs, 4.56 ms, 1.20 s."""
     for unit, factor, digits in (("s", 1e9, 2), ("ms", 1e6, 3), ("µs", 1e3, 1)):
         if ns >= factor:
             return f"{ns / factor:.{digits}f} {unit}"
@@ -34,7 +34,7 @@ def duration(ns: float) -> str:
 
 
 def layouts(decided: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Choices among layouts (`meta["layouts"]`), a line for each region."""
+    """Formats choices among layouts (`meta["layouts"]`), a line for each region."""
 
     def more(by: str, cost: float, unit: str) -> str:
         return (
@@ -49,12 +49,12 @@ def layouts(decided: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def count(n: int, noun: str, nouns: str = "") -> str:
-    """1 step, 2 steps."""
+    """Formats a number with its noun: 1 step, 2 steps."""
     return f"{n} {noun if n == 1 else nouns or noun + 's'}"
 
 
 def sizes(shape: Iterable[int]) -> str:
-    """A shape as options take it: 1x3x224x224."""
+    """Formats a shape in the form of options: 1x3x224x224."""
     return "x".join(map(str, shape)) or "scalar"
 
 
@@ -63,7 +63,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """A text on one line: names of models and engines may have line ends in them, and what terminals obey."""
+    """Puts a text on one line: names of models may contain line ends, and control sequences of terminals."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -75,9 +75,9 @@ def table(
     heading: bool = True,
     styles: Mapping[int, str] = {},  # noqa: B006
 ) -> str:
-    """Rows in columns, each on one line; `heading`: the first row is one. `align`: one character per column, l or r.
-    styles: number of a row → its colour. Tables with a heading have colours where stdout shows them, and end with the
-    terminal."""
+    """Formats rows in columns, each on one line; `heading`: the first row is one. `align`: one character per column, l
+    or r. styles: number of a row → its colour. Tables with a heading are coloured if stdout shows colours, and fit the
+    terminal's width."""
     rows = [[printable(cell) for cell in row] for row in rows]
     colored = heading and terminal.colored(sys.stdout)
     widths = [max(len(row[i]) for row in rows) for i in range(len(align))]
@@ -91,7 +91,7 @@ def table(
 
 
 def _fitted(widths: Sequence[int], align: str, room: int) -> list[int]:
-    """The widths of columns that fit, as far as the widest texts can give way; numbers never do."""
+    """Returns the widths of columns that fit, as far as the widest texts can shrink; numbers never do."""
     found, texts = list(widths), [i for i, side in enumerate(align) if side == "l"]
     while sum(found) + 2 * (len(found) - 1) > room and texts:
         widest = max(texts, key=found.__getitem__)

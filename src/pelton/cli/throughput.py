@@ -1,4 +1,4 @@
-"""Runs of several streams at once, as servers have them: how many inputs a second, and by which split of the CPUs."""
+"""Concurrent runs in several streams, as in servers: inputs per second, and the best split of the CPUs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pelton.runtime import Engine
     from pelton.runtime.queue import AsyncQueue, AsyncRun
 
-TRIAL = 0.5  # seconds for which each split is tried
-ON_GPU = (1, 2, 4)  # streams that are tried
+TRIAL = 0.5  # seconds of a trial of each split
+ON_GPU = (1, 2, 4)  # tried numbers of streams
 
 
 class Split(NamedTuple):
-    """Streams, each of which runs by itself, and the threads that each has; none on a GPU."""
+    """Concurrent streams, and the threads of each; none on a GPU."""
 
     streams: int
     threads: int | None
@@ -34,7 +34,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Tried:
-    """A split and the runs per second that a short trial had by it."""
+    """A split and its runs per second in a short trial."""
 
     split: Split
     rate: float
@@ -44,7 +44,7 @@ class Tried:
 
 
 def splits(streams: int | None, threads: int | None, gpu: bool = False) -> list[Split]:
-    """The splits to try: the one that is given, in whole or in part, or all that use every CPU once."""
+    """Returns the splits to try: the given one, in whole or in part, or all that use every CPU once."""
     if gpu:
         return [Split(s, None) for s in ((streams,) if streams else ON_GPU)]
     cpus = default_threads()
@@ -56,7 +56,7 @@ def splits(streams: int | None, threads: int | None, gpu: bool = False) -> list[
 def best_split(
     engine: Engine, feeds: Mapping[str, np.ndarray], candidates: Sequence[Split], seconds: float = TRIAL
 ) -> tuple[Split, list[Tried]]:
-    """The split by which most inputs are run, and what was tried: nothing if there is no choice."""
+    """Returns the split with the highest throughput, and the trials: none if there is no choice."""
     if len(candidates) == 1:
         return candidates[0], []
     tried = [Tried(s, measure(engine, feeds, s, seconds, seconds / 4).throughput) for s in candidates]
@@ -73,7 +73,7 @@ def measure(
 ) -> timing.Times:
     """Times runs while all streams are busy: for `seconds`, or `iterations` runs in total, after `warmup` seconds.
 
-    A run begins when it is submitted to a free stream, and ends when its outputs are there.
+    A run begins when it is submitted to a free stream, and ends when its outputs exist.
     """
     from pelton.runtime.queue import AsyncQueue
 
@@ -92,7 +92,7 @@ def _keep_busy(
     tickets = iter(range(begun, iterations or 0))  # of runs still to begin
 
     def again(run: AsyncRun, began: int) -> None:
-        """The thread of a stream begins its next run itself, so that it waits for no other thread."""
+        """Starts a stream's next run on its own thread, which then waits for no other thread."""
         run.result()
         now = clock()
         spans.append((began, now))

@@ -1,4 +1,4 @@
-"""Times repeated runs, and formats what was measured."""
+"""Times repeated runs, and formats the results."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 PERCENTILES = (90, 95, 99)
 PARTS = 5  # consecutive parts of a measurement, whose medians should agree
-NOISY = 1.2  # spread (a ratio of times) from which on a measurement says more about the machine than about the run
+NOISY = 1.2  # spread (a ratio of times) from which on the machine's noise dominates a measurement
 
 
 @dataclass(frozen=True)
 class Times:
-    """Nanoseconds of runs, in the order in which they ended; `batch` items in each. `elapsed`: nanoseconds from the
-    first begin to the last end, of runs that overlap; others come one after another."""
+    """Nanoseconds of runs, in the order of their ends; `batch` items in each. `elapsed`: nanoseconds from the first
+    begin to the last end, of overlapping runs; others are sequential."""
 
     ns: np.ndarray
     batch: int = 1
@@ -29,13 +29,13 @@ class Times:
 
     @property
     def spread(self) -> float:
-        """How unsteady the machine was: the median of the slowest fifth over that of the fastest, or the mean over the
-        median of all runs, whichever is larger."""
+        """Unsteadiness of the machine: the median of the slowest fifth divided by that of the fastest, or the mean of
+        all runs divided by their median, whichever is larger."""
         medians = [float(np.median(part)) for part in np.array_split(self.ns, min(PARTS, len(self.ns)))]
         return max(max(medians) / min(medians), float(self.ns.mean()) / float(np.median(self.ns)))
 
     def latency(self, percentiles: Sequence[float] = PERCENTILES) -> dict[str, float]:
-        """Milliseconds: min, mean, median, and percentiles under names such as p90 and p99.9."""
+        """Returns milliseconds: min, mean, median, and percentiles under names such as p90 and p99.9."""
         ms = self.ns / 1e6
         return {
             "min": float(ms.min()),
@@ -58,15 +58,15 @@ class Times:
 
 
 def of_streams(spans: Iterable[tuple[int, int]], start: int, end: int | None) -> Times:
-    """The times of overlapping runs, given as nanoseconds of begin and end. The runs that end after `end`, while some
-    streams have nothing to do any more, do not count, unless there are no others."""
+    """Returns the times of overlapping runs, given as nanoseconds of begin and end. Runs that end after `end`, when
+    some streams are idle, do not count, unless there are no others."""
     ended = sorted((e, b) for b, e in spans)
     counted = [(e, b) for e, b in ended if end is None or e <= end] or ended[:1]
     return Times(np.array([e - b for e, b in counted]), elapsed=counted[-1][0] - start)
 
 
 def noise(what: str, spread: float) -> str:
-    """The warning about a noisy measurement."""
+    """Returns the warning about a noisy measurement."""
     return (
         f"too noisy to mean much: {what} varied by a factor of {spread:.2f} (others use the machine, or its clock"
         " changes); wait for quiet, or give more --seconds"
@@ -76,8 +76,8 @@ def noise(what: str, spread: float) -> str:
 def measure(
     run: Callable[[], object], seconds: float, warmup: float, minimum: int = 5, iterations: int | None = None
 ) -> np.ndarray:
-    """Nanoseconds of each run during `seconds` (at least `minimum` runs), or of a number of runs, after `warmup`
-    seconds of untimed ones."""
+    """Returns the nanoseconds of each run during `seconds` (at least `minimum` runs), or of a number of runs, after
+    `warmup` seconds of untimed ones."""
     clock = time.perf_counter_ns
     end = clock() + int(warmup * 1e9)
     run()

@@ -1,4 +1,4 @@
-"""`pelton trace`: writes runs of an engine and their steps as a trace that Perfetto and Chrome show."""
+"""`pelton trace`: writes runs of an engine and their steps as a trace for Perfetto and Chrome."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def main(args: argparse.Namespace) -> None:
 
 
 def trace(engine: Engine, context: Context, feeds: Mapping[str, Any], runs: int) -> tuple[TraceEvents, list[int]]:
-    """The events of so many runs, one after the other, and the nanoseconds of each run."""
-    from pelton.runtime.trace_events import TraceEvents  # with the runtime, which other commands start without
+    """Returns the events of consecutive runs, and the nanoseconds of each run."""
+    from pelton.runtime.trace_events import TraceEvents  # needs the runtime, which other commands start without
 
     events, taken = TraceEvents(), list[int]()
     numbers = {id(part): i for i, part in enumerate(engine.parts)}
@@ -116,7 +116,7 @@ def trace(engine: Engine, context: Context, feeds: Mapping[str, Any], runs: int)
 
 
 def describe(step: Step, ns: int) -> Iterator[tuple[str, Any]]:
-    """What is known of a step that took so many nanoseconds."""
+    """Yields the facts about a step that took this many nanoseconds."""
     from pelton.runtime.trace_events import facts
 
     known = facts(step)
@@ -132,7 +132,7 @@ def describe(step: Step, ns: int) -> Iterator[tuple[str, Any]]:
 
 
 def document(events: TraceEvents, engine: Engine, path: str, context: Context) -> str:
-    """The file: an object with the events in their order, a line for each, and what was traced."""
+    """Formats the file: an object with the events in their order, a line for each, and the traced engine."""
     events.events = list(events.in_order())
     about = {"engine": path, "machine": context.machine, "pelton": __version__}
     about |= {"note": STEPS_ON_GPU} if build.on_gpu(engine) else {"threads": str(context.threads)}

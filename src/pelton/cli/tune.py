@@ -63,7 +63,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def facts(before: Engine, after: Engine) -> dict[str, Any]:
-    """What timing changed, and the nanoseconds of all timed steps together before and after."""
+    """Returns the changes by timing, and the nanoseconds of all timed steps together before and after."""
     changed, was, now, timed = list[dict[str, Any]](), 0, 0, 0
     for old, new in zip((s for p in before.parts for s in p.steps), (s for p in after.parts for s in p.steps)):
         times = new.info.get("times_ns") or {}
@@ -87,7 +87,7 @@ def facts(before: Engine, after: Engine) -> dict[str, Any]:
 
 
 def summary(found: Mapping[str, Any]) -> list[str]:
-    """The same for people."""
+    """Formats the same for people."""
     lines = [
         f"  {text.shortened(c['step'], 44)}: {text.duration(c['was_ns'])} → {text.duration(c['ns'])},"
         f" {c['tactic'].partition('@')[0]}"

@@ -1,4 +1,4 @@
-"""`pelton view`: an engine, or two side by side, as one HTML page."""
+"""`pelton view`: writes an engine, or two side by side, as one HTML page."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _sources(of: Described) -> str:
-    """Where the times of an engine come from."""
+    """Describes the origin of an engine's times."""
     return ", ".join(f"{count} {name}" for name, count in Counter(t.source for t in of.times).most_common())
 
 
 def write(args: argparse.Namespace, paths: list[str], target: str) -> list[Described]:
-    """Writes the page of the engines in these files; what it shows of each."""
+    """Writes the page of the engines in these files; returns the content shown of each."""
     import pelton
     from pelton.explorer.page import page
 
     found: list[Described] = []
     roof: Roof | None = None
     for path in paths:
-        # what is not run is shown on any machine
+        # engines that do not run are shown on any machine
         engine = pelton.load(path, device=0 if args.time else None, trust=args.trust)
         described, peak = describe(engine, args)
         found.append(described)
@@ -94,7 +94,7 @@ def write(args: argparse.Namespace, paths: list[str], target: str) -> list[Descr
 
 
 def describe(engine: Engine, args: argparse.Namespace) -> tuple[Described, Roof | None]:
-    """An engine at the sizes that were asked for, with measured times if these were; and the machine's peak."""
+    """Describes an engine at the requested sizes, with measured times if requested; and the machine's peak."""
     from pelton.engine.sizes import solve
     from pelton.explorer.data import Described
 
@@ -108,7 +108,7 @@ def describe(engine: Engine, args: argparse.Namespace) -> tuple[Described, Roof 
 
 
 def _between(engine: Engine) -> list[tuple[Any, Any]]:
-    """What a script runs between its engines."""
+    """Returns the steps of a script between its engines."""
     if engine.parts == (engine,):
         return []
     from pelton.runtime.script_context import between, step_of

@@ -1,1 +1,1 @@
-"""From a model to an engine."""
+"""Compiles models to engines."""

@@ -21,7 +21,7 @@ from .compilation import Compilation
 
 
 def meta(c: Compilation) -> dict[str, Any]:
-    """The metadata of an engine whose kernels are compiled; `checked` is filled in when the engine is checked."""
+    """Returns the metadata of an engine with compiled kernels; the check of the engine fills in `checked`."""
     assert c.back_end is not None
     options, rules = c.options, c.report.of(dict(PIPELINE))
     return {
@@ -48,13 +48,13 @@ def meta(c: Compilation) -> dict[str, Any]:
 
 
 def host_steps(chosen: Sequence[ScheduledTask]) -> list[str]:
-    """The names of the steps that run by reference on the host."""
+    """Returns the names of the host steps."""
     return [str(c.info["name"]) for c in chosen if c.kernel is None]
 
 
 def schedule(task: Task, choice: Choice | None, wave: int, target: Target, placed: Placed) -> ScheduledTask:
-    """A task with its kernels, or a host step if it has none. Steps record why a copy is made, and why kernels for the
-    op of a host step do not take it."""
+    """Schedules a task with its kernels, or as a host step if it has none. Steps record the reason for a copy, and why
+    no kernel takes a host step."""
     reasons = [placed.copies[v] for v in task.writes if v in placed.copies]
     if choice is None and (why_not := why_no_kernel(cut(placed.graph, (task.node,), (task.node,)), target.isa)):
         reasons.append(why_not)
@@ -85,8 +85,8 @@ def _info(task: Task, choice: Choice, target: Target) -> Mapping[str, Any]:
 
 
 def _estimate(info: Mapping[str, Any], choice: Choice, region: Region, target: Target) -> float | None:
-    """The microseconds of a kernel of a GPU by a model; None where sizes are dynamic."""
-    from pelton.codegen.triton import cost  # only engines for GPUs need it
+    """Estimates the microseconds of a GPU kernel by a model; None for dynamic sizes."""
+    from pelton.codegen.triton import cost  # only GPU engines need it
 
     if not is_known(info["flops"], info["bytes"]):
         return None
@@ -97,7 +97,7 @@ def _estimate(info: Mapping[str, Any], choice: Choice, region: Region, target: T
 
 
 def _weights(packings: Sequence[Packing]) -> dict[str, float]:
-    """Bytes of weights in the model and packed; nanoseconds saved by packings that are not the smallest."""
+    """Sums bytes of weights in the model and packed, and nanoseconds saved by packings other than the smallest."""
     return {
         "own": sum(p.own for p in packings),
         "packed": sum(p.packed for p in packings),

@@ -1,5 +1,4 @@
-"""Runs an engine step by step and holds each step against its meaning in float64, on what the steps before it really
-gave."""
+"""Runs an engine step by step and compares each step with a float64 evaluation on the step's actual inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ FAULT = "this is a fault of Pelton: please report the model, the CPU and this li
 
 @dataclass(frozen=True, eq=False)
 class StepRecord:
-    """A step that has run: copies of all that it read and wrote, by the values that they stand for."""
+    """A completed step, with copies of all values that it read and wrote."""
 
     step: Step
     task: Task
@@ -44,30 +43,30 @@ class StepRecord:
 
     @property
     def tactic(self) -> Tactic | None:
-        """What the step's kernel was made by; None for host steps, and for steps that do not say it."""
+        """The tactic of the step's kernel; None for host steps and for steps without a record of it."""
         text = None if self.step.host else self.step.info.get("tactic")
         return None if text is None else Tactic.parse(text)
 
     @property
     def inexact(self) -> bool:
-        """Whether the step's arithmetic differs from the model's in more than the order of sums."""
+        """True if the step's arithmetic differs from the model's in more than the order of sums."""
         tactic = self.tactic
         return tactic is not None and not templates(tactic.isa)[tactic.template].is_exact(tactic)
 
     @property
     def tolerance(self) -> float:
-        """The error of its own that it may have, of the largest value."""
+        """The step's allowed own error, relative to the largest value."""
         tactic = self.tactic or Tactic("", "")
         template = templates(tactic.isa)[tactic.template] if tactic.template else Template()
         return template.tolerance(tactic)
 
     def error(self, want: Mapping[Value, np.ndarray]) -> float:
-        """The error of what it wrote: the largest difference, relative to the largest expected value."""
+        """Returns the error of the outputs: the largest difference, relative to the largest expected value."""
         return max((relative_error(v.type.dtype, a, want[v]) for v, a in self.wrote.items()), default=0.0)
 
     def own_error(self) -> float:
-        """The error against a float64 evaluation on the very inputs that the step had. Where a region rounds to
-        integers, either of the two that a number lies between is right, if f32 arithmetic cannot tell (`ties`)."""
+        """Returns the error against a float64 evaluation on the step's actual inputs. Where a region rounds to integers
+        and f32 arithmetic cannot decide, both neighbors of a number are right (`ties`)."""
         what = self.task.what
         if isinstance(what, Region) and ties.rounds(what.body):
             off = ties.INEXACT if self.inexact else ties.EXACT
@@ -77,15 +76,15 @@ class StepRecord:
             found = evaluate(what.body, {v.name: a for v, a in self.read.items()}, round=False)
             return self.error({v: found[v.name] for v in what.body.outputs})
         if what.op.kind == "foreign":
-            return 0.0  # what runs it is all that says what it means
+            return 0.0  # a foreign op is its own reference
         return self.error(
             dict(zip(what.outputs, evaluate_node(what, tuple(self.read[v] for v in what.inputs), round=False)))
         )
 
 
 class ExactValues:
-    """The values of a graph in float64 for these inputs: made when they are asked for, dropped when nothing is left
-    that would read them: no node, no output, and none of those that `take` gets."""
+    """Float64 values of a graph for given inputs. They are computed on demand and dropped after their last reader: a
+    node, an output or a call of `take`."""
 
     def __init__(self, graph: Graph, inputs: Mapping[str, np.ndarray], taken: Iterable[Value] = ()):
         self.graph = graph
@@ -101,7 +100,7 @@ class ExactValues:
         return self.known[value]
 
     def take(self, value: Value) -> np.ndarray:
-        """The same, once for each time that it was said to be taken."""
+        """Returns the value for one of the announced readers in `taken`."""
         found = self.of(value)
         self._read(value)
         return found
@@ -119,7 +118,7 @@ class ExactValues:
 
 
 class ExpectedOutputs:
-    """What each task should write, in float64. Each is asked for once, in the order in which they run."""
+    """Expected outputs of each task in float64. Each may be requested once, in the order of execution."""
 
     def __init__(self, placed: Placed, inputs: Mapping[str, np.ndarray]):
         graph = placed.graph
@@ -138,7 +137,7 @@ class ExpectedOutputs:
 def resolve_sizes(
     engine: Engine, placed: Placed, chosen: Sequence[ScheduledTask], inputs: Mapping[str, np.ndarray]
 ) -> tuple[Placed, list[ScheduledTask]]:
-    """What an engine was lowered from, for the sizes of these inputs. InputError where they do not fit."""
+    """Resolves the placement and schedule of an engine for the sizes of these inputs. InputError if they do not fit."""
     check_names("input", engine.inputs, inputs, all_of_them=True)
     values = sizes.solve(engine.plain, {name: np.shape(a) for name, a in inputs.items()})
     if not values:
@@ -153,8 +152,8 @@ def resolve_sizes(
 def run_stepwise(
     engine: Engine, chosen: Sequence[ScheduledTask], inputs: Mapping[str, np.ndarray], see: Callable[[StepRecord], None]
 ) -> dict[str, np.ndarray]:
-    """Outputs by name; `see` is called after every step of the run. `chosen`: as `sized` gives it. InputError for
-    inputs that do not fit."""
+    """Runs an engine and returns its outputs by name; `see` is called after every step. `chosen`: from `resolve_sizes`.
+    InputError for inputs that do not fit."""
     order = lower.in_step_order(chosen)
     read: dict[Value, np.ndarray] = {}
 
@@ -171,12 +170,12 @@ def run_stepwise(
 
 
 def copy_outputs(step: Step, ready: Ready) -> dict[str, np.ndarray]:
-    """Copies of what a step of an engine has just written, by the names of the values."""
+    """Copies the outputs of a step that has just run, by the names of the values."""
     return {name: _lying(t, ready) for name, t in zip(step.info["writes"], step.outputs, strict=True)}
 
 
 def _copies(step: Step, chosen: ScheduledTask, values: Sequence[Value], ready: Ready) -> dict[Value, np.ndarray]:
-    """Values as they lie in memory now."""
+    """Copies the current contents of values."""
     if chosen.kernel is None:
         node = chosen.task.node
         at = dict(zip((*node.inputs, *node.outputs), (*step.inputs, *step.outputs)))
@@ -190,7 +189,7 @@ def _copies(step: Step, chosen: ScheduledTask, values: Sequence[Value], ready: R
 
 
 def _lying(t: Tensor, ready: Ready) -> np.ndarray:
-    """A copy of a tensor as it lies in memory now."""
+    """Copies the current contents of a tensor."""
     return np.array(view(t, ready.memory(t.slice.buffer)), order="C")
 
 
@@ -201,9 +200,8 @@ def _tensor(v: Value, at: Slice, task: Task) -> Tensor:
 def check_accuracy(
     engine: Engine, placed: Placed, chosen: Sequence[ScheduledTask], seed: int = 0
 ) -> list[tuple[str, float]]:
-    """(layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the first whose
-    error passes the tolerance. Regions that these inputs send to an index that they do not have are left out, with a
-    warning."""
+    """Returns (layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the
+    first error above the tolerance. Logs a warning and skips regions that these inputs send out of an index's range."""
     inputs = random_inputs(sizes.at(engine.plain, sizes.optimum_sizes(engine.plain)).inputs, seed)
     found = []
 
@@ -235,8 +233,8 @@ def check_accuracy(
 
 
 def relative_error(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:
-    """The largest difference, relative to the largest expected value. Of integers this holds for bytes, which quantized
-    values are; other types differ by 0 or 1."""
+    """Returns the largest difference, relative to the largest expected value, for floats and for bytes, which hold
+    quantized values; other types differ by 0 or 1."""
     if dtype in (DType.U8, DType.I8):
         off = np.abs(got.astype(np.int32) - want.astype(np.int32)).max(initial=0)
         return float(off / max(np.abs(want.astype(np.int32)).max(initial=0), 1)) if off else 0.0
@@ -244,7 +242,7 @@ def relative_error(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:
         return 0.0 if np.array_equal(got, want) else 1.0
     wide = np.float64 if dtype.is_float else np.complex128
     with np.errstate(over="ignore"):
-        rounded = want.astype(dtype.numpy)  # what is out of the type's range is infinite in it
+        rounded = want.astype(dtype.numpy)  # values out of the type's range become infinite
     finite = np.isfinite(rounded)
     if not np.array_equal(finite, np.isfinite(got)) or not np.array_equal(
         got[~finite], rounded[~finite], equal_nan=True

@@ -1,4 +1,4 @@
-"""Judges engines in lower precision by data that was kept aside, beside the FP32 engine of the same program."""
+"""Compares engines in lower precision with the FP32 engine of the same program, on held-out data."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from pelton.runtime import Engine
 log = Logger("pelton.build")
 
 ROUNDING = 1e-9  # of shares: 1 - 99 / 100 is above 0.01
-KEPT = 64 << 20  # bytes of outputs of the FP32 engine that are kept; it computes others again
+KEPT = 64 << 20  # bytes of cached outputs of the FP32 engine; it computes others again
 Feed = Mapping[str, np.ndarray]
 Outputs = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How close an engine is to the FP32 engine.
+    """Closeness of an engine to the FP32 engine.
 
-    drop: what `AccuracyBound` bounds. sqnr: dB, the lowest of all outputs. noise: the sum of noise power by signal
-    power over outputs of floats. agreement: the share of samples with the same largest score, the lowest of all outputs
-    of scores; None if there are none. metric: the value of the caller's, and metric_fp32 that of the FP32 engine.
+    drop: the value that `AccuracyBound` limits. sqnr: dB, the lowest of all outputs. noise: noise power by signal
+    power, summed over float outputs. agreement: the share of samples with the same largest score, the lowest of all
+    score outputs; None without any. metric, metric_fp32: the caller's metric of this and of the FP32 engine.
     """
 
     drop: float
@@ -53,15 +53,15 @@ class Accuracy:
     metric_fp32: float | None = None
 
     def describe(self) -> dict[str, float]:
-        """As plain data; infinities are left out."""
+        """Returns the values as plain data, without infinities."""
         found = {"drop": self.drop, "sqnr_db": self.sqnr, "agreement": self.agreement}
         found |= {"metric": self.metric, "metric_fp32": self.metric_fp32}
         return {k: round(v, 6) for k, v in found.items() if v is not None and math.isfinite(v)}
 
 
 def outputs_of_scores(graph: Graph) -> set[str]:
-    """The names of outputs f32[samples, classes] that classify: probabilities, or what a layer of constant weights
-    gives. What is normalized or pooled at the end (an embedding) does not."""
+    """Returns the names of outputs f32[samples, classes] that classify: probabilities, or results of a layer of
+    constant weights. Outputs that end in a normalization or a pool (embeddings) do not."""
 
     def classifies(v: Value) -> bool:
         while v in graph.producer:
@@ -84,12 +84,12 @@ def _of_classes(shape: Sequence[object]) -> bool:
 
 
 class AccuracyBound:
-    """A limit of what lower precision may cost.
+    """A limit on the accuracy lost to lower precision.
 
-    The drop is metric(FP32 engine) − metric(engine) where there is a metric, a function of an engine that is larger
-    where the engine is better. Otherwise it is the largest of all outputs': 1 − agreement of those of `scores`, and
-    noise power by signal power of the others. Memory does not depend on the number of feeds. Raises BuildError for a
-    metric that raises or gives no number.
+    The drop is metric(FP32 engine) − metric(engine) if there is a metric, a function of an engine with larger values
+    for better engines. Otherwise it is the largest over all outputs: 1 − agreement for those in `scores`, noise power
+    divided by signal power for the others. Memory does not depend on the number of feeds. Raises BuildError for a
+    metric that raises or returns no number.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class AccuracyBound:
         self._reference = None if metric is None else self._score(reference)
 
     def measure(self, engine: Engine) -> Accuracy:
-        """The accuracy of an engine."""
+        """Measures the accuracy of an engine."""
         noise: dict[str, metrics.Noise] = {}
-        same: dict[str, tuple[int, int]] = {}  # answers, and those that are the same
+        same: dict[str, tuple[int, int]] = {}  # (answers, equal answers)
         for want, feed in self._wanted():
             for name, found in _run(engine, feed).items():
                 noise.setdefault(name, metrics.Noise()).add(want[name], found)
@@ -137,12 +137,12 @@ class AccuracyBound:
         return Accuracy(max(drops, default=0.0), sqnr, together, lowest)
 
     def holds(self, accuracy: Accuracy) -> bool:
-        """Whether an accuracy is within the limit."""
+        """True if an accuracy is within the limit."""
         return accuracy.drop <= self.max_drop + ROUNDING
 
     def warn_of_chance(self, constant: Iterable[Engine]) -> None:
-        """A warning where engines that give one answer to everything are within the limit: the metric then tells
-        nothing. A metric that cannot judge them is not warned of."""
+        """Warns if engines with a constant answer are within the limit: such a metric measures nothing. A metric that
+        cannot rate them causes no warning."""
         if self._reference is None:
             return
         for engine in constant:
@@ -162,7 +162,7 @@ class AccuracyBound:
                 return
 
     def _wanted(self) -> Iterator[tuple[Outputs, Feed]]:
-        """What the FP32 engine gives for each feed."""
+        """Yields the FP32 engine's outputs for each feed."""
         for i, feed in enumerate(self.feeds):
             yield (self.kept[i] if i < len(self.kept) else _run(self._engine, feed)), feed
 
@@ -180,5 +180,5 @@ class AccuracyBound:
 
 
 def _run(engine: Engine, feed: Feed) -> Outputs:
-    """Copies of the outputs that are numbers."""
+    """Copies the numeric outputs."""
     return {name: np.array(found) for name, found in engine.run(dict(feed)).items() if found.dtype.kind in "fiub"}

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from pelton.options import Options
 
 log = Logger("pelton.build")
-STORED = ("constant", "table", "text")  # the kinds of buffers that are stored in the constants
+STORED = ("constant", "table", "text")  # kinds of buffers in the constants
 
 
 def assemble(
     parts: UnbuiltScript, built: Sequence[EnginePlan | Undecided], options: Options, target: Mapping[str, Any]
 ) -> Script:
-    """The script over these engines, one per program; the nodes of an Undecided program run by reference.
+    """Assembles the script over these engines, one per program; the nodes of an Undecided program run by reference.
 
     BuildError if they cannot.
     """
@@ -103,7 +103,7 @@ def assemble(
 
 
 def _indices_of_inputs(main: Block, engines: Sequence[EnginePlan]) -> dict[str, IndexRange]:
-    """The bounds of names that are indices of tables in engines which run whatever the data is."""
+    """Returns the bounds of names that index tables in engines that always run."""
     found: dict[str, IndexRange] = {}
     for action in main.steps:
         if isinstance(action, RunAction):
@@ -115,12 +115,12 @@ def _indices_of_inputs(main: Block, engines: Sequence[EnginePlan]) -> dict[str, 
 
 
 def _number(size: Size) -> Any:
-    """A size as engines store it: a number, or the text of an expression."""
+    """Returns a size as engines store it: a number, or the text of an expression."""
     return str(size) if isinstance(size, Dim) else int(size)
 
 
 def _renumber(block: Block, built: Sequence[EnginePlan | Undecided]) -> Block:
-    """The steps with engines renumbered, and steps by reference in place of those that could not be built."""
+    """Renumbers the steps with engines, and replaces programs that could not be built by reference steps."""
     steps: list[Action] = []
     for a in block.steps:
         match a:

@@ -1,4 +1,4 @@
-"""Builds engines in the precision that is fastest: FP32, halves, and, given calibration data, layers in INT8."""
+"""Builds engines in the fastest precision: FP32, halves, and, given calibration data, layers in INT8."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ log = Logger("pelton.build")
 
 
 def compile_best(imported: Imported, options: Options) -> BuildResult:
-    """The fastest engine of a program in any precision.
+    """Returns the fastest engine of a program in any precision.
 
-    On CPUs, kernels read weights in FP16 where they were timed faster so; on GPUs, the engine in FP16 (BF16, if that
-    overflows) races against the one in FP32, or where no GPU is here, a model compares them. Given calibration data,
-    the faster one is what the INT8 build has to beat. `meta["precision"]` says what was taken, `meta["best"]` why.
+    On CPUs, kernels read weights in FP16 where that measured faster. On GPUs, the engine in FP16 (BF16, if that
+    overflows) races against the one in FP32; without a GPU, a model compares them. Given calibration data, the INT8
+    build has to beat the faster one. `meta["precision"]` records the choice, `meta["best"]` the reason.
     """
     halves: BuildResult | None = None
     why: Mapping[str, str]
@@ -46,7 +46,7 @@ def compile_best(imported: Imported, options: Options) -> BuildResult:
 
 
 def _faster(imported: Imported, options: Options) -> tuple[str, Mapping[str, str], BuildResult]:
-    """The faster one of FP32 and halves on a GPU, why, and its build."""
+    """Returns the faster one of FP32 and halves on a GPU, the reason, and its build."""
     fp32, fp16 = (compile_graph(imported, without_int8(options, p)) for p in ("fp32", "fp16"))
     here = bool(options.level) and target_kind(options).runs_here(options)
     ratio, how = compare_times(fp16.engine, fp32.engine, {}, here)
@@ -62,7 +62,7 @@ def _faster(imported: Imported, options: Options) -> tuple[str, Mapping[str, str
 
 
 def _overflows(engine: Engine, reference: Engine) -> bool:
-    """Whether an engine gives infinities or NaN, for random inputs, where another gives none."""
+    """True if an engine returns infinities or NaN for random inputs for which the reference returns none."""
     feed = random_feed(engine)
     want, found = reference.run(dict(feed)), engine.run(dict(feed))
     return any(

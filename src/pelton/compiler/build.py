@@ -61,7 +61,7 @@ def build(
 
 @contextmanager
 def _progress(options: Options) -> Iterator[Options]:
-    """The options with a callback for progress: theirs, else one that shows it where a user sees it."""
+    """Yields the options with a progress callback: their own, else one that shows progress to an interactive user."""
     if options.progress is not None or not progress.is_wanted():
         yield options
         return
@@ -71,8 +71,8 @@ def _progress(options: Options) -> Iterator[Options]:
 
 
 def with_recorded_threads(options: Options) -> Options:
-    """The options with the number of threads that their recorded tactics are for, unless they give one themselves,
-    which is warned of where it is another. BuildError for tactics that cannot be read."""
+    """Returns the options with the number of threads of their recorded tactics, unless they set one; a different one
+    causes a warning. BuildError for unreadable tactics."""
     if options.load_tactics is None:
         return options
     recorded = replay.read(options.load_tactics, describe_target(options)[0].isa).threads
@@ -98,7 +98,7 @@ def _build(model: Any, options: Options) -> Engine:
 
 
 def _with_provenance(engine: Engine, model: Any, info: Info, options: Options) -> Engine:
-    """The engine, with a record of where it comes from in its metadata, and its streams if it is to have some."""
+    """Adds the provenance record to the engine's metadata, and its streams if the options ask for them."""
     engine.plain.meta["provenance"] = provenance.describe(model, info, options)  # type: ignore[index]
     if options.hint == "throughput":
         engine.plain.meta["streams"] = streams.choose_streams(engine, options)  # type: ignore[index]
@@ -106,7 +106,7 @@ def _with_provenance(engine: Engine, model: Any, info: Info, options: Options) -
 
 
 def build_detailed(model: Any, options: Options) -> BuildResult:
-    """As `build`, with the tasks that the engine was made from; ModelError for a model that becomes a script."""
+    """Builds like `build` and also returns the tasks of the engine; ModelError for a model that becomes a script."""
     options = with_recorded_threads(options)
     try:
         imported = _import_model(model, options)
@@ -160,20 +160,20 @@ def build_program(imported: Imported, options: Options) -> BuildResult:
 
 
 def explain_undecided(imported: Imported, e: Undecided) -> str:
-    """The message for a program that depends on a size known only at run time."""
+    """Returns the message for a program that depends on a size known only at run time."""
     name = imported.info.label or imported.graph.name
     return f"{name}: {e}; give the sizes that this depends on as numbers with shapes="
 
 
 def _import_model(model: Any, options: Options) -> Imported:
-    """Checks that everything a build needs is there, then imports; OnData if the model has to become a script."""
+    """Checks the build's requirements, then imports; OnData if the model has to become a script."""
     check_requirements(options)
     progress_reporter(options)("import", 0, 1)
     return run_stages(Compilation(options, model), "import").imported
 
 
 def _build_imported(imported: Imported, options: Options) -> BuildResult:
-    """As `build_program`, with a BuildError instead of Undecided."""
+    """Builds like `build_program`, with a BuildError instead of Undecided."""
     _check_labels([(v.name, str(v.type), v.type.shape) for v in imported.graph.outputs], options)
     try:
         return build_program(imported, options)
@@ -182,7 +182,7 @@ def _build_imported(imported: Imported, options: Options) -> BuildResult:
 
 
 def _compile(imported: Imported, options: Options, recorded: replay.Decisions | None) -> BuildResult:
-    """As `compile_graph`; BuildError if the tactics file records that this program became no engine."""
+    """Compiles like `compile_graph`; BuildError if the tactics file records that this program became no engine."""
     if options.precision == "int8":
         return compile_int8(imported, options)
     if options.precision == "best":
@@ -197,7 +197,7 @@ def _compile(imported: Imported, options: Options, recorded: replay.Decisions | 
 
 
 def _read_decisions(options: Options, count: int) -> Sequence[replay.Decisions | None]:
-    """The recorded decisions of each of `count` programs; None for each without load_tactics."""
+    """Reads the recorded decisions of each of `count` programs; None for each without load_tactics."""
     if options.load_tactics is None:
         return [None] * count
     return replay.read(options.load_tactics, describe_target(options)[0].isa, count).programs

@@ -1,4 +1,4 @@
-"""A program on its way to an engine: the plain data that each stage of the compiler hands to the next."""
+"""The state of a compilation: plain data that each stage of the compiler passes to the next."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .targets.backend import BackEnd
 
 
 def filled_by(stage: str) -> Any:
-    """A field that is None until this stage fills it."""
+    """Declares a field that is None until this stage fills it."""
     return field(default=None, metadata={"stage": stage})
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """What the stage "lower" makes of tasks and choices.
+    """Result of the stage "lower".
 
-    `placed`: the tasks as they run; on GPUs, several may have become one. `scheduled`: what runs each of them.
-    `launches`: for people, what was decided about tasks that could be one launch. `code`: machine code of all kernels.
+    `placed`: the tasks as they run; on GPUs, several may be merged. `scheduled`: the kernel or host step of each task.
+    `launches`: readable decisions about merged launches. `code`: machine code of all kernels.
     """
 
     placed: Placed
@@ -47,17 +47,17 @@ class Compilation:
     """The state of a compilation; stages take one and return the next.
 
     Inputs:
-        model: whatever importers read; None if the program is imported already
+        model: any input of an importer; None if the program is already imported
         back_end: times and compiles kernels; without it nothing is timed, and the last stage is "tune"
         observe: called with the name of each pass or stage that rewrites the program, and the program after it
-        recorded: the decisions of an earlier build, to be taken again
+        recorded: decisions of an earlier build to repeat
     Results:
         done: the name of the last stage
         graph: the program after that stage; "decompose" is the last to change it
-        report: what the passes of all stages did
-        target: what code is generated for; filled by "precision" unless given
+        report: results of the passes of all stages
+        target: the target of code generation; filled by "precision" unless set
         templates: per region the template that decides the layouts of its operands
-        layouts: for people, what other choices would have cost
+        layouts: readable costs of the rejected layouts
         plain: the engine as plain data
     """
 
@@ -81,5 +81,5 @@ class Compilation:
 
     @property
     def timing(self) -> Timing | None:
-        """What times kernels; None if nothing is timed."""
+        """The timer of kernels; None if nothing is timed."""
         return self.back_end.timing if self.back_end is not None else None

@@ -1,4 +1,4 @@
-"""Compiles a program that is imported: runs the stages behind the import and opens the engine."""
+"""Compiles an imported program: runs the stages after the import and opens the engine."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ log = Logger("pelton.build")
 
 @dataclass(frozen=True)
 class BuildResult:
-    """An engine with what it was made from.
+    """An engine with the program and tasks of its build.
 
-    `scheduled`: what runs each task of `placed`, in the same order. `decisions`: what `save_tactics` records, or None.
+    `scheduled`: the kernel or host step of each task of `placed`, in order. `decisions`: for `save_tactics`, or None.
     """
 
     engine: Engine
@@ -38,7 +38,7 @@ class BuildResult:
 def compile_graph(
     imported: Imported, options: Options, recorded: replay.Decisions | None = None, done: str = "import"
 ) -> BuildResult:
-    """Runs all stages behind `done`, "import" or "optimize", with the recorded decisions where given.
+    """Runs all stages after `done`, "import" or "optimize", with the recorded decisions if there are any.
 
     Undecided if the program depends on a size known only at run time.
     """

@@ -1,4 +1,4 @@
-"""Engines that give the same answer to everything, beside which a metric has to rate the FP32 engine better."""
+"""Builds engines with a constant answer; a metric must rate the FP32 engine better than these."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pelton.runtime import Engine
 
 from .compile import compile_graph
 
-CONSTANT = " (a constant answer)"  # in the names of the engines
-MOST = 10  # answers: a metric may take long
+CONSTANT = " (a constant answer)"  # suffix of the engines' names
+MOST = 10  # answers: a metric may be slow
 
 
 def constant_answers(
     imported: Imported, options: Options, outputs: Sequence[Mapping[str, np.ndarray]]
 ) -> Iterator[Engine]:
-    """Engines with the inputs and outputs of a program, which give what it gave on average, or what it gave to one
-    sample of each of its commonest answers. None for outputs of which more than the number of samples is dynamic.
+    """Yields engines with the inputs and outputs of a program that always return the program's mean output, or its
+    output for one sample of each of the commonest answers. Nothing if more than the number of samples is dynamic.
 
-    outputs: what the program gave, with an axis of samples first. Answers differ by where the first output is largest.
+    outputs: the program's outputs, with an axis of samples first. The argmax of the first output distinguishes answers.
     """
     ports = imported.graph.outputs
     if not outputs or not all(

@@ -1,4 +1,4 @@
-"""What a build decides, in the log "pelton.build" as each stage ends: choices at INFO, what was refused at DEBUG.
+"""Logs the decisions of each build stage in "pelton.build": choices at INFO, rejections at DEBUG.
 
 Every line is "stage: what, why"; the command line shows them with -v and -vv.
 """
@@ -16,7 +16,7 @@ log = Logger("pelton.build")
 
 
 def tell(stage: str, before: Compilation, after: Compilation) -> None:
-    """Logs what a stage decided, which the compilations before and after it show."""
+    """Logs the decisions of a stage, from the compilations before and after it."""
     if not log.isEnabledFor(logging.INFO):
         return
     _tell_passes(stage, before, after)
@@ -62,7 +62,7 @@ def _tell_passes(stage: str, before: Compilation, after: Compilation) -> None:
 
 
 def _tell_tactics(after: Compilation) -> None:
-    """A line for each region: its tactic, and the best of the others where times are known."""
+    """Logs a line for each region: its tactic, and the fastest alternative if times are known."""
     for i, choice in after.choices.items():
         region, name, times = after.placed.tasks[i].region, choice.tactic.name, choice.times
         title = "+".join(region.layers) or region.title()

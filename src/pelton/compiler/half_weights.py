@@ -1,4 +1,4 @@
-"""Layers whose weights may be in half precision: which the caller decided about, and what became of each."""
+"""Layers with weights in half precision: the caller's choices, and a report of each layer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ UNREAD = "no kernel for these sizes reads it in halves"
 
 
 def override(placed: Placed, options: Options) -> Callable[[Task, Found], Found]:
-    """A filter of candidates by `precision_of`: layers in fp32 round no weights, others round theirs wherever a kernel
-    can. InputError for a pattern that names no layer with a kernel."""
+    """Returns a filter of candidates by `precision_of`: layers in fp32 round no weights, others round theirs wherever a
+    kernel can. InputError for a pattern that matches no layer with a kernel."""
     given = (options.precision_of or {}) if options.precision in ("fp16", "bf16") else {}
     regions = [t.region for t in placed.tasks if isinstance(t.what, Region)]
     for pattern in given:
@@ -47,7 +47,7 @@ def override(placed: Placed, options: Options) -> Callable[[Task, Found], Found]
 def report(
     placed: Placed, choices: Mapping[int, Choice], target: Target, precision_of: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """For each region whose weights a kernel could read in half precision: the type that they have, why, and the
+    """Reports, for each region whose kernels can read weights in half precision, the chosen type, the reason, and the
     microseconds with weights in fp32 and in halves, where timed."""
     rows = []
     for i, choice in choices.items():
@@ -75,13 +75,13 @@ def report(
 
 
 def _variants(region: Region, isa: str) -> list[HalfWeights]:
-    """The templates that could read this region's weights in half precision."""
+    """Returns the templates that can read this region's weights in half precision."""
     found = (t for t in templates(isa).values() if isinstance(t, HalfWeights))
     return [t for t in found if template_rejection(t, region) is None]
 
 
 def _times(choice: Choice, target: Target) -> dict[str, float]:
-    """The least microseconds of its kernels with weights in fp32 and in half precision."""
+    """Returns the shortest microseconds of its kernels with weights in fp32 and in half precision."""
     found: dict[str, float] = {}
     for name, ns in choice.times.items():
         tactic = Tactic.parse(name)
@@ -91,10 +91,10 @@ def _times(choice: Choice, target: Target) -> dict[str, float]:
 
 
 def _asked(region: Region, given: Mapping[str, str]) -> str | None:
-    """What the last pattern that names a layer of the region asks for."""
+    """Returns the precision in the last pattern that matches a layer of the region."""
     return next((given[p] for p in reversed(list(given)) if _matches(p, region)), None)
 
 
 def _matches(pattern: str, region: Region) -> bool:
-    """Whether a pattern names a layer, or all of a region as `report` does."""
+    """True if a pattern matches a layer, or the region's name in `report`."""
     return any(fnmatch.fnmatchcase(name, pattern) for name in (*region.layers, "+".join(region.layers)))

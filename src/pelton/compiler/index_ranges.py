@@ -1,4 +1,4 @@
-"""Which inputs of a program are indices of tables whose lengths are known, so that a run can check them at once."""
+"""Finds inputs that index tables of known length, for a check at the start of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pelton.ops.words import (
 
 
 def index_ranges(graph: Graph) -> dict[str, IndexRange]:
-    """The inputs all of whose integers are indices, by name, with those that their shortest table takes."""
+    """Returns the valid range of each input whose integers are all indices, by name, from its shortest table."""
     makers = {v: node for node in graph.nodes for v in node.outputs}
     found: dict[str, IndexRange] = {}
     tables = sorted(((length, i) for i, node in enumerate(graph.nodes) if (length := _length(node))), reverse=True)
@@ -36,7 +36,7 @@ def index_ranges(graph: Graph) -> dict[str, IndexRange]:
 
 
 def _length(node: Node) -> int:
-    """How many elements the indices of a gather or a scatter choose from; 0 where that is not one known number."""
+    """Returns the number of elements that a gather or scatter indexes; 0 unless it is one known number."""
     if node.op in (gather, gather_elements, scatter_elements):
         size = node.inputs[0].type.shape[node.attrs["axis"]]
     elif node.op in (gather_nd, scatter_nd) and node.inputs[1].type.shape[-1] == 1:
@@ -47,7 +47,7 @@ def _length(node: Node) -> int:
 
 
 def _origins(v: Value, makers: Mapping[Value, Node]) -> Iterator[Value]:
-    """The values that a value has all integers of."""
+    """Yields the values that supply all integers of a value."""
     maker = makers.get(v)
     if maker is None:
         yield v

@@ -1,4 +1,4 @@
-"""Builds engines in INT8: quantizes layers by calibration, where that was timed faster and outputs stay accurate."""
+"""Builds engines in INT8: quantizes layers by calibration, where that measured faster and outputs stay accurate."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ REFINEMENTS = ("weight_equalization", "bias_correction")  # options
 
 
 def compile_int8(imported: Imported, options: Options, rest: str = "fp32") -> BuildResult:
-    """The fastest engine of a program with layers in INT8 that is as accurate as the options ask for.
+    """Returns the fastest engine of a program with layers in INT8 within the required accuracy.
 
-    It is the engine in precision `rest`, which other layers have, if no other is both. Its `meta["int8"]` says what
-    became of each layer, and how close outputs are. Raises InputError for calibration data that does not fit the model.
+    Other layers have precision `rest`, or all if no such engine is fast and accurate. `meta["int8"]` records the
+    decision on each layer and the accuracy. Raises InputError for calibration data that does not fit the model.
     """
     return _Int8Build(imported, options, rest).run()
 
 
 class _Int8Build:
-    """A build that compiles a program several times, with other layers in integers."""
+    """A build that compiles a program several times, with different layers in integers."""
 
     def __init__(self, imported: Imported, options: Options, rest: str):
         self.options, self.imported = options, imported
         self.plain = without_int8(options, rest)
-        # for measures of accuracy: quick, and for the CPU of this machine
+        # for fast accuracy measurements on this machine's CPU
         self.quick = self.plain.but(
             level=0,
             target="cpu",
@@ -75,7 +75,7 @@ class _Int8Build:
         self.tried: list[dict[str, Any]] = []
         self.scales: Mapping[str, float] = {}
         self.lows: Mapping[str, float] = {}
-        self.data = ""  # what was calibrated with, in words
+        self.data = ""  # description of the calibration data
         self.bound: AccuracyBound | None = None
         self.accuracy: Accuracy | None = None
 
@@ -109,7 +109,7 @@ class _Int8Build:
         return replace(result, engine=Engine(replace(plain, meta=meta)))
 
     def _reference(self) -> BuildResult:
-        """The engine without integers. Halves that break the bound by themselves give way to FP32, for all layers."""
+        """Builds the engine without integers. If halves alone break the bound, all layers use FP32."""
         result = self._compile_reference(self.plain)
         if self.plain.precision == "fp32" or self.bound is None or not self.runs_here:
             return result
@@ -125,15 +125,15 @@ class _Int8Build:
         return self._compile_reference(self.plain)
 
     def _integers(self, reference: BuildResult) -> BuildResult:
-        """The engine with layers in integers that are not slower so, and accurate enough together; the reference if
-        there are none. It is judged again: fewer layers have other errors, tuned kernels other roundings."""
+        """Builds the engine with the layers in integers that are no slower and together accurate enough, else the
+        reference. Its accuracy is measured again: fewer layers have other errors, tuned kernels other roundings."""
         result = self._compile_chosen(reference)
         changed = choose_by_time(self.choices, reference.engine, result.engine)
         if changed:
             result = self._compile_chosen(reference)
         if (bound := self.bound) is None:
             return result
-        least = 1  # doubled, as quick builds may go on to promise what the engine does not keep
+        least = 1  # doubled, as quick builds may keep the bound where the engine does not
         while result is not reference and not self._is_accurate(bound, result.engine, changed):
             if not (changed := self._set_back(bound, least)):
                 log.warning(
@@ -147,8 +147,8 @@ class _Int8Build:
         return result
 
     def _is_accurate(self, bound: AccuracyBound, engine: Engine, changed: bool) -> bool:
-        """Whether the bound holds for an engine, or where that does not run here, for a quick build of the same layers,
-        made if they have changed since the last one."""
+        """True if the bound holds for the engine. If the engine cannot run here, measures a quick build of the same
+        layers if they have changed since the last one."""
         if self.runs_here:
             self.accuracy = bound.measure(engine)
         elif changed:
@@ -165,7 +165,7 @@ class _Int8Build:
     def _quantized(
         self, choices: Sequence[LayerPrecision], program: Refined | None = None, switched: bool = False
     ) -> Graph:
-        """The program, or a form of it, with these layers quantized."""
+        """Quantizes these layers of the program, or of a form of it."""
         program = program or self.program
         numbers = [i for i, choice in enumerate(self.choices) if any(choice is c for c in choices)]
         graph, chosen = program.with_layers(numbers)
@@ -177,20 +177,20 @@ class _Int8Build:
     def _compile(
         self, options: Options, choices: Sequence[LayerPrecision] | None = None, program: Refined | None = None
     ) -> BuildResult:
-        """The program with these layers in integers, by default all that are to be."""
+        """Compiles the program with these layers in integers, by default all chosen ones."""
         quantized = self._quantized(self._in_int8() if choices is None else choices, program)
         return compile_graph(replace(self.imported, graph=quantized), options)
 
     def _compile_chosen(self, reference: BuildResult) -> BuildResult:
-        """The engine with the layers in integers that are to be; the reference if there are none."""
+        """Compiles the engine with the chosen layers in integers; returns the reference if there are none."""
         return self._compile(self.plain) if self._in_int8() else reference
 
     def _compile_reference(self, options: Options) -> BuildResult:
         return compile_graph(replace(self.imported, graph=self.graph), options, done="optimize")
 
     def _calibrate(self, first: list[Feed]) -> list[Feed]:
-        """Finds the scales of what layers read, equalized and not; gives the part of the data that was kept aside.
-        first: gets the first batches of the other part."""
+        """Calibrates the scales of the layers' inputs, equalized and not; returns the held-out part of the data.
+        Appends the first batches of the other part to `first`."""
         from pelton import calibration  # a room above: it runs engines
 
         held_out: list[Feed] = []
@@ -224,7 +224,7 @@ class _Int8Build:
         return held_out
 
     def _bound_accuracy(self, held_out: Sequence[Feed], first: Sequence[Feed]) -> None:
-        """Refines the layers in integers, then sets as few of them back to FP32 as the bound asks for, the most harmful
+        """Refines the layers in integers, then reverts as few of them to FP32 as the bound requires, the most harmful
         first."""
         tell = progress_reporter(self.options)
         tell("accuracy", 0, 1)
@@ -240,10 +240,10 @@ class _Int8Build:
         tell("accuracy", 1, 1)
 
     def _set_back(self, bound: AccuracyBound, least: int = 1) -> bool:
-        """Sets as few layers back to FP32 as the bound asks for, but at least so many, the most harmful first; whether
-        there were any that may go back."""
+        """Reverts as few layers to FP32 as the bound requires, but at least `least`, the most harmful first. False if
+        none may revert."""
         order = self._rank(bound)
-        fails, holds = least - 1, least  # numbers of layers that are set back
+        fails, holds = least - 1, least  # numbers of reverted layers
         while holds < len(order) and not self._holds(bound, order[:holds]):
             fails, holds = holds, min(2 * holds, len(order))
         while holds - fails > 1:
@@ -252,7 +252,7 @@ class _Int8Build:
                 holds = middle
             else:
                 fails = middle
-        self._holds(bound, order[:holds])  # the accuracy of these, not of the last that were tried
+        self._holds(bound, order[:holds])  # the accuracy of these, not of the last try
         for noise, choice in order[:holds]:
             choice.set_back(f"too much of the accuracy: alone, it makes noise of {noise:.1e} of the outputs")
         if not self._in_int8():
@@ -264,8 +264,7 @@ class _Int8Build:
         return bool(order)
 
     def _refine(self, bound: AccuracyBound, first: Sequence[Feed]) -> Accuracy:
-        """Takes the form of the program whose outputs have the least noise, of those that the options allow; its
-        accuracy."""
+        """Chooses the allowed form of the program with the least output noise and returns its accuracy."""
         found: list[tuple[Accuracy, Refined]] = []
         equalize, correct = self.options.weight_equalization, self.options.bias_correction
         tried = forms(equalize, correct, len(first))
@@ -282,7 +281,7 @@ class _Int8Build:
         return accuracy
 
     def _corrected(self, program: Refined, first: Sequence[Feed]) -> Refined:
-        """A program with the mean errors of its layers in integers, of these batches."""
+        """Returns the program with the mean errors of its integer layers on these batches as corrections."""
         numbers = [i for i, choice in enumerate(self.choices) if choice.precision == "int8"]
         graph, chosen = program.with_layers(numbers)
         errors = mean_errors(graph, chosen, self.scales, self.weight_levels, self.lows)
@@ -290,7 +289,7 @@ class _Int8Build:
         return replace(program, corrections={i: error for i, error in zip(numbers, found) if np.isfinite(error).all()})
 
     def _holds(self, bound: AccuracyBound, back: Sequence[tuple[float, LayerPrecision]] = ()) -> bool:
-        """Whether the bound holds with these layers set back; a quick build, unless no layer is left."""
+        """True if the bound holds with these layers reverted; a quick build, unless no layer is left."""
         left = [choice for choice in self._in_int8() if not any(choice is other for _, other in back)]
         if not left:
             self.accuracy = None
@@ -299,8 +298,9 @@ class _Int8Build:
         return bound.holds(self.accuracy)
 
     def _rank(self, bound: AccuracyBound) -> list[tuple[float, LayerPrecision]]:
-        """Noise power by signal power of the outputs with one layer alone in integers, the largest first. Layers that
-        the caller wants in integers are left out, or for "best", which takes no engine that breaks the bound, last."""
+        """Ranks layers by the outputs' noise power by signal power with that layer alone in integers, the largest
+        first. Layers that the caller fixes in integers are left out, or for "best", which accepts no broken bound,
+        last."""
         chosen = self._in_int8()
         graph = self._quantized(chosen, switched=True)
         engine = compile_graph(replace(self.imported, graph=graph), self.quick).engine
@@ -328,7 +328,7 @@ class _Int8Build:
 
 
 def integer_bytes(plain: EnginePlan) -> float:
-    """The share of bytes, 0 to 1, of what the steps of an engine write, for the sizes that it is tuned for."""
+    """Returns the share of integer bytes, 0 to 1, in the outputs of an engine's steps, for its tuned sizes."""
     written: dict[bool, int] = {False: 0, True: 0}
     for step in sizes.at(plain, sizes.optimum_sizes(plain)).steps:
         for t in step.outputs:
@@ -338,6 +338,6 @@ def integer_bytes(plain: EnginePlan) -> float:
 
 
 def without_int8(options: Options, precision: str) -> Options:
-    """The same options for a build in another precision, without data."""
+    """Returns the same options for a build in another precision, without data."""
     gone = ("calibration", "save_calibration", "precision_of", "metric", "max_drop", *REFINEMENTS)
     return options.but(precision=precision, **dict.fromkeys(gone))

@@ -1,4 +1,4 @@
-"""Which layers of a build are in INT8, and why: as asked for, or by the times of their steps."""
+"""Decides which layers of a build are in INT8: by the caller's choice, or by the times of their steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .race import microseconds
 
 @dataclass
 class LayerPrecision:
-    """What became of a layer: "int8" or "fp32", why, and the microseconds of its steps in either, where known."""
+    """Decision on a layer: "int8" or "fp32", the reason, and the microseconds of its steps in either, where known."""
 
     layer: Layer
     precision: str = "int8"
@@ -30,7 +30,7 @@ class LayerPrecision:
         self.precision, self.reason = "fp32", reason
 
     def describe(self, rest: str) -> dict[str, Any]:
-        """As plain data, for the metadata of an engine. rest: the precision of layers that are not in INT8."""
+        """Returns plain data for the metadata of an engine. rest: the precision of layers outside INT8."""
         return {
             "layer": self.layer.name,
             "precision": self.precision if self.precision == "int8" else rest,
@@ -41,7 +41,7 @@ class LayerPrecision:
 
 
 def override(choices: Sequence[LayerPrecision], given: Mapping[str, str]) -> None:
-    """Fixes the precision of layers whose names match a pattern, of several the last; InputError if none matches."""
+    """Fixes the precision of layers whose names match a pattern, by the last match; InputError if none matches."""
     for pattern, precision in given.items():
         found = [c for c in choices if any(fnmatch.fnmatchcase(name, pattern) for name in c.layer.names)]
         if not found:
@@ -55,10 +55,10 @@ def override(choices: Sequence[LayerPrecision], given: Mapping[str, str]) -> Non
 
 
 def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine) -> bool:
-    """Sets layers back whose steps took longer in integers; whether there are any.
+    """Reverts layers whose steps took longer in integers; True if there were any.
 
-    Steps of several layers count for these together. Steps that were not timed take as long as a model says, if there
-    is one (GPUs), else engines with such steps decide nothing.
+    Steps of several layers count for these together. Untimed steps use a model's estimate (GPUs); without a model,
+    engines with such steps decide nothing.
     """
     clusters = Classes[str]()
     engines = {"fp32": fp32, "int8": int8}
@@ -86,5 +86,5 @@ def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine
 
 
 def _parts(layers: Iterable[str]) -> list[str]:
-    """The names of the nodes that these came from: merged ones are joined by +."""
+    """Splits the names of merged nodes, which are joined by +."""
     return [part for name in layers for part in name.split("+")]

@@ -1,4 +1,4 @@
-"""Makes the kernels of plugins templates like those that are built in."""
+"""Declares plugin kernels as templates, like built-in ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DECLARED: dict[str, Op] = {}
 
 
 def declare_kernels() -> None:
-    """Declares the kernels of all plugins that were registered since the last build."""
+    """Declares all plugin kernels registered since the last build."""
     for name, cls in plugins.registered().items():
         op = REGISTRY[name]
         if _DECLARED.get(name) is not op:

@@ -1,6 +1,6 @@
-"""What an engine says of where it comes from: Pelton's version, the model's files, the options, the user's metadata.
+"""Provenance records of engines: Pelton's version, the model's files, the options, the user's metadata.
 
-All of it follows from the model and the options: no dates, no folders, nothing that differs between equal builds.
+All of it follows from the model and the options: no dates, no folders; equal builds have equal records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pelton.options import Options
 from pelton.version import VERSION
 
 ALWAYS = ("level", "precision", "strict", "target")  # recorded even where they are the defaults
-# what decides nothing of an engine, or is recorded elsewhere
+# options without effect on the engine, or with a record elsewhere
 LEFT_OUT = (
     "cache_dir",
     "cache_limit",
@@ -31,20 +31,20 @@ LEFT_OUT = (
     "progress",
     "save_calibration",
     "save_tactics",
-    "threads",  # meta["threads"], also where tactics or the machine decided
+    "threads",  # meta["threads"] has it, also if tactics or the machine decided
     "timing_cache",
 )
 NAMED = ("weights", "calibration", "metric")  # paths, data and functions
 CHUNK = 1 << 20  # bytes read at once
-LONGEST = 64  # elements of an array that are recorded
+LONGEST = 64  # elements of a recorded array
 
 
 def describe(model: Any, info: Info, options: Options) -> dict[str, Any]:
-    """The record of a build, as JSON can hold it: {"pelton", "model", "options", "metadata"}.
+    """Returns the record of a build as JSON data: {"pelton", "model", "options", "metadata"}.
 
-    "model" has a list of "files", each with its base name, bytes and SHA-256 (of folders, those of all files in them);
-    for a model in memory the SHA-256 of its bytes, or, where it had none, None and what it was ("source"); and what the
-    model says of itself ("metadata").
+    "model" lists "files", each with its base name, bytes and SHA-256 (for folders, of all files in them). A model in
+    memory has the SHA-256 of its bytes or, without bytes, None and its kind ("source"). The model's own metadata is in
+    "metadata".
     """
     return {
         "pelton": VERSION,
@@ -55,13 +55,13 @@ def describe(model: Any, info: Info, options: Options) -> dict[str, Any]:
 
 
 def is_of_another(model: Any, info: Info, recorded: Any) -> bool:
-    """Whether the "model" that a build recorded has other files than this one; False where a hash is not known."""
+    """True if the recorded "model" has other files than this one; False where a hash is not known."""
     ours, theirs = _hashes(_model(model, info)), _hashes(recorded)
     return None not in ours | theirs and ours != theirs
 
 
 def _hashes(of: Any) -> set[Any]:
-    """The SHA-256 of all that a model was read from; {None} for what says nothing."""
+    """Returns the SHA-256 of everything the model was read from; {None} if nothing is known."""
     if not isinstance(of, dict):
         return {None}
     files = of.get("files", [])
@@ -86,7 +86,7 @@ def _model(model: Any, info: Info) -> dict[str, Any]:
 
 
 def _files(path: str) -> Iterator[dict[str, Any]]:
-    """An entry for a file, or for each file of a folder, in the order of their names."""
+    """Yields an entry for a file, or for each file of a folder, sorted by name."""
     name = os.path.basename(os.path.abspath(path))
     if not os.path.isdir(path):
         yield _entry(path, name)
@@ -99,7 +99,7 @@ def _files(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _entry(path: str, name: str) -> dict[str, Any]:
-    """The record of a file; a pipe, or a file that is gone since it was read, has no hash."""
+    """Returns the record of a file; a pipe, or a file deleted since it was read, has no hash."""
     digest, count = hashlib.sha256(), 0
     try:
         if not os.path.isfile(path):
@@ -114,7 +114,7 @@ def _entry(path: str, name: str) -> dict[str, Any]:
 
 
 def _options(options: Options) -> dict[str, Any]:
-    """The options that differ from their defaults, and those of `ALWAYS`."""
+    """Returns the options that differ from their defaults, and those of `ALWAYS`."""
     default = Options()
 
     def tells(name: str, value: Any) -> bool:
@@ -130,7 +130,7 @@ def _options(options: Options) -> dict[str, Any]:
 
 
 def _named(value: Any) -> Any:
-    """Of a path its base name, of other data its form: it may be as large as it likes."""
+    """Returns the base name of a path, or the form of other data, which may be large."""
     if isinstance(value, (str, os.PathLike)):
         return _text(os.path.basename(os.path.abspath(os.fsdecode(value))))
     if isinstance(value, Mapping):
@@ -141,7 +141,7 @@ def _named(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of an option as JSON; of large arrays type and shape."""
+    """Converts an option's value to JSON; large arrays become type and shape."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):
@@ -155,5 +155,5 @@ def _plain(value: Any) -> Any:
 
 
 def _text(name: str) -> str:
-    """A name as UTF-8 can hold it."""
+    """Makes a name valid UTF-8."""
     return os.fsencode(name).decode(errors="replace")

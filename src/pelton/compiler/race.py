@@ -1,4 +1,4 @@
-"""Compares the times of whole engines: by a race, or where they do not run by a model of their steps."""
+"""Compares the times of whole engines: by a race, or by a model of their steps if they cannot run here."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pelton.runtime import Engine
 
 from .accuracy_bound import Feed
 
-ROUNDS, SECONDS = 5, 0.2  # of a race, and of each engine in a round
+ROUNDS, SECONDS = 5, 0.2  # of a race; of each engine in a round
 
 
 def microseconds(step: Any) -> float:
-    """The microseconds of a step as timed, else by a model, else NaN."""
+    """Returns the microseconds of a step: timed, else modeled, else NaN."""
     times = (step.info.get("times_ns") or {}).values()
     return min(times) / 1e3 if times else step.info.get("estimate_us") or math.nan
 
 
 def compare_times(engine: Engine, other: Engine, feed: Feed, runs_here: bool) -> tuple[float, str]:
-    """The ratio of an engine's time to another's: by a race, or where they do not run by the model of their steps, else
-    0; and how it was found, for people."""
+    """Returns the ratio of an engine's time to another's, and a description of the method: a race, or for engines that
+    cannot run here the model of their steps, else 0."""
     if runs_here:
         return race(engine, other, feed), ""
     sums = [sum(microseconds(step) for step in e.steps if not step.host) for e in (engine, other)]
@@ -32,8 +32,8 @@ def compare_times(engine: Engine, other: Engine, feed: Feed, runs_here: bool) ->
 
 
 def race(engine: Engine, other: Engine, feed: Feed) -> float:
-    """The median, over rounds in turns, of the ratio of an engine's median time to another's; without a feed, on
-    random inputs."""
+    """Returns the median, over alternating rounds, of the ratio of the engines' median times; without a feed, on random
+    inputs."""
     feed = feed or random_feed(engine)
     contexts = [engine.context(), other.context()]
     ratios = []

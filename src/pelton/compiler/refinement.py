@@ -1,4 +1,4 @@
-"""Refines programs that are to be in INT8: equalized channels and corrected biases, and what they are made from."""
+"""Refines programs for INT8: equalizes channels and corrects biases."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .accuracy_bound import Feed
 from .compile import compile_graph
 
 
-# Batches to calibrate with, with fewer of which those that are kept aside are among them.
+# Minimum of calibration batches; with fewer, these include the held-out ones.
 SEPARATE = 4
 
 
 @dataclass(frozen=True)
 class Refined:
-    """A program of f32 that is to be quantized, the same layers in the same order in all forms of it.
+    """An f32 program to be quantized; all its forms have the same layers in the same order.
 
-    equalized: tensors that are divided where layers that are in integers read them. corrections: number of a layer →
-    f32[output channels], what is added where it is in integers.
+    equalized: tensors that are divided where integer layers read them. corrections: layer number → f32[output
+    channels], added if the layer is in integers.
     """
 
     graph: Graph
@@ -42,7 +42,7 @@ class Refined:
     corrections: dict[int, np.ndarray] = field(default_factory=dict)
 
     def with_layers(self, numbers: Iterable[int]) -> tuple[Graph, list[Layer]]:
-        """The program in which these layers are to be in integers, and these layers of it."""
+        """Returns the program prepared for these layers in integers, and its layers."""
         numbers = list(numbers)
         own = layers(self.graph)
         read = {own[i].x for i in numbers}
@@ -52,17 +52,17 @@ class Refined:
         return graph, [found[i] for i in numbers]
 
     def describe(self) -> dict[str, bool]:
-        """Which of the options of `forms` it is, as plain data."""
+        """Returns the options of `forms` in use, as plain data."""
         return {"weight_equalization": bool(self.equalized), "bias_correction": bool(self.corrections)}
 
 
 def forms(equalize: bool | None, correct: bool | None, batches: int) -> list[tuple[bool, bool]]:
-    """Pairs (equalized, corrected) to try, by what the caller wants; None lets the data decide, if there are enough
-    batches to calibrate with that others could be kept aside.
+    """Returns pairs (equalized, corrected) to try, as the caller asks; None lets the data decide, given enough
+    calibration batches to hold others out.
 
     Equalized programs are corrected, too: on two networks for CIFAR-10, with weights of 127 and of 64 levels, both
-    together had the least noise of all in 4 of 4 cases, and equalization alone more than neither in 3. Of five
-    pictures, both calibrated with and kept aside, both seemed to help, and took a MobileNet from 25 to 14 dB.
+    together had the least noise of all in 4 of 4 cases, and equalization alone more than neither in 3. On five
+    pictures, both calibrated with and held out, both seemed to help but cut a MobileNet from 25 to 14 dB.
     """
     if batches < SEPARATE:
         equalize, correct = bool(equalize), bool(correct)
@@ -74,7 +74,7 @@ def forms(equalize: bool | None, correct: bool | None, batches: int) -> list[tup
 def find_equalized(
     graph: Graph, chosen: Iterable[Layer], feeds: Sequence[Feed], levels: int, options: Options
 ) -> list[Equalized]:
-    """Tensors to be equalized with their factors, by what their channels are in these batches."""
+    """Finds tensors to equalize, with their factors, from the ranges of their channels in these batches."""
     tensors = candidates(graph, chosen)
     if not tensors:
         return []
@@ -90,13 +90,13 @@ def find_equalized(
 
 
 def mean_outputs(graph: Graph, feeds: Sequence[Feed], options: Options) -> list[np.ndarray]:
-    """The mean of each output over batches, f32; outputs have the same shape for all of them."""
+    """Returns the mean of each output over batches, f32; outputs have the same shape for all of them."""
     found = zip(*_runs(graph, feeds, options))
     return [np.array(outputs).astype(np.float64).mean(0).astype(np.float32) for outputs in found]
 
 
 def _runs(graph: Graph, feeds: Iterable[Feed], options: Options) -> Iterable[list[np.ndarray]]:
-    """The outputs of a program for each of these batches, in order."""
+    """Yields the outputs of a program for each of these batches, in order."""
     engine: Engine = compile_graph(Imported(graph, Info()), options).engine
     names = [p.name for p in engine.outputs]
     context = engine.context(options.threads)

@@ -1,10 +1,10 @@
-"""Other weights for an engine that is there: computes its constants anew, by the stages of the build.
+"""Refits an engine with other weights: recomputes its constants by the stages of the build.
 
     record ─→ program ─┐
     other weights ─────┴→ the stages of the build, nothing timed or compiled → the same plan, or they are refused
                                                                                → constants of the weights given
 
-What becomes of the constants is thereby what a build makes of them.
+The constants thereby equal those of a build.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from .targets.cpu import CpuBackEnd
 
 
 def refitted(plain: EnginePlan, weights: Mapping[str, Any]) -> EnginePlan:
-    """The engine with these weights in place of its own, by their names in the model; it keeps the others.
+    """Returns the engine with these weights in place of its own, by their names in the model; it keeps the others.
 
-    InputError for names, types and shapes that it does not have, and for weights that need others beside them;
-    EngineError where it was built without a record, or a build with these would have come to another plan."""
+    InputError for unknown names, wrong types and shapes, and weights that require others as well. EngineError if the
+    engine was built without a record, or a build with these weights would reach another plan."""
     known = refit_record.of_plan(plain)
     if known.build.get("pelton") != VERSION:
         raise EngineError(
@@ -90,8 +90,8 @@ def refitted(plain: EnginePlan, weights: Mapping[str, Any]) -> EnginePlan:
 
 
 def _checked(known: RefitRecord, weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The weights as arrays. InputError where they are not such as the engine has. Constants that cannot change may be
-    among them, as they are."""
+    """Returns the weights as arrays; InputError if they do not match the engine's. Fixed constants are allowed if
+    equal."""
     if not isinstance(weights, Mapping):
         raise InputError(f"weights are arrays by name, got {type(weights).__name__}")
     given = {}
@@ -119,7 +119,7 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _refuse_missing(plain: EnginePlan, known: RefitRecord, given: Mapping[str, Any]) -> None:
-    """InputError where constants that change depend on weights that are not given."""
+    """Raises InputError if constants that change depend on missing weights."""
     base = len(plain.buffers) - len(known.pieces)
     needed = {
         name
@@ -136,13 +136,13 @@ def _refuse_missing(plain: EnginePlan, known: RefitRecord, given: Mapping[str, A
 
 
 def _stand_in(port: Port) -> np.ndarray:
-    """Numbers in place of weights that no constant to be computed depends on."""
+    """Returns placeholder numbers for weights that affect no recomputed constant."""
     return np.linspace(0.5, 1.5, int(np.prod(port.numbers))).reshape(port.numbers).astype(port.numpy_dtype)
 
 
 def _constants(plain: EnginePlan, again: EnginePlan, known: RefitRecord, given: Iterable[str]) -> np.ndarray:
-    """The constants of the engine, with those that depend on the given weights from the other plan. EngineError where
-    another one differs, too."""
+    """Returns the constants of the engine, replacing those that depend on the given weights by the other plan's.
+    EngineError if any other constant differs."""
     whole, changed = allocate(length(plain.constants)), set(given)
     whole[:] = np.frombuffer(bytes_of(plain.constants), np.uint8)
     for i, (b, names) in enumerate(zip(pieces_of(plain), known.pieces)):
@@ -157,7 +157,7 @@ def _constants(plain: EnginePlan, again: EnginePlan, known: RefitRecord, given: 
 
 
 def _provenance(plain: EnginePlan, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Where the engine comes from, with a hash of all weights that it was ever refitted with, in order."""
+    """Returns the engine's provenance with a hash of all weights of all its refits, in order."""
     before = plain.meta.get("provenance") or {}
     digest = hashlib.sha256(str((before.get("refitted") or {}).get("sha256", "")).encode())
     for name, array in sorted(given.items()):
@@ -167,13 +167,13 @@ def _provenance(plain: EnginePlan, given: Mapping[str, np.ndarray]) -> dict[str,
 
 
 def weights_in(model: Any) -> dict[str, np.ndarray]:
-    """The weights of a model by name; ModelError for one that has none by names."""
+    """Reads the weights of a model by name; ModelError for a model without named weights."""
     known = Lineage()
     with lineage.following(known):
         try:
             importers.read_weights(model)
         except ModelError:
-            if not known.names:  # else it is what surrounds the weights that cannot be read without more options
+            if not known.names:  # else the failure concerns the rest of the model, which needs more options
                 raise
     if not known.names:
         raise ModelError("this model has no weights with names, as ONNX models have; give a .npz file of them")
@@ -184,7 +184,7 @@ def weights_in(model: Any) -> dict[str, np.ndarray]:
 
 
 class _Replay(CpuBackEnd):
-    """Takes recorded decisions; nothing is timed or compiled."""
+    """A back end that repeats recorded decisions; nothing is timed or compiled."""
 
     def __init__(self, options: Options, target: Target):
         self.target, self.timing = target, None
@@ -198,7 +198,7 @@ class _Replay(CpuBackEnd):
 
 
 def plan_of(program: RefitProgram, build: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> EnginePlan:
-    """The plan of a build with these weights and the recorded decisions, without code. Raises what builds do."""
+    """Plans a build with these weights and the recorded decisions, without code. Raises errors of builds."""
     options, target, known = Options(**build["options"]), _target_from_json(build["target"]), Lineage()
     graph = program.graph(weights, known)
     with lineage.following(known):
@@ -208,7 +208,7 @@ def plan_of(program: RefitProgram, build: Mapping[str, Any], weights: Mapping[st
 
 
 def differ(one: EnginePlan, other: EnginePlan) -> bool:
-    """Whether two plans are not the same but for code, constants and metadata."""
+    """True if two plans differ in more than code, constants and metadata."""
 
     def bare(plain: EnginePlan) -> EnginePlan:
         steps = tuple(replace(s, name="", info={}) for s in plain.steps)
@@ -220,12 +220,12 @@ def differ(one: EnginePlan, other: EnginePlan) -> bool:
 
 
 def pieces_of(plain: EnginePlan) -> list[Buffer]:
-    """The buffers of constants, in order."""
+    """Returns the buffers of constants, in order."""
     return [b for b in plain.buffers if b.kind in STORED]
 
 
 def piece(plain: EnginePlan, i: int) -> np.ndarray:
-    """The bytes of a piece of the constants, u8[n], computed alone where the others are not there yet."""
+    """Returns the bytes of a piece of the constants, u8[n]; computes it alone if the others are still deferred."""
     b = pieces_of(plain)[i]
     if isinstance(plain.constants, DeferredConstants) and not plain.constants.is_filled:
         return plain.constants.part(i, b.size)

@@ -1,4 +1,4 @@
-"""Builds engines that can be refitted: blind to the numbers of weights, with a record of what other weights need.
+"""Builds refittable engines: independent of the weights' values, with a record for other weights.
 
 model → its program, weights apart → stages → engine ─┬─ the same stages with other numbers: the same plan?
                                                       └─ record: program, decisions, weights for which it was
@@ -34,12 +34,12 @@ from .refit import differ, piece, pieces_of, plan_of
 from .refit_program import RefitProgram, program_of
 from .targets import describe_target
 
-SPREAD = 0.05  # by which the trial moves weights, of their standard deviation
+SPREAD = 0.05  # change of weights in the trial, in standard deviations
 DECIDES = "by other numbers the build would decide otherwise"
 
 
 def compile_refittable(imported: Imported, options: Options, recorded: replay.Decisions | None) -> BuildResult:
-    """As `compile_graph`, for an engine that can be refitted: it has a record, and with `strip_weights` no weights."""
+    """Compiles like `compile_graph`, with a record for refitting, and with `strip_weights` without weights."""
     known = lineage.current()
     assert known is not None, "the model has to be imported while its lineage is followed"
     program, blind = program_of(imported, known), Lineage()
@@ -51,7 +51,7 @@ def compile_refittable(imported: Imported, options: Options, recorded: replay.De
         "pelton": VERSION,
         "options": {"level": options.level, "precision": options.precision, "strict": options.strict},
         "target": _target_to_json(describe_target(options)[0]),
-        "decisions": json.loads(json.dumps(replay.to_json(result.decisions))),  # as it will be read back
+        "decisions": json.loads(json.dumps(replay.to_json(result.decisions))),  # as read back later
     }
     plain = result.engine.plain
     weights, refused = _tried(plain, program, build)
@@ -73,9 +73,9 @@ def compile_refittable(imported: Imported, options: Options, recorded: replay.De
 
 
 def _tried(plain: EnginePlan, program: RefitProgram, build: Mapping[str, Any]) -> tuple[set[str], dict[str, str]]:
-    """The weights with whose like the build comes to the same plan, and why others may not change.
+    """Returns the weights that may change without a change of the plan, and the reasons against the others.
 
-    All are tried at once; if that fails, halves of them, so that a few that matter are soon found."""
+    Tries all at once; on failure, halves of them, which soon isolates the few that matter."""
     addresses = {
         name for b, names in zip(pieces_of(plain), plain.meta["weights_of"]) for name in names if b.kind != "constant"
     }
@@ -105,7 +105,7 @@ def _tried(plain: EnginePlan, program: RefitProgram, build: Mapping[str, Any]) -
 
 
 def _moved(name: str, array: np.ndarray) -> np.ndarray:
-    """Numbers like these, the same in every build: each a little off, so that none is 0, or equal to another."""
+    """Perturbs each number slightly, the same in every build: none is 0, and no two are equal."""
     rng = np.random.default_rng(list(hashlib.sha256(name.encode()).digest()))
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]

@@ -1,4 +1,4 @@
-"""A model as a program with its weights apart, which builds and other weights begin with."""
+"""Programs with separate weights, the common start of builds and refits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ OUTPUT = "it is an output of the model as it stands"
 
 @dataclass(frozen=True)
 class RefitProgram:
-    """A model with its weights apart. text: of the program, whose first `folds` nodes compute constants from others;
-    constants: all that it begins with, by name; weights: the names of those that may become others; refused: those that
-    may not, with the reasons."""
+    """A model with separate weights. text: the program, whose first `folds` nodes compute constants from others;
+    constants: all initial ones, by name; weights: the names of replaceable ones; refused: the others, with reasons."""
 
     text: str
     folds: int
@@ -36,7 +35,7 @@ class RefitProgram:
     refused: Mapping[str, str]
 
     def graph(self, weights: Mapping[str, np.ndarray], known: Lineage) -> Graph:
-        """The program with these weights, its folds computed. `known` learns what depends on which weight."""
+        """Returns the program with these weights, folds computed. `known` records the weights behind each constant."""
         graph = parse(self.text, {**self.constants, **weights})
         constants = dict(graph.constants)
         for v, array in constants.items():
@@ -49,9 +48,9 @@ class RefitProgram:
 
 
 def program_of(imported: Imported, known: Lineage) -> RefitProgram:
-    """The program of a model, with the weights that it was computed from while it was imported.
+    """Returns the program of a model, with the weights from which its import computed constants.
 
-    BuildError for models whose weights cannot be told apart."""
+    BuildError for models whose weights cannot be distinguished."""
     graph, info = imported.graph, imported.info
     if not info.opsets:
         raise BuildError(
@@ -80,7 +79,7 @@ def program_of(imported: Imported, known: Lineage) -> RefitProgram:
 
 
 def _rejection(array: np.ndarray, known: Lineage) -> str | None:
-    """The reason why other numbers cannot take the place of a constant, as far as it shows before a build; or None."""
+    """Returns the reason why a constant cannot change, as far as it shows before a build; or None."""
     dtype = DType.of(array)
     if dtype not in FLOATS:
         return f"it holds {dtype.value}, no floats: such constants decide what the program is"
@@ -90,8 +89,8 @@ def _rejection(array: np.ndarray, known: Lineage) -> str | None:
 
 
 def _apart(graph: Graph, known: Lineage) -> tuple[Graph, dict[Value, np.ndarray], list[Node]]:
-    """The program, what all its constants begin with, and the nodes that compute them from that: those that lead from
-    weights to constants, no others."""
+    """Returns the program, its initial constants, and the nodes that compute the other constants from them: only those
+    between weights and constants."""
     first = {id(array): v for v, array in reversed(list(graph.constants.items()))}
     twins = {v: first[id(a)] for v, a in graph.constants.items() if first[id(a)] is not v and v not in graph.outputs}
     graph = substitute(graph, twins)
@@ -136,5 +135,5 @@ def _apart(graph: Graph, known: Lineage) -> tuple[Graph, dict[Value, np.ndarray]
         if first[id(array)] is v:
             write(array, v)
         else:
-            leaves[v] = array  # an output, which has a name of its own
+            leaves[v] = array  # an output, which has its own name
     return graph, leaves, list(nodes.values())

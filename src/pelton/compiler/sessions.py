@@ -1,4 +1,4 @@
-"""What sessions ask of a model before they build it: its file, its external data, its outputs, and its layers."""
+"""Answers sessions' questions before a build: a model's file, external data, outputs and layers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pelton.ops.foreign import DTYPES
 from pelton.options import Options
 from pelton.plugins import fingerprints
 
-MAX_REQUIREMENTS = 256  # of the sizes of inputs, that a session knows
+MAX_REQUIREMENTS = 256  # of input sizes, per session
 
 
 class Outputs(NamedTuple):
-    """What is known of a model's outputs before a run, the plugins that it comes from with their fingerprints, and the
-    limits of its inputs as JSON (`compat.session.limits`)."""
+    """A model's outputs as known before a run, its plugins with fingerprints, and the limits of its inputs as JSON
+    (`compat.session.limits`)."""
 
     types: dict[str, Output]
     plugins: dict[str, str | None]
@@ -37,14 +37,14 @@ class Outputs(NamedTuple):
 
 
 class Output(NamedTuple):
-    """The type of an output: Pelton's name of the dtype; per axis a number, a formula in the model's names, or None."""
+    """An output's type: Pelton's name of the dtype; per axis a number, a formula in the model's names, or None."""
 
     dtype: str
     shape: list[int | str | None]
 
 
 def load_model(model: Path | bytes, sizes: Mapping[str, int]) -> Source:
-    """Reads a model; `sizes` fixes dimensions by the names that the model has for them."""
+    """Reads a model; `sizes` fixes dimensions by the model's names for them."""
     source = read(model)
     for value in (*source.model.graph.input, *source.model.graph.output, *source.model.graph.value_info):
         for d in value.type.tensor_type.shape.dim:
@@ -54,12 +54,12 @@ def load_model(model: Path | bytes, sizes: Mapping[str, int]) -> Source:
 
 
 def metadata(model: onnx.ModelProto) -> dict[str, Any]:
-    """What a model says of itself, as engines record it."""
+    """Returns the model's own metadata, as engines record it."""
     return asdict(metadata_of(model))
 
 
 def external_files(model: onnx.ModelProto) -> list[str]:
-    """The files in which a model keeps constants, relative to its own."""
+    """Lists the files with a model's external constants, relative to its own."""
     names: set[str] = set()
     for graph in (model.graph, *model.functions):
         _collect_external(graph, names)
@@ -79,28 +79,28 @@ def _collect_external(graph: onnx.GraphProto | onnx.FunctionProto, names: set[st
 
 
 def element_type(code: int) -> str | None:
-    """Pelton's name of an element type of onnx.TensorProto; None for a number that stands for none."""
+    """Returns Pelton's name of an element type of onnx.TensorProto; None for an unknown number."""
     return DTYPES[code].value if code in DTYPES else None
 
 
 def inferred_element_types(model: onnx.ModelProto) -> dict[str, str]:
-    """Pelton's names of the element types of outputs that a model does not declare, as far as onnx infers them."""
+    """Returns Pelton's names of the element types of undeclared outputs, as far as onnx infers them."""
     codes = element_types(model)
     return {o.name: name for o in model.graph.output if (name := element_type(codes.get(o.name, 0))) is not None}
 
 
 def fixed_sizes(options: Options) -> dict[str, list[int | None]]:
-    """Input to the sizes that options fix, None for a dynamic one. InputError for shapes that cannot be parsed."""
+    """Maps inputs to sizes fixed by options, None for dynamic ones. InputError for shapes that cannot be parsed."""
     given = {name: parse_shape(name, shape) for name, shape in (options.shapes or {}).items()}
     return {name: [d if isinstance(d, int) else None for d in shape] for name, shape in given.items()}
 
 
 def infer_outputs(source: Source, options: Options) -> Outputs:
-    """The types of a model's outputs by name, as far as they are known before a run, and what comes with them.
+    """Infers the types of a model's outputs by name, as far as they are known before a run, with plugins and limits.
 
-    ModelError for what is wrong with the model whatever the sizes of its inputs are and whatever they say.
+    ModelError for a model that is wrong for all sizes and values of its inputs.
     """
-    # warnings come with the build
+    # the build issues the warnings
     program, found = importer.import_model(source, options.shapes, options.outputs, options.values, optimum={})
     if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):
         raise found
@@ -123,7 +123,7 @@ def infer_outputs(source: Source, options: Options) -> Outputs:
 
 
 def requirements(found: Sequence[Any]) -> list[dict[str, Any]]:
-    """What all runs need of sizes (`SizeRequirement`), as JSON."""
+    """Returns the size requirements of all runs (`SizeRequirement`), as JSON."""
     return [
         {"inputs": _sized(r.shapes), "needed": [tree(d) for d in r.needed], "relation": r.relation, "why": r.why}
         for r in found[:MAX_REQUIREMENTS]
@@ -131,7 +131,7 @@ def requirements(found: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _sized(shapes: Mapping[str, Sequence[Size]]) -> dict[str, Any]:
-    """Shapes of inputs as JSON: numbers and texts, the trees of these, and the bounds of their symbols."""
+    """Returns shapes of inputs as JSON: numbers and texts, the trees of these, and the bounds of their symbols."""
     dynamic = {str(d): tree(d) for shape in shapes.values() for d in shape if isinstance(d, Dim)}
     return {
         "shapes": {name: [str(d) if isinstance(d, Dim) else int(d) for d in shape] for name, shape in shapes.items()},
@@ -141,7 +141,7 @@ def _sized(shapes: Mapping[str, Sequence[Size]]) -> dict[str, Any]:
 
 
 def weights_bytes(model: onnx.ModelProto) -> int:
-    """The bytes of a model's constants, those in files beside it included."""
+    """Returns the bytes of a model's constants, including external files."""
     found = 0
     for t in model.graph.initializer:
         dtype = DTYPES.get(t.data_type)
@@ -150,7 +150,7 @@ def weights_bytes(model: onnx.ModelProto) -> int:
 
 
 def count_layers(model: onnx.ModelProto) -> int:
-    """The number of different layers that a build tunes one by one, at least 1.
+    """Counts the different layers that a build tunes one by one, at least 1.
 
     A layer is a node with a constant of more than one axis; equal ones count once. Other nodes are fused into the one
     before them, or cost little.

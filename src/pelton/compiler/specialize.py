@@ -1,4 +1,4 @@
-"""Models specialized at run time: engines are built for shapes, and for values of inputs that decide the program."""
+"""Specializes models at run time: builds engines for shapes, and for input values that determine the program."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pelton.runtime import Engine
 from pelton.backends.cpu.check import check_runs_here
 
 MAX_ENGINES = 64  # kept at a time
-# values of one input that get an engine of their own if one engine for all values is possible, too
+# values of one input with an engine of their own, if one engine for all values is possible, too
 MAX_SPECIALIZED = 16
-MAX_CONSTANT = 1024  # elements of an input that may decide the program
-MAX_REFUSED = 256  # inputs that were tried in vain and are remembered
+MAX_CONSTANT = 1024  # elements of an input that may determine the program
+MAX_REFUSED = 256  # remembered inputs without an engine
 
 
 class Fitted:
-    """Builds an engine for inputs that no engine so far was built for.
+    """Builds an engine for inputs that no existing engine fits.
 
     First, only shapes are fixed. If importing depends on the value of an input (axes, a condition, a count), it becomes
     a constant of the engine, provided that the model cannot be imported otherwise or that this avoids steps of the onnx
@@ -47,13 +47,13 @@ class Fitted:
         # shapes → inputs whose values their engines depend on
         self._deciding: dict[tuple, frozenset[str]] = {}
         self._varied: Counter[tuple] = Counter()  # shapes → number of specialized engines
-        self._refused: OrderedDict[tuple, str] = OrderedDict()  # inputs that no engine can have → the reason
+        self._refused: OrderedDict[tuple, str] = OrderedDict()  # inputs without an engine → the reason
         self.names = tuple(i.name for i in self._graph.input)
         self.outputs = tuple(o.name for o in self._graph.output)
 
     @property
     def engines(self) -> tuple[Engine, ...]:
-        """The engines built so far that are kept."""
+        """The engines in the cache."""
         return tuple(engine for engine, _ in self._engines.values())
 
     @property
@@ -62,7 +62,7 @@ class Fitted:
         return tuple(n for n in self.names if n not in self._stored)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Outputs by name, from arrays, lists of arrays (sequences) and None (optionals without a value)."""
+        """Returns outputs by name, from arrays, lists of arrays (sequences) and None (optionals without a value)."""
         unknown = [n for n in inputs if n not in self.names]
         if unknown:
             raise InputError(
@@ -78,7 +78,7 @@ class Fitted:
         return engine.run({n: a for n, a in given.items() if n not in constant})
 
     def _engine(self, given: Mapping[str, Any], replaced: frozenset[str]) -> tuple[Engine, frozenset[str]]:
-        """The engine for these inputs, and which of them are constants in it."""
+        """Returns the engine for these inputs, and the inputs that are constants in it."""
         shapes = tuple(sorted((n, _shape(a)) for n, a in given.items()))
 
         def key(names: frozenset[str]) -> tuple:
@@ -100,8 +100,8 @@ class Fitted:
     def _built(
         self, given: Mapping[str, Any], shapes: tuple, replaced: frozenset[str]
     ) -> tuple[Engine, frozenset[str]]:
-        """As `_build`, but InputError if it fails for inputs of a model that has had engines for others. What failed
-        once is not tried again."""
+        """Builds like `_build`, but raises InputError if a model that already has engines fails for these inputs.
+        Failures are not retried."""
         asked = shapes, tuple((n, _digest(a)) for n, a in sorted(given.items()) if n in replaced or _may_decide(a))
         if asked not in self._refused:
             try:
@@ -158,12 +158,12 @@ class Fitted:
 
 
 def _small_values(wanted: tuple[str, ...], given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The values that importing depends on, are not known yet, and are small."""
+    """Returns the values that importing requires, if they are unknown and small."""
     return {n: given[n] for n in wanted if n not in known and n in given and _may_decide(given[n])}
 
 
 def _may_decide(a: Any) -> bool:
-    """True for arrays that are small enough to become constants, and of a rank that decides a program."""
+    """True for arrays that may become constants: small, and of a rank that can determine a program."""
     return isinstance(a, np.ndarray) and a.size <= MAX_CONSTANT and a.ndim <= 1
 
 

@@ -1,4 +1,4 @@
-"""The compiler's table of contents: the stages from a model to an engine, in their order."""
+"""The compiler's table of contents: the stages from a model to an engine, in order."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .plugin_kernels import declare_kernels
 
 log = Logger("pelton.build")
 
-MAX_DECIDING = 64  # elements of an input whose value may be given when an engine is built
+MAX_DECIDING = 64  # elements of an input whose value a build may fix
 MAX_REGION_NODES = 128  # compilers take disproportionately long for longer kernels
 
-Rejection = Callable[[region.Region], str | None]  # why no template takes a region; None if one does
+Rejection = Callable[[region.Region], str | None]  # the reason why no template takes a region; None if one does
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a compilation. `what`: what it does, for people; `rewrites`: whether it changes the program."""
+    """One step of a compilation. `what`: a description for users; `rewrites`: True if it changes the program."""
 
     name: str
     what: str
@@ -48,13 +48,13 @@ class Stage:
 
 
 def start(imported: Imported, options: Options, target: Target | None = None, done: str = "import") -> Compilation:
-    """A compilation that begins behind the stage `done`. target: what code is generated for, unless the options say."""
+    """Starts a compilation after the stage `done`. target: of code generation, by default from the options."""
     c = Compilation(options, imported=imported, graph=imported.graph, done=done)
     return c if target is None else replace(c, target=target)
 
 
 def run_stages(c: Compilation, to: str) -> Compilation:
-    """Runs the stages behind `c.done`, up to and including `to`.
+    """Runs the stages after `c.done`, up to and including `to`.
 
     Raises KeyError for an unknown stage, ModelError and InputError for models that cannot be read (OnData for those
     that may become a script), BuildError for those that cannot be built, Undecided if an unknown size is needed.
@@ -69,7 +69,7 @@ def run_stages(c: Compilation, to: str) -> Compilation:
 
 
 def read_script(model: Any, options: Options, reason: OnData) -> partition.UnbuiltScript:
-    """Reads a model as a script over several programs, in place of the stage "import" that raised the reason."""
+    """Reads a model as a script over several programs, instead of the stage "import" that raised the reason."""
     if options.detections not in (None, False):
         raise InputError(
             f"{reason}: it is a script over several engines, whose outputs are not known to be boxes with scores; leave"
@@ -82,7 +82,7 @@ def read_script(model: Any, options: Options, reason: OnData) -> partition.Unbui
 
 
 def _advise(scripted: partition.UnbuiltScript, reason: OnData) -> tuple[str, ...]:
-    """What may make one engine of a model that became a script because small inputs decide what runs."""
+    """Advises how to get one engine from a model that became a script because small inputs decide its steps."""
     sizes = {v.name: v.type.size for v in scripted.inputs}
     small = {name for name, size in sizes.items() if is_known(size) and size <= MAX_DECIDING}
     if not reason.values or not small.issuperset(reason.values):
@@ -96,7 +96,7 @@ def _advise(scripted: partition.UnbuiltScript, reason: OnData) -> tuple[str, ...
 
 
 def _source(model: Any, options: Options) -> Any:
-    """A model with the file of its weights, where the options name one."""
+    """Returns a model with its weights file, if the options name one."""
     return model if options.weights is None else importers.ModelFiles(model, options.weights)
 
 
@@ -114,20 +114,20 @@ def _import(c: Compilation) -> Compilation:
 
 
 def _check_pictures(inputs: Mapping[str, Sequence[Any]], options: Options) -> None:
-    """InputError if pictures fit none of the inputs, by name with their shapes, or several."""
+    """Raises InputError if pictures fit none of the inputs, by name with their shapes, or several."""
     if options.image is not None:
         preprocessing.parse(options.image).fitting(inputs)
 
 
 def _optimize(c: Compilation) -> Compilation:
-    """BuildError for a tensor that cannot fit in memory."""
+    """Runs the rewrite rules; BuildError for a tensor that cannot fit in memory."""
     if c.options.precision in ("int8", "best"):
         raise InputError(
             f"precision {c.options.precision!r} is decided by a whole build, which compiles a program several times:"
             " build an engine, and `pelton inspect` shows what became of each layer"
         )
     memory_limits.check_tensors(c.graph, c.options.memory)
-    c = _run_precision_passes(c, precision.FIRST, lambda graph, node: False)  # they do not ask what kernels take
+    c = _run_precision_passes(c, precision.FIRST, lambda graph, node: False)  # these do not ask for kernels
     graph, report = pipeline.run(c.graph, c.options.strict, c.observe)
     return replace(c, graph=graph, report=c.report.then(report))
 
@@ -138,7 +138,7 @@ def _precision(c: Compilation) -> Compilation:
     takes_node = _node_predicate(c)
 
     def takes(graph: Graph, node: Node) -> bool:
-        """Whether kernels take the node as a whole, or its expansion, provided that no operand is narrow."""
+        """True if kernels take the whole node, or its expansion, provided that no operand is narrow."""
         if takes_node(graph, node):
             return True
         narrow_operands = any(is_narrow(v.type.dtype) for v in (*node.inputs, *node.outputs))
@@ -148,7 +148,7 @@ def _precision(c: Compilation) -> Compilation:
 
 
 def _run_precision_passes(c: Compilation, passes: Sequence[pipeline.Pass[Takes]], takes: Takes) -> Compilation:
-    """Runs those of the passes that the target names."""
+    """Runs the passes that the target names."""
     names = targets.target_kind(c.options).precision(c.options)
     graph, report = pipeline.apply([p for p in passes if p[0] in names], c.graph, takes, c.observe)
     return replace(c, graph=graph, report=c.report.then(report))
@@ -215,7 +215,7 @@ def _lower(c: Compilation) -> Compilation:
 
 
 def _link(c: Compilation) -> Compilation:
-    """BuildError for an engine that takes more memory than there may be."""
+    """Links the engine; BuildError if it needs more memory than available."""
     assert c.back_end is not None
     graph, info = c.imported.graph, c.imported.info
     plain = lower.lower(
@@ -246,13 +246,13 @@ def _region_rejection(c: Compilation) -> Rejection:
 
 
 def _node_predicate(c: Compilation) -> Takes:
-    """Whether a node is a view, or a template takes it as it is."""
+    """Returns a predicate: True for views, and for nodes that a template takes directly."""
     rejection = _region_rejection(c)
     return lambda graph, node: fuse.is_view(node) or rejection(region.cut(graph, (node,), (node,))) is None
 
 
 def _preferred_layout(c: Compilation) -> place.PreferredLayout:
-    """Asks templates once per value, however often the layout search asks."""
+    """Returns the templates' preferred layouts, computed once per value."""
     return cache(partial(candidates.preferred_layout, c.fused.graph, c.target, c.options.strict))
 
 

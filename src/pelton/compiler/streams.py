@@ -1,4 +1,4 @@
-"""How many runs at once give most inputs a second: what an engine built for throughput keeps for its queues."""
+"""Chooses the number of streams with the highest throughput, for the queues of an engine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .targets import target_kind
 
 log = Logger("pelton.build")
 
-SECONDS = 0.4  # of each number of streams
-THREADS = 1  # that kernels are tuned for, of each stream
+SECONDS = 0.4  # per number of streams
+THREADS = 1  # per stream; kernels are tuned for it
 
 
 def choose_streams(engine: Any, options: Options) -> dict[str, int]:
-    """The streams, and the threads of each, by which an engine does most runs a second on this machine. Where nothing
-    is to be timed, or builds have to be repeatable, and where random inputs do not run: one stream for each CPU."""
+    """Returns the streams, and the threads of each, with the highest throughput on this machine. Untimed or repeatable
+    builds, and engines that reject random inputs, use one stream per CPU."""
     cpus, threads = default_threads(), options.threads or THREADS
     guess = {"streams": max(1, cpus // threads), "threads": threads}
     fixed = options.load_tactics is not None or options.timing_cache is not None
@@ -42,7 +42,7 @@ def choose_streams(engine: Any, options: Options) -> dict[str, int]:
 
 
 def runs_per_second(engine: Any, feed: Feed, streams: int, threads: int) -> float:
-    """The rate of runs while all streams are busy."""
+    """Returns the rate of runs while all streams are busy."""
     with AsyncQueue(engine, streams, threads) as queue:
         for _ in range(2 * streams):
             queue.start_async(feed, share_inputs=True)

@@ -1,4 +1,4 @@
-"""Runs one engine with switches, and measures what each setting of them does to the outputs."""
+"""Runs an engine with switches, and measures the effect of each setting on the outputs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def noises(
     feeds: Sequence[Mapping[str, np.ndarray]],
     progress: Callable[[int, int], bool | None] | None = None,
 ) -> list[dict[str, Noise]]:
-    """For each setting, output → its noise beside the same engine with all switches at 0, over all feeds.
+    """Returns, for each setting, output → its noise relative to the engine with all switches at 0, over all feeds.
 
-    switches: the name of the input that they are. progress: called with the runs that are done and all of them.
-    Cancelled if it returns False.
+    switches: the name of their input. progress: called with the completed and the total number of runs. Cancelled if it
+    returns False.
     """
     context = engine.context()
     off = np.zeros_like(settings[0], np.float32) if len(settings) else np.zeros(0, np.float32)
@@ -44,5 +44,5 @@ def noises(
 
 
 def together(noise: Iterable[Noise]) -> float:
-    """The sum over outputs of noise power by signal power."""
+    """Sums the ratio of noise power to signal power over outputs."""
     return sum(n.ratio for n in noise)

@@ -1,6 +1,6 @@
-"""What a region may give where it rounds to integers: quotients that lie between two of them may go to either.
+"""Bounds the results of regions that round to integers: f32 errors may round a quotient near a tie either way.
 
-In mobilenet_v2, resnet50 and googlenet these are one to three bytes in a million."""
+In mobilenet_v2, resnet50 and googlenet this affects one to three bytes in a million."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pelton.ir.expansion import expand_op
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ops.words import round_
 
-# Of the largest quotient, how far f32 may be off: behind sums of integers or none (a dozen roundings, or functions such
-# as erf), behind long sums of floats, and behind sums that are computed in another way (Winograd).
+# Errors of f32, relative to the largest quotient: after integer sums or none (a dozen roundings, or functions such as
+# erf), after long float sums, and after sums computed differently (Winograd).
 POINTWISE, EXACT, INEXACT = 3e-6, 1e-4, 1e-3
 
 Bounds = tuple[np.ndarray, np.ndarray]  # lowest and highest
 
 
 def rounds(body: Graph) -> bool:
-    """Whether a program rounds floats to integers."""
+    """True if a program rounds floats to integers."""
     return any(node.op is round_ for node in _steps(body))
 
 
 def bounds(body: Graph, inputs: Mapping[str, np.ndarray], sums: float = EXACT) -> dict[Value, Bounds]:
-    """The lowest and highest value that each element of the outputs may have, floats in float64. sums: how far sums of
-    floats may be off, of the largest.
+    """Returns the lowest and highest value of each element of the outputs, floats in float64. sums: the error of float
+    sums, relative to the largest.
 
-    They differ where a number that is rounded lies between two integers, closer than f32 arithmetic is exact. What
-    follows is bounded by evaluating it for all combinations of the bounds of its operands, which bounds ops that are
-    monotone in each of them; products take the bounds by the signs of their weights.
+    They differ where a rounded number is closer to a tie than f32 arithmetic is exact. Later nodes are evaluated for
+    all combinations of their operands' bounds, which bounds ops that are monotone in each of them; products choose the
+    bounds by the signs of their weights.
     """
     low: dict[Value, np.ndarray] = {**body.constants, **{v: np.asarray(inputs[v.name]) for v in body.inputs}}
     high: dict[Value, np.ndarray] = {}
@@ -55,13 +55,13 @@ def bounds(body: Graph, inputs: Mapping[str, np.ndarray], sums: float = EXACT) -
 
 
 def nearest(got: np.ndarray, within: Bounds) -> np.ndarray:
-    """The values closest to `got` that lie within bounds; the lower bound where it is NaN."""
+    """Returns the values closest to `got` within bounds; the lower bound where it is NaN."""
     low, high = within
     return low if low is high else np.where(got >= low, np.where(got <= high, got, high), low)
 
 
 def _steps(body: Graph, known: dict[Value, np.ndarray] | None = None) -> Iterator[Node]:
-    """The nodes, those that are defined by their expansions as the nodes of these; their constants become known."""
+    """Yields the nodes, those defined by expansions as the nodes of these; their constants become known."""
     for node in body.nodes:
         if not node.op.stepwise:
             yield node
@@ -75,14 +75,14 @@ def _steps(body: Graph, known: dict[Value, np.ndarray] | None = None) -> Iterato
 
 
 def _rounded(low: np.ndarray, high: np.ndarray, off: float) -> Bounds:
-    """Quotients rounded half to even, from a little lower and from a little higher."""
+    """Rounds quotients half to even, from slightly lower and from slightly higher."""
     finite = np.isfinite(low) & np.isfinite(high)
     margin = off * max((float(np.abs(a[finite]).max(initial=0.0)) for a in (low, high)), default=0.0)
     return np.rint(low - margin), np.rint(high + margin)
 
 
 def _corners(node: Node, low: Mapping[Value, np.ndarray], high: Mapping[Value, np.ndarray], uncertain: list[Value]):
-    """Bounds of the output of a node, some of whose operands have bounds that differ."""
+    """Bounds the output of a node with uncertain operands."""
 
     def value(operands: Mapping[Value, np.ndarray]) -> np.ndarray:
         (found,) = evaluate_node(node, tuple(operands.get(v, low[v]) for v in node.inputs), round=False)

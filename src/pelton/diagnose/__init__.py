@@ -1,1 +1,1 @@
-"""What becomes of a model, why, and how exact it is."""
+"""Diagnoses of a model: its operators, its build decisions, and its accuracy."""

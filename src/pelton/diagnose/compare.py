@@ -1,4 +1,4 @@
-"""Compares an engine with its model in float64 on some inputs: its outputs, and what every step writes."""
+"""Compares an engine with its model in float64 on some inputs: its outputs, and the outputs of every step."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ from .scales import scales
 
 log = logging.getLogger("pelton.compare")
 
-# of the largest value of an output, by the engine's precision
+# relative to an output's largest value, by the engine's precision
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2, "int8": 1e-1}
-# Steps of its scale by which a quantized output may be off.
+# Allowed error of a quantized output, in steps of its scale.
 STEPS = 1
-# dB by which the SQNR of a quantized model's outputs may be below that of its own evaluation in f32: twice its noise.
-# No two evaluations agree: mobilenet_v2 (random weights, 8 samples) has 23.2 dB here, 23.1 dB node by node in ONNX
-# Runtime, and 23.4 dB with the model's values rounded to their types in numpy.
+# Allowed loss of SQNR in dB of a quantized model's outputs against its own evaluation in f32: twice its noise. No two
+# evaluations agree: mobilenet_v2 (random weights, 8 samples) has 23.2 dB here, 23.1 dB node by node in ONNX Runtime,
+# and 23.4 dB with the model's values rounded to their types in numpy.
 MARGIN = 6.0
 
 Arrays = Mapping[str, np.ndarray]
 Runner = Callable[[Arrays], Arrays]  # inputs by name → outputs by name
-OURS, MODEL = "the engine", "the model"  # who gives outputs, beside other runtimes
+OURS, MODEL = "the engine", "the model"  # sources of outputs, beside other runtimes
 
 
 @dataclass(frozen=True)
 class OutputDifference(Difference):
     """The difference of an output. `agreement`: the share of rows, along the last axis of more than one element, whose
-    largest element is in the right position; None without such rows."""
+    largest element is at the right index; None without such rows."""
 
     agreement: float | None
 
 
 @dataclass(frozen=True)
 class StepDifference(Difference):
-    """The difference of a value that a step writes."""
+    """The difference of a step's output."""
 
     step: int
     op: str
@@ -64,12 +64,12 @@ class StepDifference(Difference):
 
 @dataclass(frozen=True)
 class Comparison:
-    """An engine beside its model. `steps`: those that write values of the model, in execution order; `unknown`: how
-    many others there are; `samples`: how many runs these figures are of.
+    """An engine compared with its model. `steps`: those that write values of the model, in execution order; `unknown`:
+    the number of others; `samples`: the number of runs.
 
-    For quantized models, `rounded` has the outputs of an evaluation in which every value is rounded to its type, as
-    runtimes round: where a quotient lies between two integers, that alone decides which one it becomes, and all that
-    follows. `others`: the outputs of other runtimes, by their names."""
+    For quantized models, `rounded` has the outputs of an evaluation that rounds every value to its type, as runtimes
+    do: where a quotient is near a tie, that alone decides its integer, and everything after it. `others`: the outputs
+    of other runtimes, by their names."""
 
     outputs: tuple[OutputDifference, ...]
     steps: tuple[StepDifference, ...]
@@ -83,12 +83,12 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether all outputs fit."""
+        """True if all outputs fit."""
         return all(map(self.fits, range(len(self.outputs))))
 
     def fits(self, index: int) -> bool:
-        """Whether an output is finite where it should be, and off by no more than the tolerance; or, if the model is
-        quantized, by no more than the allowed steps of its scale, or by no more noise than rounding makes of it."""
+        """True if an output is finite where expected, and its error is within the tolerance; or, if the model is
+        quantized, within the allowed steps of its scale, or within the noise of rounding."""
         output = self.outputs[index]
         if output.nonfinite:
             return False
@@ -101,7 +101,7 @@ class Comparison:
         return output.sqnr >= (self.rounded[index].sqnr or 0.0) - MARGIN
 
     def worst(self, count: int) -> tuple[StepDifference, ...]:
-        """Steps that overflow first, then those furthest off."""
+        """Returns steps that overflow first, then those with the largest errors."""
         return tuple(sorted(self.steps, key=lambda s: (not s.nonfinite, -s.error, s.step))[:count])
 
     def json(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Comparison:
         }
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the outputs, and the ten steps that are furthest off."""
+        """Returns HTML for notebooks: the outputs, and the ten steps with the largest errors."""
 
         def cells(d: Difference) -> tuple[str, ...]:
             sqnr = "" if d.sqnr is None else f"{d.sqnr:.1f}"
@@ -143,14 +143,14 @@ def compare(
     others: Mapping[str, Runner] | None = None,
     progress: Callable[[str, int, int], Any] | None = None,
 ) -> Comparison:
-    """Runs an engine, step by step, beside its model in float64 (seconds to minutes for each sample). Of scripts over
-    several engines outputs alone are compared, and every value of the model is rounded to its type.
+    """Runs an engine, step by step, beside its model in float64 (seconds to minutes for each sample). For scripts over
+    several engines, compares only outputs, and rounds every value of the model to its type.
 
     inputs: arrays by name, or one such mapping for each sample, all of the same sizes (default: random ones from
     `seed`, of the optimum sizes). tolerance: relative to the largest value of an output (default: by precision, see
-    TOLERANCE). steps: of its scale, by which a quantized output may be off. values: inputs that became constants, as
-    for `pelton.build`. others: functions that run the model elsewhere, to be compared with it as well. Raises
-    InputError if model, engine and inputs do not fit each other, ModelError if the model cannot be read.
+    TOLERANCE). steps: allowed error of a quantized output, in steps of its scale. values: inputs that became constants,
+    as for `pelton.build`. others: functions that run the model elsewhere, for comparison. Raises InputError if model,
+    engine and inputs do not fit each other, ModelError if the model cannot be read.
     """
     if inputs is None:
         inputs = random_inputs([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
@@ -185,7 +185,7 @@ def compare(
 
 class _Run(NamedTuple):
     """A run of an engine, and the outputs of the model for the same inputs: `expected`, and `rounded`, with every value
-    rounded to its type, where that makes a difference. `outputs` has their types, `scales` those of quantized ones."""
+    rounded to its type, if that makes a difference. `outputs` has their types, `scales` those of quantized ones."""
 
     results: Mapping[str, Any]
     expected: Arrays
@@ -195,7 +195,7 @@ class _Run(NamedTuple):
 
 
 class _Tallies:
-    """The differences of outputs over all samples, of each who gives some."""
+    """The differences of outputs over all samples, by source."""
 
     def __init__(self) -> None:
         self.found: dict[str, dict[str, Tally]] = {}
@@ -215,8 +215,8 @@ class _Tallies:
 
 
 class _Whole:
-    """A script over engines, beside its model evaluated with the inputs as constants, every value rounded to its type:
-    no straight line of steps says what it does."""
+    """A script over engines, compared with its model evaluated with the inputs as constants and every value rounded to
+    its type: no straight line of steps describes it."""
 
     unknown = 0
 
@@ -250,12 +250,12 @@ class _Whole:
         return _Run(results, evaluate(graph, {}, round=False), None, graph.outputs, scales(graph))
 
     def steps(self) -> tuple[StepDifference, ...]:
-        """None: what runs differs from run to run."""
+        """Returns none: the steps differ from run to run."""
         return ()
 
 
 class _Watched:
-    """An engine that runs step by step, and the differences of what its steps write, over all samples."""
+    """An engine run step by step, and the differences of its steps' outputs, over all samples."""
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class _Watched:
         return self.context.watch(inputs, see)
 
     def steps(self) -> tuple[StepDifference, ...]:
-        """What was found, in execution order."""
+        """Returns the differences, in execution order."""
         found = []
         for (step, _), tally in self.tallies.items():
             info = self.engine.steps[step].info
@@ -319,7 +319,7 @@ class _Watched:
 
 
 def _check_sizes(samples: Sequence[Arrays]) -> None:
-    """InputError unless all samples have arrays of the same sizes."""
+    """Raises InputError unless all samples have arrays of the same sizes."""
     first = {name: np.shape(a) for name, a in samples[0].items()}
     for i, sample in enumerate(samples):
         shapes = {name: np.shape(a) for name, a in sample.items()}
@@ -330,17 +330,17 @@ def _check_sizes(samples: Sequence[Arrays]) -> None:
 def _imported(
     model: Any, engine: Engine, inputs: Mapping[str, np.ndarray], values: Mapping[str, Any] | None
 ) -> Imported:
-    """The model for inputs of these sizes, with the outputs that the engine has."""
+    """Imports the model for inputs of these sizes, with the outputs of the engine."""
     names = [p.name for p in engine.outputs]
     shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs}
-    # the engine is compared with its model as that was imported, whatever it was converted from
+    # compare with the model as it was imported, even if it was converted
     options = Options(shapes=shapes, values=values, accept_conversion=True)
     try:
         imported = run_stages(Compilation(options, model), "import").imported
-    except OnData:  # an input decides what runs, whose value the engine has
+    except OnData:  # an input decides the control flow; the engine has its value
         _check_inputs(engine, importers.unread(model, values=values, accept_conversion=True).interface({}).inputs)
         raise
-    except InputError:  # of another model: its own inputs say it better than sizes that do not fit these
+    except InputError:  # another model: its own inputs make a clearer error than sizes that do not fit
         whole = run_stages(Compilation(options.but(shapes=None, optimum={}), model), "import").imported
         _check_inputs(engine, whole.graph.inputs)
         raise
@@ -351,7 +351,7 @@ def _imported(
 
 
 def _check_inputs(engine: Engine, inputs: Sequence[Value]) -> None:
-    """InputError unless these inputs of a model are those of the engine."""
+    """Raises InputError unless these inputs of a model are those of the engine."""
     takes, has = {v.name: v.type.dtype.value for v in inputs}, {p.name: p.dtype for p in engine.inputs}
     if takes != has:
         raise InputError(
@@ -361,7 +361,7 @@ def _check_inputs(engine: Engine, inputs: Sequence[Value]) -> None:
 
 
 def _warn_of_another(model: Any, info: Info, engine: Engine) -> None:
-    """Of an engine that was refitted, the files that it was built from say nothing of its weights."""
+    """Warns of another model. The source files of a refitted engine do not identify its weights."""
     if "refitted" not in engine.provenance and provenance.is_of_another(model, info, engine.provenance.get("model")):
         log.warning(
             "engine %r was built from another file than %s: their SHA-256 differ, and what is off may be the model",

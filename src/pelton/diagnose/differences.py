@@ -1,4 +1,4 @@
-"""Differences of values from what they should be, counted over any number of samples."""
+"""Differences of values from the expected ones, counted over any number of samples."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pelton.ir.types import STRING, DType
 
 @dataclass(frozen=True)
 class InScales:
-    """How far a quantized value is off, in steps of its scale. `scale`: the largest, if there are several; `steps`: the
-    largest difference; `one`, `more`: the shares of elements that are one step off, and more."""
+    """The error of a quantized value, in steps of its scale. `scale`: the largest, if there are several; `steps`: the
+    largest difference; `one`, `more`: the shares of elements with an error of one step, and of more."""
 
     scale: float
     steps: float
@@ -27,10 +27,10 @@ class InScales:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a value is from the expected one. `error`: the largest difference among elements that are finite in both,
-    relative to the largest expected value; `nonfinite`: how many elements are infinite or NaN and should not be, or the
-    other way round; `largest`: the largest expected value; `sqnr`: in dB (`metrics.sqnr`), None if it is not of
-    numbers; `quantized`: None if it is not."""
+    """The error of a value. `error`: the largest difference among elements that are finite in both, relative to the
+    largest expected value; `nonfinite`: the number of elements that are infinite or NaN on one side only; `largest`:
+    the largest expected value; `sqnr`: in dB (`metrics.sqnr`), None for values other than numbers; `quantized`: None if
+    the value is not quantized."""
 
     name: str
     dtype: str
@@ -41,7 +41,7 @@ class Difference:
     quantized: InScales | None
 
     def json(self) -> dict[str, Any]:
-        """The fields under the keys of `pelton compare --json`; an infinite SQNR as a text, which JSON lacks."""
+        """Returns the fields under the keys of `pelton compare --json`; infinite SQNR as a text, which JSON lacks."""
         keys = {"nonfinite": "lost", "largest": "most", "sqnr": "sqnr_db"}
         found = {keys.get(name, name): value for name, value in asdict(self).items()}
         if self.sqnr is not None and math.isinf(self.sqnr):
@@ -61,7 +61,7 @@ class Tally:
         self.same = self.rows = 0
 
     def add(self, got: np.ndarray, want: np.ndarray) -> None:
-        """Arrays of equal shapes; `want` in float64 where the value is of floats."""
+        """Adds arrays of equal shapes; `want` in float64 for floats."""
         self.found_dtype = str(got.dtype)
         if self.dtype is STRING:
             self.off = max(self.off, relative_error(self.dtype, got, want))
@@ -75,7 +75,7 @@ class Tally:
             return
         got = got.astype(np.float64)
         with np.errstate(over="ignore"):
-            # what overflows the type in the model may be infinite in the engine
+            # values that overflow the type in the model may be infinite in the engine
             rounded = want.astype(self.dtype.numpy).astype(np.float64)
         numbers = np.isfinite(got) & np.isfinite(rounded)
         nonfinite = ~numbers & (got != rounded) & ~(np.isnan(got) & np.isnan(rounded))
@@ -105,7 +105,7 @@ class Tally:
 
     @property
     def agreement(self) -> float | None:
-        """The share of rows whose largest element is where it should be; None for values without rows of scores."""
+        """The share of rows whose largest element is at the right index; None for values without rows of scores."""
         return self.same / self.rows if self.rows else None
 
     def difference(self) -> Difference:
@@ -121,6 +121,6 @@ class Tally:
 
 
 def check_shapes(who: str, name: str, got: np.ndarray, want: np.ndarray) -> None:
-    """InputError if an output of another runtime has another shape than the model's."""
+    """Raises InputError if an output of another runtime has another shape than the model's."""
     if got.shape != want.shape:
         raise InputError(f"{who} gives output {name!r} shape {list(got.shape)}, the model {list(want.shape)}")

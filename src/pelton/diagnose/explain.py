@@ -1,4 +1,4 @@
-"""Explains a build: the program after every stage, what was rejected and why, and the error of every step."""
+"""Explains a build: the program after every stage, the rejections with their reasons, and the error of every step."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class Explanation:
     strict: bool
 
     def stage(self, name: str) -> Graph:
-        """The program after a stage or pass. Raises InputError if there is none of that name, or it has no program."""
+        """Returns the program after a stage or pass; InputError for an unknown name, or one without a program."""
         if spelled(name) not in self.stages:
             why = f"the stage {name!r} changes no program" if name in NUMBER else f"there is no stage {name!r}"
             raise InputError(f"{why}; the stages are {', '.join(self.stages)}")
         return self.stages[spelled(name)]
 
     def why_not(self, name: str) -> RuleOutcome:
-        """Where a rule, pass or kernel template applied, and where it was rejected and why. Raises InputError if there
-        is none of that name."""
+        """Returns where a rule, pass or kernel template applied, and where it was rejected and why. Raises InputError
+        for an unknown name."""
         fired, refused = self.report.fired(), self.report.rejected()
         known_templates = templates(self.target.isa)
         if name in known_templates:
@@ -86,14 +86,14 @@ class Explanation:
         )
 
     def _left(self, template: Template, regions: Sequence[Region]) -> Iterator[Region]:
-        """The nodes that a template is for and no region has: they became others, or are host steps."""
+        """Yields the nodes for a template that no region has: they became others, or are host steps."""
         graph, whole = self.stages["precision"], {(a.op, a.name) for r in regions for a in r.anchors}
         for n in graph.nodes:
             if n.op.name in template.anchors and (n.op, n.name) not in whole:
                 yield cut(graph, (n,), (n,))
 
     def _rejections(self, template: Template) -> dict[str, str | None]:
-        """For each region, or chain of regions that the template takes as one, why it is not one of the template's."""
+        """Returns, for each region or chain that the template takes as one region, why the template does not run it."""
         reasons: dict[str, str | None] = {}
         of_chain: dict[Region, tuple[str, str]] = {}
         for chain, whole, reason in chains.apart(self.fused, self.target, self.strict):
@@ -106,8 +106,8 @@ class Explanation:
         return reasons
 
     def json(self) -> dict[str, Any]:
-        """What `pelton explain --json` prints of a program: how it was read, what passes did and rejected, its regions
-        with their candidates, and what was decided about fusions and layouts."""
+        """Returns the data of `pelton explain --json`: the import, the changes and rejections of passes, the regions
+        with their candidates, and the decisions on fusions and layouts."""
         graph, info = self.imported.graph, self.imported.info
 
         def step(task: Task, tactics: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class RuleOutcome:
 
 @dataclass(frozen=True)
 class StepError:
-    """How far a step is from float64, relative to its largest expected value. `own`: on the inputs that it had;
+    """The error of a step against float64, relative to its largest expected value. `own`: on its actual inputs;
     `accumulated`: with the errors of all earlier steps. `inexact`: its arithmetic differs from the model's in more than
     the order of sums."""
 
@@ -160,8 +160,8 @@ class StepError:
 
 @dataclass(frozen=True)
 class OutputError:
-    """How far an output of the engine is from the model in float64, and how far the optimized program would be if every
-    step were exact."""
+    """The error of an engine's output against the model in float64, and that of the optimized program with exact
+    steps."""
 
     engine: float
     program: float
@@ -177,7 +177,7 @@ class Errors:
     outputs: Mapping[str, OutputError]
 
     def json(self) -> dict[str, Any]:
-        """What `pelton explain --error --json` prints; infinite errors as texts, which JSON lacks."""
+        """Returns the data of `pelton explain --error --json`; infinite errors as texts, which JSON lacks."""
 
         def number(error: float) -> float | str:
             return error if math.isfinite(error) else str(error)
@@ -200,7 +200,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class ScriptExplanation:
-    """A model that becomes a script over several engines: why, its steps, and the explanation of each engine."""
+    """A model that becomes a script over several engines: the reason, its steps, and the explanation of each engine."""
 
     reason: str
     scripted: partition.UnbuiltScript
@@ -208,7 +208,7 @@ class ScriptExplanation:
 
 
 def explain(model, *, options: Options | None = None, **given) -> Explanation | ScriptExplanation:
-    """Runs all stages but tuning, so that no kernel is compiled or timed. Arguments and errors are those of
+    """Runs all stages but tuning, without compiling or timing kernels. Arguments and errors are those of
     `pelton.build`."""
     options = (options or Options()).but(**given)
     try:
@@ -226,7 +226,7 @@ def explain_program(imported: Imported, options: Options) -> Explanation:
     stages = {"import": imported.graph}
 
     def see(name: str, graph: Graph) -> None:
-        stages.pop(name := spelled(name), None)  # a stage is later than its pass of the same name
+        stages.pop(name := spelled(name), None)  # a stage runs after its pass of the same name
         stages[name] = graph
 
     c = run_stages(replace(start(imported, options), observe=see), "place")
@@ -283,10 +283,10 @@ def errors(
 
 
 def spelled(stage: str) -> str:
-    """The name of a stage or pass as one word."""
+    """Returns the name of a stage or pass as one word."""
     return stage.replace(" ", "-")
 
 
 def region_name(region: Region) -> str:
-    """The name of a region: the layers that it computes, else its ops."""
+    """Returns the name of a region: its layers, else its ops."""
     return "+".join(region.layers) or region.title()

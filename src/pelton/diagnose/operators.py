@@ -43,7 +43,7 @@ from the registries; do not edit it.
 """
 TRAINING = "ai.onnx.preview.training"
 HOW = ("native", "decomposed", "host", "refused")
-RUNTIME = "1.32"  # the version of ONNX Runtime whose operators are compared with these
+RUNTIME = "1.32"  # the version of ONNX Runtime whose operators the page compares
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Row:
 
 
 def page() -> str:
-    """The whole page, ending in a line break."""
+    """Returns the whole page, ending in a line break."""
     parts = [HEAD.format(oldest=importer.OLDEST, runtime=RUNTIME)]
     for domain in sorted({*(d for d, _ in READERS), *(s.domain for s in onnx.defs.get_all_schemas())} - {TRAINING}):
         rows = list(table(domain))
@@ -75,7 +75,7 @@ def page() -> str:
 
 
 def table(domain: str) -> Iterator[Row]:
-    """The operators of a domain by name."""
+    """Yields the operators of a domain by name."""
     history: dict[str, list] = {}
     for s in onnx.defs.get_all_schemas_with_history():
         if s.domain == domain and not s.deprecated:
@@ -104,8 +104,8 @@ def table(domain: str) -> Iterator[Row]:
 
 @functools.cache
 def native_dtypes(op: Op, isa: str = "") -> tuple[str, ...]:
-    """The element types for which kernels compute one of the op's examples, as a whole or in parts, on CPUs or on the
-    GPUs of `isa`."""
+    """Returns the element types for which kernels compute one of the op's examples, as a whole or in parts, on CPUs or
+    on the GPUs of `isa`."""
     return tuple(
         d.value
         for d in DType
@@ -115,8 +115,8 @@ def native_dtypes(op: Op, isa: str = "") -> tuple[str, ...]:
 
 
 def _has_kernels(op: Op, example: tuple, dtype: DType, fixed: bool, isa: str) -> bool:
-    """Whether kernels compute an example in this element type; `fixed`: all operands but the first are constants, as
-    weights are."""
+    """True if kernels compute an example in this element type; `fixed`: all operands but the first are constants, like
+    weights."""
     texts, attrs = [e for e in example if isinstance(e, str)], next((e for e in example if isinstance(e, dict)), {})
     types = [TensorType.parse(t) for t in texts]
     if not types:

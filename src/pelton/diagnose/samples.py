@@ -1,4 +1,4 @@
-"""Splits arrays of data into samples, each one set of inputs for a run, and checks them against what is taken."""
+"""Splits arrays of data into samples, each one set of inputs for a run, and validates them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def split(
     optimum: Mapping[str, tuple[int, ...]],
     source: str = "data",
 ) -> list[Sample]:
-    """The samples in arrays by name of input, in their order.
+    """Returns the samples in arrays by name of input, in order.
 
-    An array has a further axis of samples in front of the input's shape, or is as many of them along the input's own
-    first axis (of dynamic dimensions, as many as its optimum for each run). An array of one sample is taken for every
-    run. `source` names the data in messages. Raises InputError for unknown and missing names, other types and shapes,
-    arrays without elements, elements that are infinite or NaN, and numbers of samples that differ.
+    An array has a further axis of samples in front of the input's shape, or joins samples along the input's own first
+    axis, which is split by its size, or by its optimum if it is dynamic. An array of one sample serves every run.
+    `source` names the data in messages. Raises InputError for unknown and missing names, other types and shapes, arrays
+    without elements, elements that are infinite or NaN, and numbers of samples that differ.
     """
     takes = "it takes " + (", ".join(f"{p.name}: {p}" for p in ports) or "no inputs")
     names = [p.name for p in ports]
@@ -44,7 +44,7 @@ def split(
 
 
 def _stack(port: Port, array: np.ndarray, optimum: tuple[int, ...], source: str) -> np.ndarray:
-    """Checks an array and gives it a leading axis of samples."""
+    """Checks an array and adds a leading axis of samples."""
     what = f"{source}: input {port.name!r} needs {port}"
     if array.dtype != port.numpy_dtype and (port.dtype != "string" or array.dtype.kind not in "OUT"):
         raise InputError(

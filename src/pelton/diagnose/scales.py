@@ -1,4 +1,4 @@
-"""The scale of each quantized value of a program: how far apart two neighboring values are that it can have."""
+"""The scale of each quantized value of a program: the distance of neighboring values."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ KEEP = (cast, clip, relu, neg, max_pool, maximum, minimum, add, sub)
 
 
 def scales(graph: Graph) -> dict[Value, np.ndarray]:
-    """The scales of those values whose elements are whole multiples of one, but for a constant: what is rounded or
-    quantized (1), and what is made of it by constants, by moves and by choices among equally scaled values. Positive
-    float64, one number or as it broadcasts against the value. Values of other kinds have none: sums of integers, sums
-    of values of different scales."""
+    """Returns the scales of values whose elements, apart from a constant, are whole multiples of one number: rounded or
+    quantized values (1), and results of these by constants, moves, and choices among equally scaled values. Positive
+    float64, one number or broadcasting against the value. Other values have none: sums of integers, sums of values of
+    different scales."""
     found: dict[Value, np.ndarray] = {}
     for node in graph.nodes:
         scale = _scale(graph, node, found)

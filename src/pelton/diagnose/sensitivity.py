@@ -1,4 +1,4 @@
-"""Ranks the quantized tensors of a model by what rounding each of them alone does to the outputs."""
+"""Ranks the quantized tensors of a model by the effect of rounding each of them alone on the outputs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from pelton.passes.precision.switches import blend
 @dataclass(frozen=True)
 class TensorNoise:
     """One quantized tensor. `tensor`: its name before it is quantized; `readers`: the nodes that read it dequantized;
-    `sqnr`: output → dB against the float network, with this tensor alone rounded; `share`: its part of the noise of all
-    of them, 0 to 1."""
+    `sqnr`: output → dB against the float network, with this tensor alone rounded; `share`: its part of the total noise,
+    0 to 1."""
 
     tensor: str
     readers: tuple[str, ...]
@@ -45,8 +45,7 @@ class TensorNoise:
 @dataclass(frozen=True)
 class Sensitivity:
     """The quantized tensors of a model, the most harmful first. `together`: output → SQNR in dB with all of them
-    rounded; `whole`: tensors that are rounded throughout, because integers are computed with; `samples`: how many runs
-    this is of."""
+    rounded; `whole`: tensors always rounded, because integer arithmetic reads them; `samples`: the number of runs."""
 
     tensors: tuple[TensorNoise, ...]
     together: Mapping[str, float]
@@ -54,7 +53,7 @@ class Sensitivity:
     samples: int
 
     def json(self) -> dict[str, Any]:
-        """SQNR in dB as numbers, infinite ones as texts."""
+        """Returns SQNR in dB as numbers, infinite ones as texts."""
         return {
             "samples": self.samples,
             "together_db": _finite(self.together),
@@ -68,16 +67,16 @@ def _finite(sqnr: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def rank(model: Any, samples: Sequence[Mapping[str, np.ndarray]], options: Options) -> Sensitivity | None:
-    """Per-layer sensitivity analysis (Wu et al. 2020, "Integer quantization for deep learning inference", arXiv
-    2004.09602): one quantized tensor at a time is rounded, and the outputs are compared with those of the float
-    network, in which none is; SQNR over all samples.
+    """Ranks tensors by per-layer sensitivity analysis (Wu et al. 2020, "Integer quantization for deep learning
+    inference", arXiv 2004.09602): rounds one quantized tensor at a time, and compares the outputs with those of the
+    float network, in which none is rounded; SQNR over all samples.
 
-    The float network saturates where the model does (activations are often left to that), and has its weights as the
-    model has them: what they lost when they were quantized is not in the file. All variants are runs of one engine of
-    f32 kernels, built at level 0, with an input that says what is rounded; (tensors + 2) runs for each sample.
+    The float network saturates where the model does (activations often depend on that), and has the model's weights:
+    their own quantization errors are not in the file. All variants are runs of one engine of f32 kernels, built at
+    level 0, with an input that selects the rounded tensors; (tensors + 2) runs for each sample.
 
     samples: inputs by name, all of the same sizes. options: those of the build. None if the model quantizes nothing.
-    Raises what `pelton.build` raises, and InputError without samples.
+    Raises errors of `pelton.build`, and InputError without samples.
     """
     if not samples:
         raise InputError("there are no samples to rank quantized tensors with")
@@ -126,8 +125,8 @@ def _ranked(
 
 
 def separable(graph: Graph) -> tuple[list[Node], list[Node]]:
-    """The nodes that quantize to integers which are only moved, pooled and dequantized, so that they can be left
-    unrounded; and all others that quantize."""
+    """Returns the nodes whose integers are only moved, pooled and dequantized, so that they can be left unrounded; and
+    all others that quantize."""
     free: set[Value] = set()
     for node in reversed(graph.nodes):
         for v in node.outputs:
@@ -139,7 +138,7 @@ def separable(graph: Graph) -> tuple[list[Node], list[Node]]:
 
 
 def _keeps_apart(user: Node, v: Value, free: set[Value]) -> bool:
-    """Whether a node only dequantizes a value, or only moves it to where that is so."""
+    """True if a node only dequantizes a value, or only moves it to such nodes."""
     others = user.inputs if user.op is concat else user.inputs[:1]
     if user.inputs.count(v) != others.count(v):
         return False
@@ -147,7 +146,7 @@ def _keeps_apart(user: Node, v: Value, free: set[Value]) -> bool:
 
 
 def readers(graph: Graph, node: Node) -> tuple[str, ...]:
-    """The names of the nodes that read what a node quantizes, once it is dequantized; "output NAME" for outputs."""
+    """Returns the names of the nodes that read a quantized value after dequantizing; "output NAME" for outputs."""
     found: dict[str, None] = {}
     waiting = [node.output]
     while waiting:
@@ -161,17 +160,17 @@ def readers(graph: Graph, node: Node) -> tuple[str, ...]:
 
 
 def with_switches(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, str]:
-    """The program with an input f32[nodes], by its name: node i rounds where element i is 1, and where it is 0 only
-    saturates. The integers of these nodes are f32."""
+    """Adds an input f32[nodes], and returns the program and its name: node i rounds where element i is 1, and only
+    saturates where it is 0. The integers of these nodes are f32."""
     b = Builder(graph.name)
     to = {v: b.input(v.type, v.name) for v in graph.inputs}
     switch = b.input(TensorType(F32, (len(nodes),)), unique("rounded", {v.name for v in graph.inputs}))
     to.update((v, b.constant(array, v.name)) for v, array in graph.constants.items())
     numbers = {node: i for i, node in enumerate(nodes)}
-    soft: set[Value] = set()  # what is no longer of integers
+    soft: set[Value] = set()  # values no longer in integers
 
     def steps(node: Node, last: bool) -> Value:
-        """Writes the expansion of a node, without its last step where that is left out."""
+        """Writes the expansion of a node, without its last step unless `last`."""
         body = expand_op(node.op, tuple(to[v] for v in node.inputs), node.attrs)
         env = {v: v for v in body.inputs} | {v: b.constant(array) for v, array in body.constants.items()}
         for step in body.nodes if last else body.nodes[:-1]:
@@ -183,7 +182,7 @@ def with_switches(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, str]:
         return env[body.outputs[0] if last else body.nodes[-1].inputs[0]]
 
     def rounded(x: Value, number: int, name: str) -> Value:
-        """x, and the difference to its nearest integer where the switch is 1; exact in both cases."""
+        """Adds to x the difference to its nearest integer where the switch is 1; exact in both cases."""
         nearest = b.emit(round_, (x,), node_name=name)[0]
         return blend(lambda op, of, attrs: b.emit(op, of, attrs, node_name=name)[0], switch, number, x, nearest)
 

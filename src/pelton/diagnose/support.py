@@ -1,4 +1,4 @@
-"""Whether a model can be built, and how each of its operators would run, without compiling or timing anything."""
+"""Checks if a model can be built, and how each of its operators would run, without compiling or timing anything."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a model cannot be built; `node` and the fields after it are empty if no node is the cause."""
+    """The reason why a model cannot be built; `node` and the fields after it are empty if no node is the cause."""
 
     reason: str
     advice: str
@@ -43,7 +43,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Operator:
-    """How many nodes of one operator become one op with a kernel, several such ops, host steps, or constants."""
+    """The numbers of one operator's nodes that become one op with a kernel, several, host steps, or constants."""
 
     domain: str
     operator: str
@@ -58,8 +58,8 @@ class Operator:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Whether a model can be built, and its operators by name; kinds are counted only if it can. `needs_python`: what
-    of its engine no other language can run, empty for an engine that C runs."""
+    """The result of the check: True if the model can be built, and its operators by name; kinds are counted only if it
+    can. `needs_python`: parts of its engine that no other language can run, empty for an engine that C runs."""
 
     model: str
     opsets: Mapping[str, int]
@@ -86,8 +86,7 @@ def diagnose(
     precision: str = "fp32",
     memory: int | None = None,
 ) -> Coverage:
-    """Compiles a model up to the choice of kernels for a target; runs may take `memory` bytes (default: what this
-    machine has).
+    """Compiles a model up to the choice of kernels for a target; runs may use `memory` bytes (default: this machine's).
 
     Raises ModelError if the file cannot be read at all, InputError for shapes and outputs that do not fit the model,
     and for a target or precision that is not available.
@@ -117,7 +116,7 @@ def _coverage(
     scripted: bool = False,
     chained: bool = False,
 ) -> Coverage:
-    """The coverage of a model that was read: the kind of a node is the worst of the ops it became."""
+    """Returns the coverage of a readable model: the kind of a node is the worst of its ops'."""
     alive = {(i, n.name, n.op) for i, program in enumerate(programs) for n in program.graph.nodes}
     problems, on_host = list[Problem](), set[tuple[int, str]]()
     target, _ = describe_target(options)
@@ -166,14 +165,14 @@ def _coverage(
 def _coverage_of_unreadable(
     seen: Examined, error: ModelError, shapes: Mapping[str, Shape] | None, outputs: Sequence[str] | None
 ) -> Coverage:
-    """The coverage of a model that cannot be read. Reading stops at the first dynamic dimension that it does not
-    support, so the model is read again with the optimum sizes, which shows all problems."""
+    """Returns the coverage of an unreadable model. Reading stops at the first unsupported dynamic dimension, so the
+    model is read again with the optimum sizes, which shows all problems."""
     if seen.open:
         known = importers.examine(seen.source, {**seen.optimum, **(shapes or {})}, outputs)
         if isinstance(known.found, ModelError) and not isinstance(known.found, OnData):
             seen, error = known, known.found
     problems = list[Problem]()
-    if not isinstance(seen.found, OnData):  # else the error is what keeps it from becoming a script
+    if not isinstance(seen.found, OnData):  # else the error is the obstacle to a script
         noted = {text for node in seen.imported_nodes for text in node.problems}
         problems = [_problem_of_node(node, text, seen.opsets) for node in seen.imported_nodes for text in node.problems]
         problems += [Problem(*_split_message(text, f" ({seen.name})")) for text in seen.problems if text not in noted]
@@ -192,7 +191,7 @@ def _coverage_of_unreadable(
 
 
 def _kind(live: Sequence[tuple[int, str]], on_host: set[tuple[int, str]]) -> str:
-    """How an operator runs, by the programs and names of the nodes that are left of it."""
+    """Returns how an operator runs, from the programs and names of its remaining nodes."""
     if on_host.intersection(live):
         return "host"
     if not live:
@@ -211,7 +210,7 @@ def _problem_of_node(node: ImportedNode, text: str, opsets: Mapping[str, int]) -
 
 
 def _format_input(x: Any) -> str:
-    """What a node reads: a type, or what else stands in its place."""
+    """Formats a node's input: a type, or its substitute."""
     if isinstance(x, Value):
         return str(x.type)
     if isinstance(x, Broken):
@@ -220,6 +219,6 @@ def _format_input(x: Any) -> str:
 
 
 def _split_message(text: str, where: str) -> tuple[str, str]:
-    """(reason, advice) of a message, whose advice follows its last semicolon; `where` is dropped from its end."""
+    """Returns (reason, advice) of a message, whose advice follows its last semicolon; drops `where` from its end."""
     reason, semicolon, advice = text.removesuffix(where).rpartition("; ")
     return (reason, advice) if semicolon else (advice, ADVICE)

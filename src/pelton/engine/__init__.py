@@ -1,1 +1,1 @@
-"""Engines as plain data, and the file they are kept in."""
+"""Engines as plain data, and their files."""

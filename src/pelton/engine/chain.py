@@ -1,4 +1,4 @@
-"""Scripts that C runs: engines one after the other, and suppression of boxes between them (`native/chain.h`)."""
+"""Scripts that run in C: engines in sequence, and suppression of boxes between them (`native/chain.h`)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ ITEM = np.dtype([("array", "<i4"), ("source", "<i4"), ("at", "<i8")])
 
 
 def chain(script: Script) -> dict[str, bytes]:
-    """The sections that C reads of a script: "chain", and "plan" with its ports; none where it needs Python."""
+    """Returns the sections of a script for C: "chain", and "plan" with its ports; none if it needs Python."""
     found = _Chain(script)
     return found.sections() if found.is_native() else {}
 
 
 def is_chain(main: Block) -> bool:
-    """Whether a block consists of engines and suppressions of boxes, one after the other."""
+    """Returns True if a block consists of engines and suppressions of boxes, in sequence."""
     return all(isinstance(a, RunAction) or _is_suppression(a) for a in main.steps)
 
 
@@ -52,11 +52,11 @@ class _Chain:
         self.actions: list[tuple[int, ...]] = []
         for i, (name, port) in enumerate(zip(script.main.inputs, script.inputs)):
             self.arrays[name] = (FROM_INPUT, i, port.dtype, len(port.shape), 0, ())
-        for name, c in sorted(script.arrays.items()):  # as they are read from a file
+        for name, c in sorted(script.arrays.items()):  # in the order of the file
             self.arrays[name] = (FROM_CONSTANTS, 0, c.dtype, len(c.shape), c.offset, c.shape)
 
     def is_native(self) -> bool:
-        """Whether C can run all of it; its rows are then there."""
+        """Returns True if C can run all of it; its rows then exist."""
         ports = (*self.script.inputs, *self.script.outputs)
         if self.script.target.get("arch") not in (None, "x86_64") or any(
             s.host for e in self.script.engines for s in e.steps
@@ -118,8 +118,8 @@ class _Chain:
         }
 
     def _ports(self) -> EnginePlan:
-        """An engine of no steps with the script's inputs and outputs; sizes that the data decides are symbols of their
-        own."""
+        """Returns an engine without steps, with the script's inputs and outputs; data-dependent sizes become
+        symbols."""
         script = self.script
         known = {*script.sizes, *(s.name for s in script.symbols)}
         decided = {d for p in script.outputs for d in p.shape if isinstance(d, str) and d not in known}

@@ -1,4 +1,4 @@
-"""Constants that are computed later: in memory when first read, or in the engine's file if that is written first."""
+"""Constants computed on demand: in memory when first read, or in the engine's file if that is written first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DeferredConstants:
         survives_fork(self)
 
     def _unlock(self) -> None:
-        """Resets the lock: in a forked child, what another thread of the parent was computing starts again."""
+        """Resets the lock: in a forked child, a computation of another thread of the parent starts again."""
         self.lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -40,7 +40,7 @@ class DeferredConstants:
         return self._bytes is not None
 
     def read(self) -> np.ndarray:
-        """The bytes, u8[size], at an address that is a multiple of 64, as kernels need them."""
+        """Returns the bytes, u8[size], at an address that is a multiple of 64, as kernels require."""
         with self.lock:
             if self._bytes is None:
                 room = np.zeros(self.size + ALIGN, np.uint8)
@@ -53,7 +53,7 @@ class DeferredConstants:
             return self._bytes
 
     def part(self, i: int, size: int) -> np.ndarray:
-        """The `size` bytes of a part, u8[size], computed for this call."""
+        """Returns the `size` bytes of a part, u8[size], computed for this call."""
         out = np.zeros(size, np.uint8)
         self._fillers[i](out)
         return out
@@ -66,17 +66,17 @@ class DeferredConstants:
             done = end
 
     def replace_bytes(self, computed: np.ndarray) -> None:
-        """Sets the bytes, and releases what they are computed from."""
+        """Sets the bytes, and releases the data that they are computed from."""
         self._bytes = computed
         del self._fill, self._fillers
 
 
 def bytes_of(constants: Any) -> memoryview:
-    """The bytes of an engine's constants."""
+    """Returns the bytes of an engine's constants."""
     found = constants.read().data if isinstance(constants, DeferredConstants) else memoryview(constants)
     return found.cast("B") if found.nbytes else memoryview(b"")
 
 
 def length(constants: Any) -> int:
-    """The number of bytes of an engine's constants, computed or not."""
+    """Returns the number of bytes of an engine's constants, computed or not."""
     return constants.size if isinstance(constants, DeferredConstants) else memoryview(constants).nbytes

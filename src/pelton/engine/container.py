@@ -4,7 +4,7 @@
     24–31       file size      32–63 SHA-256 of bytes 0–31 and the rows
 
 A row is the name of a section (16 bytes, padded by zeros), its offset in the file, its size (8 bytes each) and its
-SHA-256. Integers are little-endian. Equal contents give equal bytes. Of signed files the last section is `SIGNATURES`
+SHA-256. Integers are little-endian. Equal contents give equal bytes. In signed files the last section is `SIGNATURES`
 (see `signature`). The native library checks preamble and rows (`native/file.c`).
 """
 
@@ -34,12 +34,12 @@ VERSION = 8
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ROW = struct.Struct("<16sQQ32s")
 ALIGN = 64
-PAGE = 4096  # constants start on one
+PAGE = 4096  # constants start on a page
 SIGNATURES = "signatures"
-# sections that are not read before they are needed, and start on a page
+# sections that are read on demand, and start on a page
 MAPPED = ("constants", "present", "refit")
 AGAIN = "copy or build it again"
-BYTES = "the given data"  # what messages call an engine that came without a file
+BYTES = "the given data"  # the name in messages of an engine without a file
 
 
 # ---- writing ----
@@ -47,7 +47,7 @@ BYTES = "the given data"  # what messages call an engine that came without a fil
 
 @contextmanager
 def report_write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns an OSError of writing `path` into an EngineError."""
+    """Context manager: turns an OSError of writing `path` into an EngineError."""
     try:
         yield
     except OSError as e:
@@ -58,14 +58,14 @@ def report_write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write_file(pieces: Iterator[Any], path: str | os.PathLike[str]) -> None:
-    """Writes the pieces of a file, one after the other: the whole file, or none. EngineError if that fails."""
-    first = next(pieces)  # what is wrong with the engine shows before a file is made
+    """Writes the pieces of a file in order: the whole file, or none. Raises EngineError if that fails."""
+    first = next(pieces)  # faults of the engine show before a file is created
     with report_write_errors(path):
         files.write(path, chain((first,), pieces), durable=True)
 
 
 def frame(contents: Mapping[str, Any]) -> Iterator[Any]:
-    """The bytes of a file with these sections, one after another."""
+    """Yields the bytes of a file with these sections, one after another."""
     places = place_sections(contents)
     yield build_front(places, {name: hashlib.sha256(data).digest() for name, data in contents.items()})
     written = PREAMBLE.size + ROW.size * len(contents)
@@ -76,7 +76,7 @@ def frame(contents: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def place_sections(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Section → (offset in the file, size), in bytes."""
+    """Returns section → (offset in the file, size), in bytes."""
     found, at = {}, PREAMBLE.size + ROW.size * len(contents)
     for name, data in contents.items():
         at = round_up(at, PAGE if name in MAPPED else ALIGN)
@@ -86,7 +86,7 @@ def place_sections(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def build_front(places: Mapping[str, tuple[int, int]], digests: Mapping[str, bytes]) -> bytes:
-    """Preamble and rows; their size does not depend on the digests."""
+    """Builds the preamble and rows; their size does not depend on the digests."""
     rows = b"".join(ROW.pack(name.encode(), at, size, digests[name]) for name, (at, size) in places.items())
     size = max(map(sum, places.values()), default=PREAMBLE.size)
     start = PREAMBLE.pack(heads.ENGINE, VERSION, len(places), 0, size, bytes(32))[:32]
@@ -108,7 +108,7 @@ def to_json(value: Mapping[str, Any], what: str) -> bytes:
 
 
 def map_file(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> tuple[memoryview, str]:
-    """The bytes of a file, mapped into memory, and what messages call it. EngineAbsent where there is none."""
+    """Maps a file into memory; returns its bytes and its name in messages. Raises EngineAbsent if it does not exist."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return memoryview(bytes(source)), BYTES
     where = os.fspath(source)
@@ -129,7 +129,7 @@ def _map_pages(f: BinaryIO) -> memoryview:
 
 
 class SectionRow(NamedTuple):
-    """Where a section lies in its file, and its hash."""
+    """The place of a section in its file, and its hash."""
 
     offset: int
     size: int
@@ -138,17 +138,17 @@ class SectionRow(NamedTuple):
 
 @record(frozen=True)
 class Container:
-    """A file whose preamble and rows are sound."""
+    """A file with a valid preamble and rows."""
 
     data: memoryview
     rows: Mapping[str, SectionRow]
-    damaged: str  # how messages begin that say what is wrong with it
+    damaged: str  # the beginning of messages about damage
 
     def sections(self, names: Iterable[str]) -> dict[str, memoryview]:
-        """The bytes of sections, by name. EngineError where one is missing.
+        """Returns the bytes of sections, by name. Raises EngineError if one is missing.
 
-        Those of `MAPPED` are views of the file. All else is copied, so that what is verified is what runs, even if the
-        file is rewritten meanwhile."""
+        Those of `MAPPED` are views of the file. All others are copies: the verified bytes are those that run, even if
+        the file is rewritten meanwhile."""
         found = {}
         for name in names:
             if name not in self.rows:
@@ -159,14 +159,14 @@ class Container:
         return found
 
     def verify(self, sections: Mapping[str, memoryview], where: str) -> None:
-        """Raises EngineError unless the sections have the hashes of their rows."""
+        """Raises EngineError unless the sections match the hashes of their rows."""
         for name, data in sections.items():
             if hashlib.sha256(data).digest() != self.rows[name].sha256:
                 raise EngineError(f"{where} is altered in its {name}; {AGAIN}")
 
 
 def open_container(data: memoryview, where: str) -> Container:
-    """Checks preamble and rows. EngineError where these are no engine file, or one of another format version."""
+    """Checks preamble and rows. Raises EngineError if the file is no engine, or one of another format version."""
     begin = bytes(data[: heads.LONGEST])
     if not begin.startswith(heads.ENGINE):
         raise EngineError(f"{where} is not a Pelton engine{_instead(begin, where)}")
@@ -182,7 +182,7 @@ def open_container(data: memoryview, where: str) -> Container:
 
 
 def _instead(begin: bytes, where: str) -> str:
-    """The end of a message about a file that is no engine: what it is instead, as far as that is known."""
+    """Returns the end of a message about a file that is no engine: its actual kind, if recognized."""
     if not begin:
         return ": it is empty"
     if told := heads.told(begin):
@@ -191,7 +191,7 @@ def _instead(begin: bytes, where: str) -> str:
 
 
 def path_of(where: str) -> str:
-    """The file behind what messages call an engine; "" where it came as bytes."""
+    """Returns the file behind an engine's name in messages; "" if it came as bytes."""
     return "" if where.startswith(BYTES) else where
 
 

@@ -14,11 +14,11 @@ class ConvolutionDescriptor:
     """Y = end(X ∗ W + Z + bias) with ONNX's Conv, accumulated in f32; feature maps of h×w pixels, channels innermost.
     All fields are whole numbers: they are the dims of a step.
 
-    version, choice: as in `MatmulDescriptor`. kind: element type of all operands. end: of `ENDS`, without GELU. bias:
-    whether there is one, of `out` contiguous elements; added: whether there is a Z, of the shape of Y. W is [out,
-    kernel_h, kernel_w, c / group], contiguous but for the stride `w_step` of its first axis. x_n, x_h, x_w: strides
-    of X along images, rows and columns; y_… and z_… likewise; all in elements. The operands of a step are X, W, bias,
-    Z and Y, without those that are absent.
+    version, choice: as in `MatmulDescriptor`. kind: element type of all operands. end: of `ENDS`, without GELU. bias: 1
+    if there is one, of `out` contiguous elements; added: 1 if there is a Z, of the shape of Y. W is [out, kernel_h,
+    kernel_w, c / group], contiguous but for the stride `w_step` of its first axis. x_n, x_h, x_w: strides of X along
+    images, rows and columns; y_… and z_… likewise; all in elements. The operands of a step are X, W, bias, Z and Y,
+    without the absent ones.
     """
 
     symbol: ClassVar[str] = "cudnn"
@@ -68,7 +68,7 @@ class ConvolutionDescriptor:
         )
 
     def operands(self) -> list[tuple[str, int]]:
-        """Per operand: element type, and elements from its first to one past its last."""
+        """Returns, per operand, its element type, and elements from its first to one past its last."""
         filters = self.kernel_h * self.kernel_w * (self.c // self.group)
         made = (self.n, *self.space, self.out)
         found = [
@@ -80,7 +80,7 @@ class ConvolutionDescriptor:
         return [(TYPES[self.kind], n) for n in (*found, reach(made, (self.y_n, self.y_h, self.y_w, 1)))]
 
     def rejection(self) -> str | None:
-        """What no convolution says; None where all is well."""
+        """Returns the reason why no convolution has these numbers; None if they are valid."""
         counts = (
             "n",
             "c",

@@ -1,4 +1,4 @@
-"""Kernels for NVIDIA GPUs as plain data: cubins, and the tensor maps that they take in place of addresses."""
+"""Kernels for NVIDIA GPUs as plain data: cubins, and the tensor maps that replace addresses."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_AXES = 5
-# element types of maps, as CUtensorMapDataType has them, with their bytes: f16, bf16
+# element types of maps, by CUtensorMapDataType, with their bytes: f16, bf16
 KINDS = {6: 2, 9: 2}
-# ways to spread rows over banks, as CUtensorMapSwizzle has them, with the bytes of a row that they spread
+# ways to spread rows over banks, by CUtensorMapSwizzle, with the bytes of a row that they spread
 SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}
-MAX_STEP = 8  # between the elements along an axis that are fetched
-# elements along an axis, and pixels between corners, that are fetched at once
+MAX_STEP = 8  # between the fetched elements along an axis
+# elements along an axis, and pixels between corners, in one fetch
 MAX_BOX = {False: 256, True: 1024}
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What a kernel takes in place of the address of an operand (by its number): how the units that fetch boxes of
-    memory see it, a tensor map. Axes from the innermost on, whose elements lie side by side; `strides` in bytes, of all
-    the others. `kind` is an element type, `swizzle` how rows lie in shared memory.
+    """A tensor map, a kernel's argument in place of the address of an operand (by its number): the view of memory for
+    the units that fetch boxes. Axes from the innermost on, whose elements are adjacent; `strides` in bytes, of all the
+    others. `kind` is an element type, `swizzle` the arrangement of rows in shared memory.
 
-    `box`: elements along each axis that are fetched at once, `steps` apart. Where there are corners, the axes are
-    channels, those of a picture (columns, rows), and pictures, and the box is so many channels of so many pixels:
-    pixels follow each other as in a picture, a row from `lower` of its first to `upper` of its last, rows likewise,
-    then the next picture (im2col mode). What lies outside reads as zero.
+    `box`: elements along each axis in one fetch, `steps` apart. With corners, the axes are channels, those of a picture
+    (columns, rows), and pictures, and the box is a number of channels of a number of pixels: pixels follow each other
+    as in a picture, a row from `lower` of its first to `upper` of its last, rows likewise, then the next picture
+    (im2col mode). Elements outside read as zero.
     """
 
     operand: int
@@ -40,13 +40,13 @@ class TensorMap:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> TensorMap:
-        """As JSON has it."""
+        """Builds a map from its JSON form."""
         parts: list[Any] = [tuple(x) if isinstance(x, list) else x for x in row]
         return cls(*parts)
 
     def rejection(self) -> str | None:
-        """What the driver would not take of it (the driver API reference, "Tensor Map Object Management"); None for
-        nothing."""
+        """Returns the part that the driver would reject (the driver API reference, "Tensor Map Object Management");
+        None if it is valid."""
         axes, corners = len(self.sizes), bool(self.lower or self.upper)
         if self.kind not in KINDS or self.swizzle not in SWIZZLES or self.operand < 0:
             return f"the kind {self.kind}, swizzle {self.swizzle} or operand {self.operand}"
@@ -76,10 +76,10 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Cubin:
-    """One kernel compiled for one architecture (80 for sm_80). `shared`: dynamic bytes per block; `warps`: of a block,
-    all of them; `clusters`: blocks per program; `scratch`: bytes of global memory per block, at multiples of `align`.
-    `phased`: it is told from which phase to which it goes; 1: one in a launch; 2: any number, where all its programs
-    are on the GPU at once. `maps`: operands that it takes by maps."""
+    """One kernel compiled for one architecture (80 for sm_80). `shared`: dynamic bytes per block; `warps`: all of a
+    block; `clusters`: blocks per program; `scratch`: bytes of global memory per block, at multiples of `align`.
+    `phased`: the kernel takes a range of phases; 1: one phase in a launch; 2: any number, if all its programs are on
+    the GPU at once. `maps`: operands passed as maps."""
 
     symbol: str
     arch: int

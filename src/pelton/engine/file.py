@@ -1,7 +1,7 @@
 """Engine files: the sections of an engine in a container (see `container`).
 
-Equal engines give equal bytes. All but the constants are verified whenever a file is read, and of these the ones that
-are used for addressing; all constants on request.
+Equal engines give equal bytes. Reading a file verifies all sections but the constants, and the constants used for
+addressing; all constants on request.
 """
 
 from __future__ import annotations
@@ -47,32 +47,31 @@ if TYPE_CHECKING:
     from .program import Script
 
 SECTIONS = ("plan", "code", "meta", "constants")
-PRESENT = "present"  # in place of the constants: those of a stripped engine that are not absent
+PRESENT = "present"  # in place of the constants: those present in a stripped engine
 REFIT = "refit"  # the section of engines that can be refitted, see `refit_record`
 STORED = ("constant", "table", "text")  # kinds of buffers whose bytes are among the constants
 LARGEST = 1 << 44  # bytes of constants
-# what else a file may hold than an engine: a section → what reads it
+# other contents of a file than an engine: section → the module that reads it
 FORMATS = {"script": ".program_file"}
 NOTHING: Mapping[str, bytes] = {}
-UNKNOWN = bytes(HASH)  # a hash of what is not there yet
+UNKNOWN = bytes(HASH)  # placeholder for a hash not yet known
 
 
 # ---- writing ----
 
 
 def to_bytes(engine: EnginePlan, lent: bool = False) -> bytes:
-    """The file as bytes; `lent`: without its constants, which are kept elsewhere. EngineError for an engine that does
-    not hang together or cannot be written as JSON."""
+    """Returns the file as bytes; `lent`: without its constants, which are stored elsewhere. Raises EngineError for an
+    engine that is inconsistent or cannot be written as JSON."""
     return b"".join(_pieces(engine, lent))
 
 
 def write(engine: EnginePlan, path: str | os.PathLike[str], sign: Any = None) -> None:
-    """Writes the file whole or not at all: what was at `path` stays until the new file is on disk. Constants that are
-    not there yet are made in the file, so that nothing is in memory twice. sign: a private key, as `signature` has
-    it."""
+    """Writes the file atomically: the old file stays until the new one is on disk. Missing constants are computed in
+    the file, to avoid a second copy in memory. sign: a private key, as in `signature`."""
     constants = engine.constants
     if sign is not None:
-        from . import signature  # only signed engines need it
+        from . import signature  # imported only for signed engines
 
         key = signature.private_key(sign)
         write_file(signature.signed(_pieces(engine, more=signature.EMPTY), [key]), path)
@@ -91,10 +90,10 @@ def write(engine: EnginePlan, path: str | os.PathLike[str], sign: Any = None) ->
 
 
 def _make(handle: int, engine: EnginePlan, contents: dict[str, Any], constants: DeferredConstants) -> None:
-    """Fills the file of an engine, making its constants in place: the front, which has their hashes, comes last."""
+    """Fills the file of an engine, computing its constants in place: the front, with their hashes, comes last."""
     places = place_sections(contents)
     start = places["constants"][0]
-    # so that memory mapped to the file has a place on the disk
+    # reserves disk space for the mapped memory
     os.posix_fallocate(handle, 0, start + constants.size)
     room, digest = np.frombuffer(mmap.mmap(handle, start + constants.size), np.uint8)[start:], hashlib.sha256()
     for part in constants.parts(room):
@@ -114,7 +113,7 @@ def _make(handle: int, engine: EnginePlan, contents: dict[str, Any], constants: 
 
 
 def _pieces(engine: EnginePlan, lent: bool = False, more: Mapping[str, bytes] = NOTHING) -> Iterator[Any]:
-    """The bytes of an engine's file, one after another. more: sections behind its own."""
+    """Yields the bytes of an engine's file, one after another. more: sections after its own."""
     validate(engine)
     rows, constants = plan_rows(engine), bytes_of(engine.constants)
     tables = with_hash(rows.bytes, _hash_of_tables(rows, constants))
@@ -129,7 +128,7 @@ def _sections(engine: EnginePlan, tables: bytes, constants: Any) -> dict[str, An
 
 
 def _present(engine: EnginePlan, constants: memoryview) -> bytes:
-    """The constants of a stripped engine without those that are absent, each at 64 bytes."""
+    """Returns the constants present in a stripped engine, each at 64 bytes."""
     return b"".join(
         bytes(constants[b.offset : b.offset + b.size]) + bytes(-b.size % ALIGN)
         for b in _stored(engine.buffers, engine.absent)
@@ -137,12 +136,12 @@ def _present(engine: EnginePlan, constants: memoryview) -> bytes:
 
 
 def _stored(buffers: Sequence[Buffer], absent: Collection[int]) -> list[Buffer]:
-    """The buffers whose bytes are in a stripped engine's file."""
+    """Returns the buffers whose bytes are in a stripped engine's file."""
     return [b for i, b in enumerate(buffers) if b.kind in STORED and i not in absent]
 
 
 def _meta(engine: EnginePlan) -> bytes:
-    """What no run needs."""
+    """Encodes the data that no run needs."""
     return to_json(
         {
             "dims": [p.dims for p in (*engine.inputs, *engine.outputs)],
@@ -156,7 +155,7 @@ def _meta(engine: EnginePlan) -> bytes:
 
 
 def _hash_of_tables(rows: PlanRows, constants: memoryview) -> bytes:
-    """SHA-256 of the constants that kernels use for addressing."""
+    """Returns the SHA-256 of the constants that kernels use for addressing."""
     digest = hashlib.sha256()
     for offset, size in rows.places("table").values():
         digest.update(constants[offset : offset + size])
@@ -169,18 +168,19 @@ def _hash_of_tables(rows: PlanRows, constants: memoryview) -> bytes:
 def read(
     source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False, trust: Any = None
 ) -> EnginePlan | Script:
-    """The engine or script in a file or in bytes. Constants are mapped, not read; `verify` reads and checks them, too.
-    trust: public keys, as `pelton.load` takes them; the whole file is then read into memory of its own, and checked.
+    """Reads the engine or script in a file or in bytes. Constants are mapped, not read; `verify` reads and checks them,
+    too. trust: public keys, as in `pelton.load`; the whole file is then read into private memory and checked.
 
-    Raises EngineError for what is no engine, or is truncated, altered, of a newer version, or not signed by `trust`.
+    Raises EngineError for data that is no engine, or is truncated, altered, of a newer version, or not signed by
+    `trust`.
     """
     data, where = map_file(source)
     if trust is None:
         found = open_container(data, where)
     else:
-        from . import signature  # only engines that have to be signed need it
+        from . import signature  # imported only to check signatures
 
-        data = signature.private_copy(data)  # what was checked is what runs
+        data = signature.private_copy(data)  # the checked bytes are those that run
         found = open_container(data, where)
         signature.check(data, found, trust, where)
     for key, reader in FORMATS.items():
@@ -190,7 +190,7 @@ def read(
 
 
 def engine_in(found: Container, where: str, verify: bool, lent: memoryview | None = None) -> EnginePlan:
-    """The engine in a file that was opened, with constants that it was written without, if these are given."""
+    """Returns the engine in an opened file, with the given constants if it was written without them."""
     damaged = found.damaged
     names = [PRESENT if name == "constants" and PRESENT in found.rows else name for name in SECTIONS]
     sections = found.sections([*names, *([REFIT] if REFIT in found.rows else [])])
@@ -224,13 +224,13 @@ def engine_in(found: Container, where: str, verify: bool, lent: memoryview | Non
 
 
 def _with_gaps(present: memoryview, buffers: Sequence[Buffer], absent: Collection[int], size: int) -> memoryview:
-    """The constants of a stripped engine, with zeros where they are absent. ValueError where they do not fit."""
+    """Returns the constants of a stripped engine, with zeros where absent. Raises ValueError if they do not fit."""
     kept = _stored(buffers, absent)
     if not all(i < len(buffers) and buffers[i].kind == "constant" for i in absent):
         raise ValueError("buffers that are absent are no weights")
     if len(present) != sum(round_up(b.size, ALIGN) for b in kept):
         raise ValueError(f"{len(present)} bytes of constants are not those that it should have")
-    whole, at = allocate(size).data, 0  # which takes memory only where it is written
+    whole, at = allocate(size).data, 0  # occupies memory only where it is written
     for b in kept:
         whole[b.offset : b.offset + b.size] = present[at : at + b.size]
         at += round_up(b.size, ALIGN)

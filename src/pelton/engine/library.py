@@ -1,5 +1,5 @@
-"""The libraries that compute some steps of engines, by name, and their steps: what the dims of one say, and which
-version it was timed with."""
+"""The libraries that compute some steps of engines, by name; their steps: the meaning of the dims, and the version that
+was timed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .model import SIZES, Slice, Step
 from .product import MatmulDescriptor
 from .work import ALIGNED, Work
 
-# the name of a library → what says its steps' work
+# name of a library → class of its steps' work
 WORK: Mapping[str, type[Any]] = {kind.symbol: kind for kind in (MatmulDescriptor, ConvolutionDescriptor)}
 LIBRARIES: Collection[str] = WORK.keys()
 
 
 def work(symbol: str, dims: Sequence[object]) -> Work:
-    """What the dims of a library's step say; EngineError where they say nothing that can be."""
+    """Decodes the dims of a library's step; raises EngineError if they are impossible."""
     kind = WORK[symbol]
     found: Work | None = None
     if len(dims) == len(fields(kind)):
@@ -33,7 +33,7 @@ def work(symbol: str, dims: Sequence[object]) -> Work:
 
 
 def aligned(args: Sequence[Slice], kinds: Sequence[str]) -> tuple[int, ...]:
-    """The powers of two whose multiples the operands begin at for certain, whatever buffers they lie in."""
+    """Returns the guaranteed alignment of each operand, a power of two, in any buffers."""
     return tuple(
         SIZES[kind] if not isinstance(a.offset, int) else min(a.offset & -a.offset or ALIGNED, ALIGNED)
         for a, kind in zip(args, kinds)
@@ -41,12 +41,12 @@ def aligned(args: Sequence[Slice], kinds: Sequence[str]) -> tuple[int, ...]:
 
 
 def spoken(version: int) -> str:
-    """A version as the library's makers write it: 130100 is 13.1.0."""
+    """Formats a version as the library's makers do: 130100 is 13.1.0."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 def of_version(step: Step, versions: Mapping[str, int]) -> Step:
-    """The step and its alternatives, with these versions (by name of library) in what libraries compute."""
+    """Returns the step and its alternatives with these library versions (by name of library)."""
     alternatives = tuple(of_version(s, versions) for s in step.alternatives)
     if step.symbol not in LIBRARIES or step.symbol not in versions:
         return replace(step, alternatives=alternatives) if alternatives != step.alternatives else step
@@ -60,5 +60,5 @@ def of_version(step: Step, versions: Mapping[str, int]) -> Step:
 
 
 def name(work: Work, isa: str) -> str:
-    """What its tactic is called."""
+    """Returns the name of its tactic."""
     return f"{work.symbol}:CHOICE={work.choice},VERSION={work.version}@{isa}"

@@ -1,4 +1,4 @@
-"""Where buffers lie in the arena: lifetimes over waves, largest first into the lowest gap."""
+"""Placement of buffers in the arena: lifetimes over waves, largest first into the lowest gap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALIGN = 64  # bytes: a cache line
 
 @record(frozen=True)
 class Lifetime:
-    """Bytes wanted from the first wave that writes to the last that reads, both included."""
+    """Bytes in use from the first wave that writes to the last that reads, both included."""
 
     size: int
     first: int
@@ -21,14 +21,14 @@ class Lifetime:
 
 
 def assign(lifetimes: Mapping[K, Lifetime]) -> tuple[dict[K, int], int]:
-    """An offset for every buffer such that no two that live at once overlap: (offsets, size of the arena)."""
+    """Assigns offsets without overlap between buffers that live at once: (offsets, size of the arena)."""
     lives = [(life.first, life.last) for life in lifetimes.values()]
     offsets, total = lay_out([life.size for life in lifetimes.values()], lives, together(lives))
     return dict(zip(lifetimes, offsets)), total
 
 
 def together(lives: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Of each (first, last), which others live at some time when it does."""
+    """Returns, for each (first, last), the others that are alive at some time with it."""
     found: list[list[int]] = [[] for _ in lives]
     alive: list[int] = []
     for i in sorted(range(len(lives)), key=lambda i: lives[i][0]):
@@ -43,8 +43,8 @@ def together(lives: Sequence[tuple[int, int]]) -> list[list[int]]:
 def lay_out(
     sizes: Sequence[int], lives: Sequence[tuple[int, int]], beside: Sequence[Sequence[int]]
 ) -> tuple[list[int], int]:
-    """Offsets in bytes and the size of the arena, for buffers of these sizes; `beside` is what `together` says of their
-    lives. Contexts ask anew for every shape, of the same lives."""
+    """Returns offsets in bytes and the size of the arena, for buffers of these sizes; `beside` is the result of
+    `together` for their lives. Contexts call this for every new shape, with the same lives."""
     starts = [-1] * len(sizes)
     ends = [0] * len(sizes)
     total = 0
@@ -53,7 +53,7 @@ def lay_out(
         at, best, gap = 0, -1, 0
         for start, end in sorted([(starts[k], ends[k]) for k in beside[i] if starts[k] >= 0]):
             if start - at >= size and (best < 0 or start - at < gap):
-                best, gap = at, start - at  # the tightest gap that holds it
+                best, gap = at, start - at  # the smallest gap that holds it
             if end > at:
                 at = end
         starts[i] = at if best < 0 else best

@@ -1,4 +1,4 @@
-"""Validates what runs read of an engine's metadata; the rest of it is only shown."""
+"""Validates the metadata that runs read; the rest of it is only shown."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 Refuse = Callable[[str], NoReturn]
-STREAMS, MOST = ("streams", "threads"), 256  # what is known of streams, and the most of either
+STREAMS, MOST = ("streams", "threads"), 256  # keys of streams, and their maximum
 
 
 def check_metadata(meta: Mapping[str, Any], refuse: Refuse) -> None:
-    """Refuses metadata of another form than runs expect."""
+    """Rejects metadata of another form than runs expect."""
     threads, forms, model = meta.get("threads"), meta.get("forms"), meta.get("model")
     if not (threads is None or type(threads) is int and threads > 0):
         refuse(f"it is for {threads!r:.50} threads")
@@ -35,14 +35,14 @@ def _is_count(number: Any) -> bool:
 
 
 def _is_input_form(form: Any) -> bool:
-    """A list of ports, a map of two, or an optional without a value."""
+    """Returns True for a list of ports, a map of two, or an optional without a value."""
     if isinstance(form, dict):
         return _are_texts([form.get("keys"), form.get("values"), *_list(form.get("types"))], 4)
     return form is None or _are_texts(form)
 
 
 def _is_output_form(form: Any) -> bool:
-    """A list of ports, one whose rows are maps with these keys, or an optional without a value."""
+    """Returns True for a list of ports, one whose rows are maps with these keys, or an optional without a value."""
     if isinstance(form, dict):
         keys = form.get("keys")
         return isinstance(form.get("rows"), str) and isinstance(keys, list) and all(map(_is_plain, keys))
@@ -50,7 +50,7 @@ def _is_output_form(form: Any) -> bool:
 
 
 def _is_state(state: Any) -> bool:
-    """The output that has the values for the next run, and those that the input begins with, or one for all."""
+    """Returns True for the output with the next run's values, and the initial values, or one for all."""
     if not isinstance(state, (list, tuple)) or len(state) != 2:
         return False
     return isinstance(state[0], str) and (_is_plain(state[1]) or isinstance(state[1], list))

@@ -56,18 +56,18 @@ KINDS = ("arena", "zeros", "constant", "table", "input", "output", "strings", "t
 if TYPE_CHECKING:
     Number = int
 else:
-    # a text, a key of EnginePlan.sizes, where it depends on the sizes of the inputs; `sizes.at` leaves ints alone
+    # a text, a key of EnginePlan.sizes, if it depends on the sizes of the inputs; `sizes.at` leaves ints alone
     Number = int | str
-UNBOUNDED = 1 << 40  # stands for no upper bound of a size
+UNBOUNDED = 1 << 40  # represents a missing upper bound of a size
 
 
 @cache
 def numpy_dtype(name: str) -> np.dtype:
-    """The numpy dtype of an element type; EngineError where numpy has none and ml_dtypes is not installed."""
+    """Returns the numpy dtype of an element type; raises EngineError if it needs ml_dtypes, which is not installed."""
     if name in NUMPY_NAMES:
         return np.dtype(NUMPY_NAMES[name])
     try:
-        import ml_dtypes  # only engines with such types need it
+        import ml_dtypes  # imported only for engines with such types
     except ImportError:
         raise EngineError(f"arrays of {name} need the package ml_dtypes; pip install ml_dtypes") from None
     return np.dtype(getattr(ml_dtypes, ML_DTYPES_NAMES[name]))
@@ -83,13 +83,13 @@ class DynamicDimension:
     maximum: int
 
     def range(self) -> str:
-        """The bounds as messages write them."""
+        """Returns the bounds, for messages."""
         return f"{self.minimum} and more" if self.maximum >= UNBOUNDED else f"{self.minimum} to {self.maximum}"
 
 
 @record(frozen=True)
 class IndexRange:
-    """The least and the greatest index that a layer takes; negative ones count from the end."""
+    """The smallest and the largest index that a layer accepts; negative ones count from the end."""
 
     low: int
     high: int
@@ -98,9 +98,9 @@ class IndexRange:
 
 @record(frozen=True)
 class Port:
-    """An input or output: what arrays the engine takes or gives. A size is a text where a run decides it: the name of a
-    symbol, or an expression such as "2*batch". `dims` are the names the model has for its dimensions, None where there
-    is none. `indices`: the bounds of an input of i32 or i64 whose elements choose from a table; runs refuse others."""
+    """An input or output: the arrays that the engine accepts or returns. A size that a run decides is a text: the name
+    of a symbol, or an expression such as "2*batch". `dims` are the model's names of its dimensions, None for unnamed
+    ones. `indices`: the bounds of an input of i32 or i64 whose elements index a table; runs reject others."""
 
     name: str
     dtype: str
@@ -114,7 +114,7 @@ class Port:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The shape, where no run decides a size of it."""
+        """The shape, if no run decides a size of it."""
         return self.shape  # type: ignore[return-value]
 
     @property
@@ -125,8 +125,8 @@ class Port:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from pelton import html  # only notebooks need it
+        """Returns the notebook view."""
+        from pelton import html  # imported only in notebooks
 
         return html.table(("name", "type"), [(self.name, str(self))])
 
@@ -134,11 +134,11 @@ class Port:
 @record(frozen=True)
 class Buffer:
     """Memory that slices are cut from. `offset`: bytes in the arena, bytes in the constants (a "table" is a constant
-    that kernels use for addressing), or the index of the input or output. Strings are Python objects, which host steps
-    alone may touch: a buffer of kind "strings" belongs to a context and has 8 bytes per object (`offset` is 0), "text"
-    is a constant, a JSON list of strings. "sizes" are i64 `values`, "iota" counts from 0 in elements of `dtype`, as far
-    as `size` bytes go: both are made when a shape is first met. "zeros" (`offset`: bytes in those of a context, on GPUs
-    alone) belong to one step, whose kernel finds them zero and leaves them so, or hold a zero-padded value."""
+    that kernels use for addressing), or the index of the input or output. Strings are Python objects, for host steps
+    only: a buffer of kind "strings" belongs to a context and has 8 bytes per object (`offset` is 0), "text" is a
+    constant, a JSON list of strings. "sizes" are i64 `values`, "iota" counts from 0 in elements of `dtype`, up to
+    `size` bytes: both are computed when a shape first occurs. "zeros" (`offset`: bytes in those of a context, on GPUs
+    only) belong to one step, whose kernel expects zeros and leaves zeros, or hold a zero-padded value."""
 
     kind: str
     offset: Number
@@ -148,7 +148,7 @@ class Buffer:
 
 
 def strings_in(text: Any) -> np.ndarray:
-    """The objects of a "text" buffer, given its bytes; ValueError where they are no list of strings."""
+    """Decodes the bytes of a "text" buffer into its objects; raises ValueError if they are no list of strings."""
     found = json.loads(bytes(text))
     if not isinstance(found, list) or not all(isinstance(s, str) for s in found):
         raise ValueError("no list of strings")
@@ -178,9 +178,9 @@ class Step:
     """One kernel over its tiles, or one node run by the host.
 
     A kernel's argument table is the addresses of `args` followed by `dims`. Steps of one wave may run at once.
-    `scratch`: bytes per thread. `phases`: so often there are these tiles, one phase after the other. `inputs`: what a
-    host step reads; `outputs`: what any step writes. `alternatives`: other kernels that give the same; `pelton tune`
-    puts the fastest in the step's place.
+    `scratch`: bytes per thread. `phases`: number of passes over the tiles, one after the other. `inputs`: operands that
+    a host step reads; `outputs`: operands that any step writes. `alternatives`: equivalent kernels; `pelton tune`
+    replaces the step by the fastest.
     """
 
     name: str
@@ -201,14 +201,14 @@ class Step:
 
 @record(frozen=True)
 class EnginePlan:
-    """Everything a run needs. Steps are in order of their waves; `arena` in bytes; `constants` any buffer of bytes, its
+    """All data of a run. Steps are in order of their waves; `arena` in bytes; `constants` any buffer of bytes, its
     pieces at multiples of 64; `code` one ELF shared object or nothing; `target` names os, arch, isa (a level), features
-    and cpu; `meta` is whatever JSON can hold.
+    and cpu; `meta` is any JSON-compatible value.
 
     With `symbols`, numbers depend on the sizes of the inputs (`pelton.engine.sizes`): buffers of the arena then have no
-    place yet, and `arena` is what the optimum sizes need. `file`: what it was read from or made of, for messages; it is
-    not written. `refit`: what other weights need (`refit_record`), in bytes, or nothing. `absent`: buffers of constants
-    whose bytes are left out, so that it cannot run before it is refitted."""
+    place yet, and `arena` is the need of the optimum sizes. `file`: its source, for messages; not written. `refit`: the
+    data for other weights (`refit_record`), in bytes, or nothing. `absent`: buffers of constants without bytes; the
+    engine cannot run before a refit."""
 
     name: str
     inputs: tuple[Port, ...]
@@ -227,7 +227,7 @@ class EnginePlan:
     absent: tuple[int, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
-        """Of a plan that was read from a file (`stored`), these fields are decoded when they are first asked for."""
+        """Decodes these fields on first use, for a plan that was read from a file (`stored`)."""
         state = vars(self)
         if name not in ("buffers", "steps", "sizes") or "_rows" not in state:
             raise AttributeError(f"an engine's plan has no {name!r}")
@@ -240,5 +240,5 @@ class EnginePlan:
 
     @property
     def label(self) -> str:
-        """What messages call it: the file that it comes from, else its name."""
+        """Its name in messages: the file that it comes from, else its own name."""
         return self.file or self.name

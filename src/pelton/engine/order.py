@@ -1,4 +1,4 @@
-"""Which steps wait for which: for those that write what they read, and for all that use memory which they take over."""
+"""Dependencies between steps: on the writers of their operands, and on all users of memory that they reuse."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Span = tuple[int, int]  # from, to, in bytes
 
 
 def waits(steps: Sequence[Step], spans: Mapping[int, Span], scratch: Sequence[Span]) -> list[list[int]]:
-    """For each kernel the earlier ones that it waits for, by their numbers here, none that another of them waits for
-    already.
+    """Returns, for each kernel, the earlier ones that it waits for, by number, without those that another of them
+    already waits for.
 
-    spans: where the buffers lie that share memory; scratch: each step's own. Steps of one wave never wait for each
-    other, and no element of a buffer is written twice, so that the parts of a joined buffer may be written at once. A
-    step that does not say what it writes may write to all that it is given.
+    spans: ranges of the buffers that share memory; scratch: each step's own. Steps of one wave never wait for each
+    other, and no element of a buffer is written twice: the parts of a joined buffer may be written at once. A step
+    without declared outputs may write to all its operands.
     """
     found: list[list[int]] = []
     after: list[int] = []  # all that each waits for, as the bits of a number
@@ -56,7 +56,7 @@ def waits(steps: Sequence[Step], spans: Mapping[int, Span], scratch: Sequence[Sp
 
 
 def _overlapping(spans: Mapping[int, Span]) -> dict[int, list[int]]:
-    """Buffer → the others that have memory in common with it."""
+    """Returns buffer → the others that overlap it in memory."""
     keys = np.array(list(spans), np.int64)
     begin, end = np.array(list(spans.values()), np.int64).reshape(-1, 2).T
     common = (begin[:, None] < end) & (begin < end[:, None]) & (begin < end) & (begin < end)[:, None]

@@ -1,4 +1,4 @@
-"""The plan of an engine, from the tables in its file: opened natively, and decoded as far as it is asked for."""
+"""The plan of an engine, from the tables in its file: opened natively, and decoded on demand."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LARGEST_TREE = 1 << 16  # operands of the expression of a size
 
 
 class PlanRows:
-    """The tables of a plan, as arrays of their rows, and `handle`, the native plan over them. ValueError, with the
-    reason, where they do not hang together for the optimum sizes; what numbers they may hold is checked then.
+    """The tables of a plan, as arrays of their rows, and `handle`, the native plan over them. Raises ValueError, with
+    the reason, if they are inconsistent for the optimum sizes; the ranges of numbers are then checked, too.
 
-    constants: their bytes, of which tables speak.
+    constants: their size in bytes, which the tables refer to.
     """
 
     def __init__(self, tables: bytes, constants: int):
@@ -50,7 +50,7 @@ class PlanRows:
         return self.head["hash"]
 
     def text(self, at: int) -> str:
-        """The text at a place."""
+        """Returns the text at a place."""
         return self._text[at : self._text.index(b"\0", at)].decode()
 
     @cached_property
@@ -63,33 +63,33 @@ class PlanRows:
 
     @property
     def target(self) -> dict[str, Any]:
-        """What it says of its target."""
+        """The fields of its target."""
         named = {key: self.text(self.head[key]) for key in NAMED}
         features = [self.text(at) for at in self.rows["features"].tolist()]
         return {**{key: text for key, text in named.items() if text}, **({"features": features} if features else {})}
 
     @property
     def has_kernels(self) -> bool:
-        """Whether some of its steps are kernels."""
+        """True if it has kernels."""
         return bool(self.rows["text"][self.rows["steps"]["symbol"]].any())
 
     @property
     def is_hosted(self) -> bool:
-        """Whether some of its steps are host steps."""
+        """True if it has host steps."""
         return bool(self.rows["text"][self.rows["steps"]["host"]].any())
 
     def places(self, kind: str) -> dict[int, tuple[int, int]]:
-        """Of each buffer of constants of this kind, its offset and its size in bytes."""
+        """Returns the offset and size in bytes of each buffer of constants of this kind."""
         buffers = self.rows["buffers"]
         chosen = np.flatnonzero(buffers["kind"] == KINDS.index(kind))
         places = zip(buffers["offset"][chosen].tolist(), self.rows["cells"][chosen].tolist())
         return dict(zip(chosen.tolist(), places))
 
-    # ---- what is decoded ----
+    # ---- decoding ----
 
     @cached_property
     def _numbers(self) -> list[Number]:
-        """All cells; texts where a formula gives them."""
+        """All cells; a text where a formula computes the number."""
         found: list[Any] = self.rows["cells"].tolist()
         texts = [self.text(at) for at in self.rows["formulas"]["text"].tolist()]
         for cell, formula in self.rows["gaps"].tolist():
@@ -106,7 +106,7 @@ class PlanRows:
         )
 
     def ports(self, dims: list[tuple[str | None, ...]]) -> tuple[Port, ...]:
-        """Inputs, then outputs. dims: the names that the model has for their dimensions."""
+        """Returns inputs, then outputs. dims: the model's names of their dimensions."""
         return tuple(
             Port(
                 self.text(name),
@@ -121,7 +121,7 @@ class PlanRows:
         )
 
     def sizes(self) -> dict[str, Any]:
-        """Text → expression. ValueError where one is too large to be written out."""
+        """Returns text → expression. Raises ValueError if one is too large to be written out."""
         values: list[Any] = [
             *(self.text(at) for at in self.rows["symbols"]["name"].tolist()),
             *self.rows["numbers"].tolist(),
@@ -144,7 +144,7 @@ class PlanRows:
         )
 
     def steps(self, infos: list[dict[str, Any]]) -> tuple[Step, ...]:
-        """Its steps. infos: `info` of each, then those of their alternatives."""
+        """Returns its steps. infos: `info` of each, then those of their alternatives."""
         count = len(self.rows["steps"])
         tiles, scratch, phases = (self._some(len(self.rows["buffers"]) + k * count, count) for k in range(3))
         operands, tensors = self.rows["operands"].tolist(), list(map(self._tensor, self.rows["tensors"].tolist()))

@@ -1,4 +1,4 @@
-"""The plan of an engine as tables that the native library reads: `native/plan.h` says what is in them."""
+"""The plan of an engine as tables for the native library: `native/plan.h` defines them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEAD = _row(
     arena="<i8",
     hash=f"V{HASH}",
 )
-# the tables behind the head, in this order
+# the tables after the head, in this order
 TABLES = {
     "symbols": _row("minimum optimum maximum name unused", minimum="<i8", optimum="<i8", maximum="<i8"),
     "numbers": np.dtype("<i8"),
@@ -53,7 +53,7 @@ TABLES = {
 
 
 class Tables:
-    """The numbers of a plan in cells, with gaps where a formula gives them."""
+    """The numbers of a plan in cells, with gaps for those that a formula computes."""
 
     def __init__(self, engine: EnginePlan):
         self.engine = engine
@@ -83,7 +83,7 @@ class Tables:
         self._shapes = [self.put(p.shape) for p in (*engine.inputs, *engine.outputs)]
 
     def put(self, numbers: Sequence[Number | str]) -> int:
-        """The first cell of these numbers."""
+        """Adds numbers; returns the first of their cells."""
         first = len(self.cells)
         for n in numbers:
             if isinstance(n, str):
@@ -92,14 +92,14 @@ class Tables:
         return first
 
     def text(self, text: str) -> int:
-        """The place of a text."""
+        """Adds a text; returns its place."""
         if text not in self._texts:
             self._texts[text] = len(self._text)
             self._text += text.encode() + b"\0"
         return self._texts[text]
 
     def _line(self, tree: Any) -> int:
-        """The value of a tree: each common subexpression once, after its operands."""
+        """Adds a tree; returns its value: each common subexpression once, after its operands."""
         if isinstance(tree, (int, str)):
             return self.values[tree]
         key = (FUNCTIONS.index(tree[0]), tuple(map(self._line, tree[1:])))
@@ -109,7 +109,7 @@ class Tables:
         return self.values[key]
 
     def encode(self) -> bytes:
-        """All tables, one after the other; the hash is left open (see `with_hash`)."""
+        """Encodes all tables, one after the other; the hash is left open (see `with_hash`)."""
         e = self.engine
         tensors: list[tuple[int, ...]] = []
         operands: list[int] = []
@@ -172,7 +172,7 @@ class Tables:
 
 
 def with_hash(tables: bytes, digest: bytes) -> bytes:
-    """The tables with the SHA-256 of the constants that kernels use for addressing."""
+    """Returns the tables with the SHA-256 of the constants that kernels use for addressing."""
     at = HEAD.fields["hash"][1]  # type: ignore[index]
     return tables[:at] + digest + tables[at + HASH :]
 

@@ -16,10 +16,10 @@ class MatmulDescriptor:
 
     version: of the library that it was timed with, 0 before that. choice: index among the algorithms that this version
     proposes. kind: element type of A and B, out: of C, D and the bias, both indices of `KINDS`. end: the activation, an
-    index of `ENDS`. bias: whether there is one, of n contiguous elements; added: whether there is a C. scale: the bits
-    of an f32. Rows of a matrix are contiguous, or its columns where it is `_transposed`: `_line` is the stride from one
-    row (column) to the next, `_step` from one matrix of the batch to the next, 0 where all share one; both in elements.
-    The operands of a step are A, B, bias, C and D, without those that are absent.
+    index of `ENDS`. bias: 1 if there is one, of n contiguous elements; added: 1 if there is a C. scale: the bits of an
+    f32. Rows of a matrix are contiguous, or its columns where it is `_transposed`: `_line` is the stride from one row
+    (column) to the next, `_step` from one matrix of the batch to the next, 0 where all share one; both in elements. The
+    operands of a step are A, B, bias, C and D, without the absent ones.
     """
 
     symbol: ClassVar[str] = "cublaslt"
@@ -51,7 +51,7 @@ class MatmulDescriptor:
         return values(self)
 
     def operands(self) -> list[tuple[str, int]]:
-        """Per operand: element type, and elements from its first to one past its last."""
+        """Returns, per operand, its element type, and elements from its first to one past its last."""
 
         def span(lines: int, length: int, line: int, step: int) -> int:
             return (self.batch - 1) * step + (lines - 1) * line + length
@@ -67,7 +67,7 @@ class MatmulDescriptor:
         return [*found, (out, span(self.m, self.n, self.d_line, self.d_step))]
 
     def rejection(self) -> str | None:
-        """What no product says; None where all is well."""
+        """Returns the reason why no product has these numbers; None if they are valid."""
         limits = SAID | {
             "out": (0, len(KINDS) - 2),
             "end": (0, len(ENDS) - 1),

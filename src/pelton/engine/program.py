@@ -1,5 +1,4 @@
-"""A script as plain data: engines and what runs between them, where the data decides what comes next or how large it
-is."""
+"""A script as plain data: engines and the steps between them, where the data decides the next step or its sizes."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ from .sizes import multiple_of, is_well_formed
 
 DEEPEST = 32  # blocks within blocks
 LARGEST = 1 << 46  # bytes of a constant
-ITERATIONS = 1_000_000  # of all loops of a run, unless a build says otherwise
+ITERATIONS = 1_000_000  # of all loops of a run, by default
 SOURCES = ("array", "axis", "value")
 
 
 @record(frozen=True)
 class Feed:
-    """What an input of an engine gets: the array of a name; or a size, as the first axis of an array without elements:
-    that of axis `at` of the named array, or the number that is its element `at`, counted in row-major order."""
+    """The source of an engine's input: the array of a name; or a size, as the first axis of an array without elements:
+    that of axis `at` of the named array, or its element `at`, counted in row-major order."""
 
     name: str
     source: str = "array"
@@ -33,7 +32,7 @@ class Feed:
 
 @record(frozen=True)
 class RunAction:
-    """Runs an engine. Where its sizes do not fit it, `otherwise` does the same by reference."""
+    """Runs an engine. `otherwise` does the same by reference for sizes that it rejects."""
 
     engine: int
     feeds: tuple[Feed, ...]  # one per input of the engine
@@ -43,8 +42,8 @@ class RunAction:
 
 @record(frozen=True)
 class HostAction:
-    """Runs a function of Python on whatever the names stand for; "" is an input left out, or an output nobody wants.
-    `call` is "list", "none", or what the host knows by that name, prepared from `text`."""
+    """Runs a function of Python on the values of the names; "" is a missing input, or an unused output. `call` is
+    "list", "none", or a function known to the host by that name, prepared from `text`."""
 
     name: str
     call: str
@@ -55,7 +54,7 @@ class HostAction:
 
 @record(frozen=True)
 class IfAction:
-    """One of two blocks; the names of their outputs become `outputs`."""
+    """Runs one of two blocks; the names of their outputs become `outputs`."""
 
     condition: str
     then: Block
@@ -65,10 +64,10 @@ class IfAction:
 
 @record(frozen=True)
 class LoopAction:
-    """A block again and again: it takes the iteration, the condition and what is carried, and gives the condition, what
-    is carried, and what is stacked.
+    """Repeats a block: its inputs are the iteration, the condition and the carried values; its outputs are the
+    condition, the carried and the stacked values.
 
-    `trips` and `condition` may be "", for no end and for true. `stacked`: element type and shape of what is stacked,
+    `trips` and `condition` may be "", for no end and for true. `stacked`: element type and shape of the stacked values,
     for loops without an iteration."""
 
     trips: str
@@ -81,8 +80,8 @@ class LoopAction:
 
 @record(frozen=True)
 class ScanAction:
-    """A block per slice of `scanned` along `axes`, backwards where `back`: it takes and gives what is carried, then
-    slices; those it gives are joined."""
+    """Runs a block per slice of `scanned` along `axes`, backwards where `back`: its inputs are carried values and
+    slices, its outputs likewise; output slices are joined."""
 
     carried: tuple[str, ...]
     scanned: tuple[str, ...]
@@ -100,7 +99,7 @@ Action = RunAction | HostAction | IfAction | LoopAction | ScanAction
 
 @record(frozen=True)
 class Block:
-    """Steps in order. They see the names around the block, and make names of their own."""
+    """Steps in order. They see the names around the block, and define names of their own."""
 
     inputs: tuple[str, ...]
     steps: tuple[Action, ...]
@@ -119,33 +118,32 @@ class Constant:
 
 @record(frozen=True)
 class Script:
-    """A program over engines. Sizes of ports that the inputs decide are texts, as in engines; so are those that only
-    the data decides, which no symbol and no entry of `sizes` explains. The constants are those of the engines as
-    well."""
+    """A program over engines. Sizes of ports that depend on the inputs are texts, as in engines; so are data-dependent
+    sizes, which no symbol and no entry of `sizes` explains. The engines share the constants."""
 
     name: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     main: Block
     engines: tuple[EnginePlan, ...]
-    arrays: Mapping[str, Constant]  # name → what it stands for in all blocks
+    arrays: Mapping[str, Constant]  # name → its constant in all blocks
     constants: Any
     target: Mapping[str, Any]
     meta: Mapping[str, Any]
     symbols: tuple[DynamicDimension, ...] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
     iterations: int = ITERATIONS
-    # what it was read from or made of, for messages; it is not written
+    # its source, for messages; not written
     file: str = ""
 
     @property
     def label(self) -> str:
-        """What messages call it: the file that it comes from, else its name."""
+        """Its name in messages: the file that it comes from, else its own name."""
         return self.file or self.name
 
 
 def read_by(action: Action) -> tuple[str, ...]:
-    """The names that a step reads itself, blocks in it aside."""
+    """Returns the names that a step reads itself, inner blocks aside."""
     match action:
         case RunAction():
             return tuple(f.name for f in action.feeds)
@@ -171,7 +169,7 @@ def blocks_in(action: Action) -> tuple[Block, ...]:
 
 
 def free(block: Block) -> set[str]:
-    """The names that a block takes from around it."""
+    """Returns the names that a block reads from its surroundings."""
     own, found = set(block.inputs), set[str]()
     for action in block.steps:
         found.update(set(read_by(action)).union(*map(free, blocks_in(action))) - own)
@@ -180,8 +178,8 @@ def free(block: Block) -> set[str]:
 
 
 def validate_script(script: Script) -> None:
-    """EngineError, saying what and where, unless every step has what it needs. The engines are checked by
-    themselves."""
+    """Raises EngineError, with fault and place, unless every step has its operands. Engines are validated
+    separately."""
     refuse = Refusal(script.label)
     check_target(script.target, refuse)
     check_metadata(script.meta, refuse)
@@ -246,7 +244,7 @@ def _block(script: Script, block: Block, known: Iterable[str], refuse: Refusal, 
 
 
 def _action(script: Script, action: Action, where: str, refuse: Refusal) -> None:
-    """Whether a step has as many inputs and outputs as what it runs."""
+    """Checks that a step has as many inputs and outputs as the engine or block that it runs."""
     match action:
         case RunAction():
             if type(action.engine) is not int or not 0 <= action.engine < len(script.engines):

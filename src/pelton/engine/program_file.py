@@ -1,5 +1,5 @@
-"""The file of a script: that of an engine, with other sections: the plan, the constants of all, and each engine as a
-file of its own without constants."""
+"""The file of a script: an engine's file with other sections: the plan, the shared constants, and each engine as a file
+of its own without constants."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ MOST = 1 << 14  # engines of a script
 
 
 def to_bytes(script: Script) -> bytes:
-    """The file as bytes. EngineError for a script that does not hang together or cannot be written as JSON."""
+    """Returns the file as bytes. Raises EngineError for a script that is inconsistent or cannot be written as JSON."""
     return b"".join(_pieces(script))
 
 
 def write(script: Script, path: str | os.PathLike[str], sign: Any = None) -> None:
-    """Writes the file whole or not at all. sign: as `file.write`."""
+    """Writes the file atomically. sign: as in `file.write`."""
     if sign is None:
         write_file(_pieces(script), path)
         return
-    from . import signature  # only signed engines need it
+    from . import signature  # imported only for signed engines
 
     key = signature.private_key(sign)
     write_file(signature.signed(_pieces(script, signature.EMPTY), [key]), path)
 
 
 def _pieces(script: Script, more: Mapping[str, bytes] = file.NOTHING) -> Iterator[Any]:
-    """The bytes of the file, one after another. more: sections behind its own."""
+    """Yields the bytes of the file, one after another. more: sections after its own."""
     validate_script(script)
     constants = bytes_of(script.constants)
     text = {
@@ -123,7 +123,7 @@ def _action_to_json(a: Action) -> list[Any]:
 
 
 def read_in(found: Container, where: str, verify: bool) -> Script:
-    """The script in a file that was opened, as `file.engine_in`."""
+    """Returns the script in an opened file, as `file.engine_in` does."""
     sections = found.sections(("script", "meta", "constants"))
     constants = sections["constants"]
     found.verify({n: d for n, d in sections.items() if verify or n != "constants"}, where)

@@ -1,4 +1,4 @@
-"""What an engine that can be refitted keeps of its build: the program of its model, without weights, and the decisions.
+"""The build record of a refittable engine: the program of its model, without weights, and the decisions.
 
 bytes 0–31  SHA-256 of the rest        32–39  size of a JSON text, which follows        then arrays, each at 64 bytes
 """
@@ -26,10 +26,10 @@ ALIGN = 64
 
 @record(frozen=True)
 class RefitRecord:
-    """The record. `program`: text, whose first `folds` nodes compute constants from others; `weights`: those that may
-    be replaced; `refused`: constants of the model that may not, with the reasons; `kept`: the values of all constants
-    of the program but the weights; `pieces`: for each buffer of constants in order, the weights that it depends on;
-    `build`: the options, the target and the decisions of the build."""
+    """The record. `program`: text, whose first `folds` nodes compute constants from others; `weights`: the replaceable
+    ones; `refused`: constants of the model that are not replaceable, with the reasons; `kept`: the values of all
+    constants of the program but the weights; `pieces`: for each buffer of constants in order, the weights that it
+    depends on; `build`: the options, the target and the decisions of the build."""
 
     program: str
     folds: int
@@ -41,7 +41,7 @@ class RefitRecord:
 
 
 def to_bytes(r: RefitRecord) -> bytes:
-    """The bytes of the section "refit"; equal records give equal bytes."""
+    """Returns the bytes of the section "refit"; equal records give equal bytes."""
     names = sorted(r.weights)
     number = {name: i for i, name in enumerate(names)}
     places, room, at = {}, list[bytes](), 0
@@ -69,7 +69,7 @@ def to_bytes(r: RefitRecord) -> bytes:
 
 
 def of_plan(plain: EnginePlan) -> RefitRecord:
-    """The record of an engine. EngineError where it has none, or it is damaged."""
+    """Returns the record of an engine. Raises EngineError if it has none, or it is damaged."""
     if not len(plain.refit):
         raise EngineError(
             f"engine {plain.label!r} was built without what other weights need; build it with refit=True"
@@ -118,7 +118,7 @@ def _is(name: str, dtype: np.dtype) -> bool:
 
 
 def _array(room: memoryview, dtype: str, shape: Sequence[int], at: int, size: int) -> np.ndarray:
-    """One of the arrays behind the text. ValueError where it does not fit."""
+    """Returns one of the arrays after the text. Raises ValueError if it does not fit."""
     if at < 0 or size < 0 or at + size > len(room) or any(d < 0 for d in shape):
         raise ValueError(f"an array would be {size} bytes at {at} of {len(room)}")
     data = room[at : at + size]

@@ -1,8 +1,7 @@
 """Resolves an engine's numbers into arrays, for one set of sizes after another; contexts build step tables from them.
 
-`sizes.at` defines the numbers, the native library computes them. The numbers of steps come in the order
-of kernel arguments (the offsets of a step's operands, then its dims), so that a few additions of arrays give addresses
-and a step table.
+`sizes.at` defines the numbers, the native library computes them. The numbers of steps come in the order of kernel
+arguments (the offsets of a step's operands, then its dims): a few additions of arrays give addresses and a step table.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class PlanTemplate:
         self._symbols = [s.name for s in engine.symbols]
         self._shapes = list(zip((*engine.inputs, *engine.outputs), rows["ports"]["shape"].tolist()))
         words, args = steps["args"].astype(np.int64) + steps["dims"], steps["args"]
-        # of each step, its first word; behind the last, their number
+        # the first word of each step; at the end, their number
         self.first = np.concatenate([[0], np.cumsum(words)])
         self._words = _ranges(steps["words"], words)
         self.grain, self.wave = steps["grain"].astype(np.int64), steps["wave"].astype(np.int64)
@@ -80,11 +79,11 @@ class PlanTemplate:
         self.zeros = int((buffers["offset"] + sizes)[self.in_zeros].max(initial=0))
 
     def of_kind(self, *kinds: str) -> list[int]:
-        """The numbers of the buffers of these kinds."""
+        """Returns the numbers of the buffers of these kinds."""
         return np.flatnonzero(np.isin(self.rows.rows["buffers"]["kind"], list(map(KINDS.index, kinds)))).tolist()
 
     def resolve(self, sizes: Mapping[str, int]) -> ResolvedPlan:
-        """The numbers for these values of the symbols; EngineError if they are inconsistent for these values."""
+        """Resolves the numbers for these values of the symbols; raises EngineError if they are inconsistent."""
         rows, head = self.rows.rows, self.rows.head
         symbols = np.array([sizes[name] for name in self._symbols], np.int64)
         count, steps = len(rows["buffers"]), len(rows["steps"])
@@ -114,8 +113,8 @@ class PlanTemplate:
 
 
 def refuse_sizes(engine: EnginePlan, sizes: Mapping[str, int], why: str) -> NoReturn:
-    """EngineError for an engine that cannot be laid out for these values of its symbols: as `validate` says it, else
-    for the reason given."""
+    """Raises EngineError for an engine that cannot be laid out for these values of its symbols: that of `validate`,
+    else one with the given reason."""
     try:
         validate(at(engine, sizes))
     except ArithmeticError:  # a size divided by 0
@@ -124,6 +123,6 @@ def refuse_sizes(engine: EnginePlan, sizes: Mapping[str, int], why: str) -> NoRe
 
 
 def _ranges(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The numbers from each of `first` on, `counts` of each, one range after the other."""
+    """Returns the numbers from each of `first` on, `counts` of each, one range after the other."""
     before = np.cumsum(counts, dtype=np.int64) - counts
     return np.repeat(first - before, counts) + np.arange(counts.sum())

@@ -1,9 +1,9 @@
-"""Signatures of engine files, Ed25519 (RFC 8032) over all of the file.
+"""Signatures of engine files, Ed25519 (RFC 8032) over the whole file.
 
     section "signatures", the last of the file: 8 slots of 96 bytes, each the public key (32) and the signature (64) of
     a signer, or zeros; then the SHA-256 of all slots (32)
 
-What is signed is CONTEXT and the SHA-256 of the file with zeros in place of that section, so that several may sign it.
+The signed message is CONTEXT and the SHA-256 of the file with zeros in place of that section: several may sign it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ SLOTS = SLOT * MOST
 ROOM = SLOTS + hashlib.sha256().digest_size
 EMPTY = {SIGNATURES: bytes(ROOM)}  # the section before it is filled
 CONTEXT = b"pelton engine signature 1\0"
-# RFC 8410: what comes before the 32 bytes of a public key in its DER form, of which fingerprints are the hash
+# RFC 8410: the bytes before the 32 bytes of a public key in its DER form; fingerprints are the hash of that form
 SPKI = bytes.fromhex("302a300506032b6570032100")
 MAKE = "`openssl genpkey -algorithm ed25519 -out key.pem` makes one"
 MAKE_PUBLIC = "`openssl pkey -in key.pem -pubout -out key.pub` gives the public key of a private one"
-LARGEST_KEY = 1 << 16  # bytes of a file that may be a key
+LARGEST_KEY = 1 << 16  # maximum bytes of a key file
 
 
 def fingerprint(public: bytes) -> str:
-    """What people compare of a public key of 32 bytes: SHA256:… in base64, of its DER form."""
+    """Returns the fingerprint of a public key of 32 bytes: SHA256:… in base64, of its DER form."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(SPKI + public).digest()).decode().rstrip("=")
 
 
@@ -45,8 +45,8 @@ def fingerprint(public: bytes) -> str:
 
 
 def signed(pieces: Iterable[Any], keys: Sequence[Ed25519PrivateKey], kept: bytes = b"") -> Iterator[Any]:
-    """The pieces of a file whose last one is the empty section of signatures, with those of the keys in it. kept: slots
-    of the same file that were filled before."""
+    """Yields the pieces of a file, with signatures of the keys in the last one, the empty section of signatures. kept:
+    slots of the same file that were filled before."""
     digest, last = hashlib.sha256(), None
     for piece in pieces:
         if last is not None:
@@ -62,8 +62,8 @@ def signed(pieces: Iterable[Any], keys: Sequence[Ed25519PrivateKey], kept: bytes
 def sign_file(source: str | os.PathLike[str], key: Any, target: str | os.PathLike[str] | None = None) -> None:
     """Adds a signature to an engine file, in place or as another file, atomically; the file is verified before.
 
-    key: as `Engine.save` takes it. EngineError for what is no engine, is altered, or has eight signatures; InputError
-    for what is no key.
+    key: as in `Engine.save`. Raises EngineError for data that is no engine, is altered, or has eight signatures;
+    InputError for an invalid key.
     """
     own = private_key(key)
     data, where = map_file(source)
@@ -84,7 +84,7 @@ def sign_file(source: str | os.PathLike[str], key: Any, target: str | os.PathLik
 
 
 def check(data: memoryview, found: Container, trust: Any, where: str) -> None:
-    """EngineError unless the file has a signature by one of the keys, and was not altered since."""
+    """Raises EngineError unless one of the keys signed the file, and it was not altered since."""
     given = [trust] if isinstance(trust, (str, bytes, os.PathLike)) or not isinstance(trust, Iterable) else list(trust)
     if not given:
         raise InputError("trust= names no public key; give at least one, or leave it out to load whatever is there")
@@ -105,33 +105,33 @@ def check(data: memoryview, found: Container, trust: Any, where: str) -> None:
 
 
 def signers(source: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The fingerprints of those who say that they signed an engine file, which nothing here verifies."""
+    """Returns the fingerprints of the claimed signers of an engine file; nothing here verifies them."""
     data, where = map_file(source)
     return tuple(fingerprint(slot[:KEY]) for slot in _slots(open_container(data, where), data))
 
 
 def private_copy(data: memoryview) -> memoryview:
-    """The bytes of a mapped file, in memory that nobody else writes."""
+    """Copies the bytes of a mapped file to memory that no other process writes."""
     room = allocate(len(data))
     room[:] = np.frombuffer(data, np.uint8)
     return room.data
 
 
 def _slots(found: Container, data: memoryview) -> list[bytes]:
-    """The filled slots of a file. EngineError where its section of signatures is not what it should be."""
+    """Returns the filled slots of a file. Raises EngineError if its section of signatures is damaged."""
     if SIGNATURES not in found.rows:
         return []
     row = found.rows[SIGNATURES]
     if row.size != ROOM or row.offset + ROOM != len(data):
         raise EngineError(f"{found.damaged}its signatures should be its last {ROOM} bytes; {AGAIN}")
     room, digest = bytes(data[-ROOM:])[:SLOTS], bytes(data[SLOTS - ROOM :])
-    if hashlib.sha256(room).digest() != digest:  # damage alone: the signatures themselves tell of forgery
+    if hashlib.sha256(room).digest() != digest:  # detects corruption only; the signatures themselves detect forgery
         raise EngineError(f"{found.damaged}its signatures are altered; {AGAIN}")
     return [slot for at in range(0, SLOTS, SLOT) if any(slot := room[at : at + SLOT])]
 
 
 def _verify(slots: Sequence[bytes], data: memoryview, where: str) -> None:
-    """EngineError unless each slot has the signature of its key for this file."""
+    """Raises EngineError unless each slot has the signature of its key for this file."""
     if not slots:
         return
     with Needs("checking signatures", EngineError, "sign"):
@@ -157,8 +157,8 @@ def _listed(keys: Sequence[bytes]) -> str:
 
 
 def private_key(given: Any) -> Ed25519PrivateKey:
-    """A private key: the path of a PEM file, its bytes, or an object of the package cryptography. InputError, saying
-    what to do, for what is none."""
+    """Loads a private key: the path of a PEM file, its bytes, or an object of the package cryptography. Raises
+    InputError, with the remedy, for anything else."""
     with Needs("signing engines", InputError, "sign"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -178,8 +178,8 @@ def private_key(given: Any) -> Ed25519PrivateKey:
 
 
 def public_key(given: Any) -> Ed25519PublicKey:
-    """A public key: the path of a PEM file, its bytes, or an object of the package cryptography. InputError, saying
-    what to do, for what is none."""
+    """Loads a public key: the path of a PEM file, its bytes, or an object of the package cryptography. Raises
+    InputError, with the remedy, for anything else."""
     with Needs("checking signatures", InputError, "sign"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -199,7 +199,7 @@ def public_key(given: Any) -> Ed25519PublicKey:
 
 
 def _pem(given: Any, option: str, make: str) -> tuple[bytes, str]:
-    """The bytes of a key, and what messages call it."""
+    """Returns the bytes of a key, and its name in messages."""
     if isinstance(given, (bytes, bytearray)):
         return bytes(given), f"the key of {option}"
     if not isinstance(given, (str, os.PathLike)):

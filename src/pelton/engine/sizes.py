@@ -1,8 +1,8 @@
 """Engines with dynamic dimensions: resolves the numbers of a plan for one set of sizes.
 
 A number of the plan that depends on the sizes of inputs is a text there, and `EnginePlan.sizes` maps the text to its
-expression: a tree of integers, names of symbols, and ["+", …], ["*", …], ["//", a, b], ["%", a, b], ["max", …],
-["min", …].
+expression: a tree of integers, names of symbols, and ["+", …], ["*", …], ["//", a, b], ["%", a, b], ["max", …], ["min",
+…].
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_DEPTH = 200  # levels of a tree
 
 
 def evaluate(tree: Any, sizes: Mapping[str, int]) -> int:
-    """The value of a tree; KeyError for a symbol without a value, ZeroDivisionError for a division by 0."""
+    """Evaluates a tree; raises KeyError for a symbol without a value, ZeroDivisionError for a division by 0."""
     if isinstance(tree, int):
         return tree
     if isinstance(tree, str):
@@ -39,7 +39,7 @@ def evaluate(tree: Any, sizes: Mapping[str, int]) -> int:
 
 
 def is_well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
-    """Whether this is an expression over these symbols."""
+    """Returns True if this is an expression over these symbols."""
     if type(tree) is int:
         return True
     if isinstance(tree, str):
@@ -58,7 +58,7 @@ def is_well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
 
 
 class Sized(Protocol):
-    """What may have inputs with dynamic dimensions: an engine, or a script."""
+    """An engine or a script, whose inputs may have dynamic dimensions."""
 
     @property
     def inputs(self) -> tuple[Port, ...]: ...
@@ -69,7 +69,7 @@ class Sized(Protocol):
 
 
 def multiple_of(engine: Sized, d: int | str) -> tuple[str, int]:
-    """(symbol, k) if a size of an input is k times a symbol (k is mostly 1), else ("", 1)."""
+    """Returns (symbol, k) if a size of an input is k times a symbol (k is mostly 1), else ("", 1)."""
     tree = engine.sizes.get(d, d) if isinstance(d, str) else d
     if (
         isinstance(tree, (list, tuple))
@@ -84,16 +84,16 @@ def multiple_of(engine: Sized, d: int | str) -> tuple[str, int]:
 
 
 def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Symbol → its value for inputs of these shapes, all of the right rank; InputError if one is out of its bounds.
+    """Returns symbol → its value for inputs of these shapes, all of the right rank; raises InputError if out of bounds.
 
-    Sizes that are neither symbols nor multiples of one are ignored: callers compare the shapes that `at` gives with
-    those of the inputs.
+    Sizes that are neither symbols nor multiples of one are ignored: callers compare the results of `at` with the shapes
+    of the inputs.
     """
     return bounded(engine, _symbols(engine, shapes), shapes)
 
 
 def _symbols(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Symbol → its value for inputs of these shapes, within its bounds or not."""
+    """Returns symbol → its value for inputs of these shapes, within its bounds or not."""
     found: dict[str, int] = {}
     for port in engine.inputs:
         for d, size in zip(port.shape, shapes[port.name]):
@@ -106,7 +106,7 @@ def _symbols(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
 def bounded(
     engine: Sized, found: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> dict[str, int]:
-    """Symbol → its value in `found`, or its optimum; InputError if it is out of its bounds.
+    """Returns symbol → its value in `found`, or its optimum; raises InputError if it is out of its bounds.
 
     shapes: those of the inputs, for messages.
     """
@@ -122,7 +122,7 @@ def bounded(
 
 
 def _out_of_range(engine: Sized, s: DynamicDimension, size: int, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """The axis of a symbol, the range that it may have, and the size that it was given."""
+    """Describes the axis of a symbol, its range, and the size that it received."""
     port, axis, k = next(
         (p, i, k)
         for p in engine.inputs
@@ -135,7 +135,7 @@ def _out_of_range(engine: Sized, s: DynamicDimension, size: int, shapes: Mapping
 
 
 def misfit(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """The first axis that does not fit, with its range and its size; "" where there is none, or other inputs."""
+    """Describes the first axis that does not fit, with its range and size; "" if there is none, or for other inputs."""
     if shapes.keys() != {p.name for p in engine.inputs} or any(
         len(shapes[p.name]) != len(p.shape) for p in engine.inputs
     ):
@@ -162,7 +162,7 @@ def _range(s: DynamicDimension, k: int) -> str:
 
 
 def ports(engine: Sized, values: Mapping[str, int]) -> tuple[Port, ...]:
-    """The inputs with their shapes for these values of the symbols."""
+    """Returns the inputs with their shapes for these values of the symbols."""
     return tuple(
         replace(p, shape=tuple(evaluate(engine.sizes[d], values) if isinstance(d, str) else d for d in p.shape))
         for p in engine.inputs
@@ -170,7 +170,7 @@ def ports(engine: Sized, values: Mapping[str, int]) -> tuple[Port, ...]:
 
 
 def accepts(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether the inputs take arrays of these shapes."""
+    """Returns True if the inputs accept arrays of these shapes."""
     if shapes.keys() != {p.name for p in engine.inputs} or any(
         len(shapes[p.name]) != len(p.shape) for p in engine.inputs
     ):
@@ -182,14 +182,14 @@ def accepts(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> bool:
 
 
 def optimum_sizes(engine: EnginePlan) -> dict[str, int]:
-    """The sizes that the engine was tuned for."""
+    """Returns the sizes that the engine was tuned for."""
     return {s.name: s.optimum for s in engine.symbols}
 
 
 def at(engine: EnginePlan, sizes: Mapping[str, int]) -> EnginePlan:
-    """The engine for these values of its symbols, all numbers resolved and memory laid out.
+    """Returns the engine for these values of its symbols, all numbers resolved and memory laid out.
 
-    An engine without symbols is returned as it is.
+    An engine without symbols is returned unchanged.
     """
     if not engine.symbols:
         return engine
@@ -252,7 +252,7 @@ def at(engine: EnginePlan, sizes: Mapping[str, int]) -> EnginePlan:
 
 
 def lives(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[int, tuple[int, int]]:
-    """Buffer in the arena → the waves of the first and the last step that uses it, also in an alternative."""
+    """Returns buffer in the arena → the waves of the first and the last step that uses it, alternatives included."""
     found: dict[int, tuple[int, int]] = {}
     for s in steps:
         for i in {

@@ -1,4 +1,4 @@
-"""Plans as they are in files: what tables hold is decoded when it is first asked for."""
+"""Plans as stored in files: tables are decoded on demand."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from .plan_rows import PlanRows
 from .plan_tables import Tables
 from .validate import validate, validate_front
 
-ROWS, INFOS = "_rows", "_infos"  # what a plan has besides its fields
+ROWS, INFOS = "_rows", "_infos"  # attributes of a plan besides its fields
 
 
 def check(engine: EnginePlan) -> None:
-    """Raises EngineError as `validate` does, for plans that nobody has checked yet."""
+    """Raises EngineError as `validate` does, for plans not validated before."""
     if ROWS not in vars(engine):
         validate(engine)
 
 
 def plan_rows(engine: EnginePlan) -> PlanRows:
-    """The tables of an engine: those that it was read from, else made of it. EngineError where they do not hang
-    together."""
+    """Returns the tables of an engine: those of its file, else encoded from it. Raises EngineError if they are
+    inconsistent."""
     state = vars(engine)
     if ROWS not in state:
         try:
             state[ROWS] = PlanRows(Tables(engine).encode(), length(engine.constants))
         except ValueError as e:
-            validate(engine)  # raises, with more to say
+            validate(engine)  # raises a more detailed error
             raise EngineError(f"engine {engine.label!r} is damaged: {e}; build it again") from None
     return state[ROWS]
 
 
 def stored_plan(rows: PlanRows, dims: Any, infos: Any, target: dict[str, Any], **fields: Any) -> EnginePlan:
-    """A plan of these tables. dims: the names of dimensions, for each input and output; infos: `Step.info` of each
-    step and alternative; target: what the tables do not say of it; fields: the others of `EnginePlan`. ValueError,
-    TypeError or KeyError where they do not go together."""
+    """Builds a plan from these tables. dims: the names of dimensions, for each input and output; infos: `Step.info` of
+    each step and alternative; target: its fields that are not in the tables; fields: the others of `EnginePlan`. Raises
+    ValueError, TypeError or KeyError if they do not match."""
     if not isinstance(infos, list) or len(infos) != len(rows.rows["steps"]):
         raise ValueError(f"it describes {len(infos)} of {len(rows.rows['steps'])} steps")
     if not all(isinstance(info, dict) for info in infos):

@@ -1,4 +1,4 @@
-"""How long the steps of an engine take, as far as the engine itself says."""
+"""Times of an engine's steps, from the engine's own records."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pelton.record import record
 
 from .model import Step
 
-FLOPS, BYTES = 50, 20  # in a nanosecond, at best
+FLOPS, BYTES = 50, 20  # maximum in a nanosecond
 
 
 @record(frozen=True)
 class StepTime:
-    """Nanoseconds, and where they come from: "measured", "tuned" (when the engine was built), "estimated" (from
-    operations and bytes), or "unknown", of which the nanoseconds are 0."""
+    """Nanoseconds and their source: "measured", "tuned" (when the engine was built), "estimated" (from operations and
+    bytes), or "unknown", with 0 nanoseconds."""
 
     ns: float
     source: str
 
 
 def recorded_time(step: Step) -> StepTime:
-    """The time of a step whose numbers are resolved, as its tactic was timed by the build or `pelton tune`, else an
+    """Returns the time of a step whose numbers are resolved: as the build or `pelton tune` timed its tactic, else an
     estimate: that of the build, or the longer of `FLOPS` operations and `BYTES` bytes in a nanosecond."""
     info = step.info
     timed = times_of(info).get(str(info.get("tactic")))
@@ -37,18 +37,18 @@ def recorded_time(step: Step) -> StepTime:
 
 
 def times_of(info: Mapping[str, Any]) -> dict[str, float]:
-    """Tactic → nanoseconds, of all that were timed for a step, the fastest first."""
+    """Returns tactic → nanoseconds, of all that were timed for a step, the fastest first."""
     found = info.get("times_ns")
     timed = {str(k): float(v) for k, v in found.items() if is_number(v)} if isinstance(found, Mapping) else {}
     return dict(sorted(timed.items(), key=lambda item: item[1]))
 
 
 def is_number(x: object) -> TypeGuard[float]:
-    """Whether this is a finite number that is not negative."""
+    """Returns True if this is a finite number that is not negative."""
     return isinstance(x, (int, float)) and not isinstance(x, bool) and 0 <= x < float("inf")
 
 
 def shares(times: Sequence[StepTime]) -> list[float]:
-    """Each time as a share of their sum."""
+    """Returns each time as a share of their sum."""
     total = sum(t.ns for t in times) or 1.0
     return [t.ns / total for t in times]

@@ -1,4 +1,4 @@
-"""Validates engines: by the numbers of the plan, no step accesses memory outside of its buffers."""
+"""Validates engines: by the numbers of the plan, no step accesses memory outside its buffers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .sizes import at, multiple_of, optimum_sizes, is_well_formed
 ALIGN = 64  # bytes, of every piece of the arena and of the constants
 MAX_BYTES = 1 << 46  # bytes: more than any machine has
 MAX_TILES = (1 << 31) - 1  # the walker counts them in 32 bits
-MAX_ZEROS = 1 << 28  # bytes: far more than all counters of an engine take
+MAX_ZEROS = 1 << 28  # bytes: far more than all counters of an engine need
 LONG_LIMIT = 1 << 63  # dims are C longs
 
 
 def validate(engine: EnginePlan) -> None:
-    """Raises EngineError, saying what is wrong and where, if the numbers of the plan are inconsistent.
+    """Raises EngineError, with fault and place, if the numbers of the plan are inconsistent.
 
-    What kernels do with their dims is unknown here: code and dims are trusted like a program. An engine with symbols is
-    validated at its optimum sizes; for other sizes, validate what `sizes.at` returns.
+    The use of dims by kernels is unknown here: code and dims are trusted like a program. An engine with symbols is
+    validated at its optimum sizes; for other sizes, validate the result of `sizes.at`.
     """
     refuse = Refusal(engine.label)
     validate_front(engine)
@@ -62,7 +62,7 @@ def validate(engine: EnginePlan) -> None:
 
 
 def validate_front(engine: EnginePlan) -> None:
-    """Raises EngineError for what is wrong with an engine beside the numbers of its plan: target, metadata, names."""
+    """Raises EngineError for faults of an engine beside the numbers of its plan: target, metadata, names."""
     refuse = Refusal(engine.label)
     check_target(engine.target, refuse)
     check_metadata(engine.meta, refuse)
@@ -80,7 +80,7 @@ def validate_front(engine: EnginePlan) -> None:
 
 
 def check_target(target: Mapping[str, Any], refuse: Callable[[str], NoReturn]) -> None:
-    """Refuses a target without the fields that say where an engine runs; its start checks that this is here."""
+    """Rejects a target without its required fields; start compares it with this machine."""
     features = target.get("features", ())
     if not all(isinstance(target.get(key, ""), str) for key in ("os", "arch", "isa", "cpu")):
         refuse("it does not say what machine it is for")
@@ -131,7 +131,7 @@ def _number(n: object, limit: int, refuse: Refusal, what: str) -> None:
 
 
 def _tensor_size(dtype: object, shape: object, refuse: Refusal, where: str) -> int:
-    """Bytes; 0 where an axis is empty."""
+    """Returns the bytes of a tensor; 0 if an axis is empty."""
     if dtype not in SIZES:
         refuse(f"{where} is of unknown type {dtype!r}")
     if not isinstance(shape, tuple) or len(shape) > 32:
@@ -260,7 +260,7 @@ def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], r
 
 
 def _by_library(step: Step, buffers: tuple[Buffer, ...], refuse: Refusal, where: str) -> None:
-    """Checks that the operands of a library call lie within their buffers."""
+    """Checks that the operands of a library call are within their buffers."""
     try:
         wanted = work(step.symbol, step.dims).operands()
     except EngineError as e:

@@ -9,9 +9,9 @@ from .data import Described, layers_of
 
 
 def align(left: Described, right: Described) -> list[dict[str, Any]]:
-    """Rows in the order of execution, each of the steps of both engines that share layers, directly or by way of
-    others; "left" and "right" are the numbers of steps. Steps whose layers the other engine does not have are rows of
-    their own, with an empty side. Every step is in one row."""
+    """Returns rows in the order of execution; each holds the steps of both engines that share layers, directly or
+    through others; "left" and "right" are step numbers. Steps without common layers have rows of their own with an
+    empty side. Every step is in one row."""
     sides = (left.steps, right.steps)
     parent = {(side, i): (side, i) for side in (0, 1) for i in range(len(sides[side]))}
 
@@ -34,7 +34,7 @@ def align(left: Described, right: Described) -> list[dict[str, Any]]:
 
 
 def _merged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows by the first step of the left; one that only the right has comes behind the row of the step before it."""
+    """Sorts rows by their first step on the left; a row of the right alone follows the row of the step before it."""
     at = {i: row for row in rows for i in row["right"]}
     place: dict[int, float] = {}
     for row in rows:

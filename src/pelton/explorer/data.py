@@ -1,4 +1,4 @@
-"""What the page shows of an engine, as plain data that JSON can hold."""
+"""The content of the page for an engine, as plain data for JSON."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .flow import Edge, edges, nbytes, reads, script_edges
 
 NO_KERNEL = "no kernel takes it: its reference runs on the host"
 MOVES_DATA = "the model moves data here"
-ALIKE = 0.95  # the share of an engine's time that has to have one source, for its total to be of that source
+ALIKE = 0.95  # minimum share of an engine's time from one source, to attribute the total to it
 CONTROL = ("if", "loop", "scan")  # steps of scripts that run others
 
 
 class Described:
-    """An engine with its steps. sizes: of dynamic dimensions (default: the optimum); times: the measured nanoseconds of
-    each step, in the order of `steps`, where there are any; work: the operations and bytes of what was measured, in
-    which steps of a script may have run several times, or not at all."""
+    """An engine with its steps. sizes: of dynamic dimensions (default: the optimum); times: measured nanoseconds of
+    each step, in the order of `steps`, if any; work: operations and bytes of the measured runs, in which steps of a
+    script may have run several times, or not at all."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Described:
         times: Sequence[float] | None = None,
         work: Sequence[tuple[float, float]] | None = None,
     ):
-        """between: the actions of a script that run no engine, each with the step that stands for it."""
+        """between: the actions of a script that run no engine, each with its step."""
         self.plan, self.between, self.sizes, self.work = plan, between, dict(sizes or {}), work
         whole = [plan] if isinstance(plan, EnginePlan) else list(plan.engines)
         own = self.sizes if isinstance(plan, EnginePlan) else {}
@@ -52,8 +52,8 @@ class Described:
 
     @property
     def source(self) -> str | None:
-        """Where the total time comes from: the source of nearly all of it; None if there is none such, so that the
-        total cannot be compared with that of another engine."""
+        """The source of nearly all of the total time; None if there is none, and the total cannot be compared with
+        another engine's."""
         total, by = sum(t.ns for t in self.times), dict[str, float]()
         for t in self.times:
             by[t.source] = by.get(t.source, 0.0) + t.ns
@@ -61,7 +61,7 @@ class Described:
         return most if most != "unknown" and total and by[most] >= ALIKE * total else None
 
     def json(self) -> dict[str, Any]:
-        """All of it. Times are in nanoseconds, sizes in bytes; the field names are those that explorer/web reads."""
+        """Returns all data. Times are in nanoseconds, sizes in bytes; explorer/web reads these field names."""
         plan, meta = self.plan, self.plan.meta
         values = {**{s.name: s.optimum for s in plan.symbols}, **self.sizes}
         total = sum(t.ns for t in self.times)
@@ -93,7 +93,7 @@ class Described:
         }
 
     def _firsts(self) -> list[int]:
-        """The number of the first step of each part."""
+        """Returns the number of the first step of each part."""
         found = [0]
         for p in self.parts[:-1]:
             found.append(found[-1] + len(p.steps))
@@ -114,7 +114,7 @@ class Described:
         return i >= self.inside and self.steps[i].info.get("op") in CONTROL
 
     def _part_of(self, i: int) -> int | None:
-        """The part that step i belongs to; None between them."""
+        """Returns the part of step i; None between parts."""
         if i >= self.inside:
             return None
         return sum(first <= i for first in self._firsts()) - 1
@@ -166,14 +166,14 @@ class Described:
 
 
 def layers_of(step: Step) -> list[str]:
-    """The layers of the model that a step computes; of merged ones (joined by "+"), each."""
+    """Returns the model's layers that a step computes; merged ones (joined by "+") are split."""
     names = [part for name in _list(step.info.get("layers")) for part in str(name).split("+")]
     return list(dict.fromkeys(filter(None, names)))
 
 
 def layout(shape: Sequence[int], strides: Sequence[int]) -> str:
-    """The order of axes in memory, such as "NHWC" of a value of axes NCHW; "row-major" for other ranks, or the axes'
-    numbers from the outermost to the innermost; "…, in part" where there is room between elements."""
+    """Returns the order of axes in memory, such as "NHWC" for axes NCHW; for other ranks "row-major", or the axes'
+    numbers from the outermost to the innermost; "…, in part" if there are gaps between elements."""
     axes = [i for i, n in enumerate(shape) if n > 1]
     order = sorted(axes, key=lambda i: -abs(strides[i]))
     dense = math.prod(shape) == 1 + sum((shape[i] - 1) * abs(strides[i]) for i in axes)
@@ -201,7 +201,7 @@ def _tensor(t: Tensor, name: str) -> dict[str, Any]:
 
 
 def _names(info: Mapping[str, Any], count: int) -> list[str]:
-    """The names of what a step writes, as far as there are any."""
+    """Returns the names of a step's outputs, where known."""
     names = [str(n) for n in _list(info.get("writes"))]
     return [*names[:count], *[""] * (count - len(names))]
 
@@ -217,7 +217,7 @@ def _port(port: Port, resolved: Port) -> dict[str, Any]:
 
 
 def _constants(step: Step, plan: EnginePlan) -> list[dict[str, Any]]:
-    """The constants that a step reads: what they were made of, how they are packed, and their size."""
+    """Returns the constants that a step reads: their origin, packing and size."""
     stored = [b for b, buffer in enumerate(plan.buffers) if buffer.kind in ("constant", "table", "text")]
     pieces = dict(zip(stored, _list(plan.meta.get("constants"))))
     found = []
@@ -229,7 +229,7 @@ def _constants(step: Step, plan: EnginePlan) -> list[dict[str, Any]]:
 
 
 def _memory(plan: EnginePlan, first: int) -> dict[str, Any]:
-    """The arena: for each buffer its place, the first and the last step that uses it, and what is in it."""
+    """Describes the arena: the place of each buffer, the first and the last step that uses it, and its content."""
     waves: dict[int, list[int]] = {}
     for k, step in enumerate(plan.steps):
         waves.setdefault(step.wave, []).append(first + k)
@@ -248,7 +248,7 @@ def _memory(plan: EnginePlan, first: int) -> dict[str, Any]:
 
 
 def _error(step: Step, meta: Mapping[str, Any]) -> float | None:
-    """The error that `--check` found for a step, relative to its largest value."""
+    """Returns the error that `--check` measured for a step, relative to its largest value."""
     for pair in _list(meta.get("checked")):
         if isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] == step.name and is_number(pair[1]):
             return float(pair[1])
@@ -256,7 +256,7 @@ def _error(step: Step, meta: Mapping[str, Any]) -> float | None:
 
 
 def _weights_type(step: Step, meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What `meta["half"]` says of the weights of a step, in half precision or not."""
+    """Returns the entry of `meta["half"]` for the weights of a step, in half precision or not."""
     own = layers_of(step)
     for row in _list(meta.get("half")):
         if isinstance(row, Mapping) and own and str(row.get("layer", "")).split("+") == own:
@@ -269,7 +269,7 @@ def _weights_type(step: Step, meta: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _int8(of: Any) -> dict[str, Any] | None:
-    """Layers of an INT8 build: their precision, why, and their microseconds in both."""
+    """Returns the layers of an INT8 build: precision, reason, and microseconds in both precisions."""
     if not isinstance(of, Mapping):
         return None
     rows = [row for row in _list(of.get("layers")) if isinstance(row, Mapping)]
@@ -290,7 +290,7 @@ def _int8(of: Any) -> dict[str, Any] | None:
 
 
 def _notes(meta: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What the build recorded for people: title → lines."""
+    """Returns the build's notes for people: title → lines."""
     found = {
         "copies because of layouts": meta.get("copies"),
         "host steps": meta.get("host_steps"),

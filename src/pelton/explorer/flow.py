@@ -1,4 +1,4 @@
-"""Who reads what whom wrote: the edges between the steps of an engine, by buffers, and of a script, by names."""
+"""The edges of an engine's data flow, from writers to readers: by buffers between steps, by names in a script."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Edge:
 
 
 def extent(t: Tensor) -> int:
-    """Bytes from the first element of a tensor to the end of its last; sizes are resolved."""
+    """Returns the bytes from the first element of a tensor to the end of its last; sizes are resolved."""
     if 0 in t.shape:
         return 0
     return (1 + sum((n - 1) * abs(s) for n, s in zip(t.shape, t.strides))) * SIZES[t.dtype]
 
 
 def reads(step: Step) -> list[Slice]:
-    """Where a step reads, constants and its own workspace included: the arguments of a kernel but for its outputs."""
+    """Returns the slices that a step reads, constants and workspace included: a kernel's arguments but its outputs."""
     if step.host:
         return [t.slice for t in step.inputs]
     found, written = list(step.args), [t.slice for t in step.outputs]
@@ -41,10 +41,10 @@ def reads(step: Step) -> list[Slice]:
 
 
 def edges(plan: EnginePlan, first: int = 0) -> list[Edge]:
-    """The edges of a plan without symbols, whose steps are numbered from `first`.
+    """Returns the edges of a plan without symbols, with steps numbered from `first`.
 
-    A step reads what earlier ones wrote to the same buffer at or behind the place that it is given: of a joined buffer,
-    a reader of one part may have edges from others.
+    A step reads what earlier steps wrote to the same buffer at or after its own offset; in a joined buffer, a reader of
+    one part may have edges from others.
     """
     wrote: dict[int, list[tuple[str, int, int]]] = {}  # buffer → (node, output, end in bytes)
     found: dict[Edge, None] = {}
@@ -70,8 +70,8 @@ def _of_kind(plan: EnginePlan, kind: str, number: int) -> Iterator[int]:
 
 
 def script_edges(script: Script, parts: Sequence[Sequence[Edge]], between: Mapping[int, str]) -> list[Edge]:
-    """The edges of a script. parts: those of each of its engines, by itself; between: id of an action that runs no
-    engine → its node. What a loop carries from one iteration to the next has no edge."""
+    """Returns the edges of a script. parts: the edges within each of its engines; between: id of an action that runs no
+    engine → its node. Values that a loop carries to its next iteration have no edge."""
     found: dict[Edge, None] = {}
 
     def link(sources: Ends, end: str) -> None:
@@ -92,7 +92,7 @@ def script_edges(script: Script, parts: Sequence[Sequence[Edge]], between: Mappi
         here: Ends = frozenset({(node, 0)})
         if isinstance(action, IfAction):
             then, other = (block(b, names, here) for b in (action.then, action.other))
-            return [a | b | here for a, b in zip(then, other)]  # which of both, the step decides
+            return [a | b | here for a, b in zip(then, other)]  # the step decides which of both
         if isinstance(action, LoopAction):
             return block(action.body, names, here)[1:]
         if isinstance(action, ScanAction):
@@ -123,5 +123,5 @@ def script_edges(script: Script, parts: Sequence[Sequence[Edge]], between: Mappi
 
 
 def nbytes(dtype: str, shape: Sequence[Any]) -> int | None:
-    """Bytes of an array; None where its shape is not known."""
+    """Returns the bytes of an array; None if its shape is unknown."""
     return math.prod(shape) * SIZES[dtype] if all(isinstance(d, int) for d in shape) else None

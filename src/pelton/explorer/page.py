@@ -1,4 +1,4 @@
-"""The page: one HTML file with the data, the script and the style in it, which fetches nothing."""
+"""The page: one HTML file with data, script and style inside; it fetches nothing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PIECES = ("page.html", "explorer.js", "explorer.css")
 
 
 def page(engines: Sequence[Described], facts: dict[str, Any], sample: Mapping[str, Any] | None = None) -> str:
-    """The HTML of one engine, or of two side by side. facts: of the measurement, such as the machine's peak.
+    """Returns the HTML of one engine, or of two side by side. facts: of the measurement, such as the machine's peak.
 
-    sample: what the engine gave for some pictures, which has a tab of its own: a "title", "lines" of text, and
-    "pictures", each with "src" (a data: URL), "alt", "caption", and whether it is "right".
+    sample: the engine's results for some pictures, shown in a tab of their own: a "title", "lines" of text, and
+    "pictures", each with "src" (a data: URL), "alt", "caption", and a bool "right".
 
     Raises Error if the installation lacks the files of `explorer/bundle`.
     """
@@ -46,13 +46,13 @@ def page(engines: Sequence[Described], facts: dict[str, Any], sample: Mapping[st
 
 
 def as_json(data: Any) -> str:
-    """JSON that nothing in it can end: in ASCII, without "<", ">" and "&"."""
+    """Encodes JSON that cannot end its script element: in ASCII, without "<", ">" and "&"."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _digest(text: str) -> str:
-    """What a policy calls an inline script or style."""
+    """Returns the hash of an inline script or style for a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -67,7 +67,7 @@ def _read(name: str) -> str:
 
 
 def _static(engine: Described) -> str:
-    """What a browser without scripts shows."""
+    """Returns the view for browsers without scripts."""
     rows = [
         (f"{i}", step.name, str(step.info.get("op", "")), f"{time.ns / 1e3:.1f}", time.source)
         for i, (step, time) in enumerate(zip(engine.steps, engine.times))

@@ -1,5 +1,4 @@
-"""What a name of a model stands for while the model is read: a tensor, a sequence, a map, an absent optional, or
-nothing that could be read."""
+"""Meanings of names while a model is read: a tensor, a sequence, a map, an absent optional, or an unreadable value."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ from .graph import Value
 
 @dataclass(frozen=True)
 class ValueSequence:
-    """A sequence: it exists while importing only, as a list of values. None stands for one whose size depends on the
-    data: it counts, that is all."""
+    """A sequence, which exists only while importing, as a list of values; None instead of the list means that its size
+    depends on the data."""
 
     values: tuple[Value | None, ...]
 
 
 @dataclass(frozen=True)
 class MapInput:
-    """A map that is an input: its keys and its values, as many of each."""
+    """A map as an input: its keys and its values, equal in number."""
 
     keys: Value
     values: Value
@@ -26,20 +25,20 @@ class MapInput:
 
 @dataclass(frozen=True)
 class MapSequence:
-    """A sequence of maps: one per row of a matrix, with a key per column. Only outputs are that."""
+    """A sequence of maps, only as an output: one per row of a matrix, with a key per column."""
 
     matrix: Value
     keys: tuple[str, ...] | tuple[int, ...]
 
 
 class Broken:
-    """Stands for the outputs of a node that could not be read, so that one problem is reported once."""
+    """Stands for the outputs of an unreadable node, so that one problem is reported once."""
 
 
 BROKEN = Broken()
-Binding = Value | ValueSequence | MapInput | MapSequence | None  # what a name stands for; None is an absent optional
+Binding = Value | ValueSequence | MapInput | MapSequence | None  # the meaning of a name; None is an absent optional
 
 
 def kind_of(thing: Binding) -> str:
-    """What it is, for people."""
+    """Returns the kind of a binding, for messages."""
     return {Value: "a tensor", MapInput: "a map", type(None): "an absent optional"}.get(type(thing), "a sequence")

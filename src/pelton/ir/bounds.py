@@ -1,4 +1,4 @@
-"""Interval arithmetic: bounds of the values of a program that hold whatever its inputs are."""
+"""Interval arithmetic: bounds of a program's values that hold for all inputs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .scalar import Scalar
 from .types import BOOL
 
 
-# How far below 0 numbers reach, by how far above, from where on they are quantized symmetrically.
+# Minimum ratio of the ranges below and above 0 for symmetric quantization.
 SYMMETRIC = 0.9
 
 
 class ByteGrid(NamedTuple):
-    """The numbers scale · (q − zero) that bytes q stand for: i8 if `signed`, from −127 on and with zero 0, else u8."""
+    """The numbers scale · (q − zero) that bytes q represent: i8 if `signed`, from −127 on and with zero 0, else u8."""
 
     scale: float
     zero: int
@@ -26,7 +26,7 @@ class ByteGrid(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The closed interval that all elements lie in; NaN aside."""
+    """A closed interval that contains all elements; NaN aside."""
 
     low: float
     high: float
@@ -35,7 +35,7 @@ class Bounds(NamedTuple):
         return Bounds(min(self.low, other.low), max(self.high, other.high))
 
     def byte_grid(self) -> ByteGrid:
-        """What numbers of this interval, and 0, are quantized to: u8 unless they reach about as far below 0 as above,
+        """Returns the grid that quantizes this interval and 0: u8 unless it reaches about as far below 0 as above,
         where i8 has the same steps."""
         low = min(self.low, 0.0)
         if low < -SYMMETRIC * self.high:
@@ -48,7 +48,7 @@ ANY = Bounds(-math.inf, math.inf)
 
 
 def value_bounds(graph: Graph) -> dict[Value, Bounds]:
-    """The bounds of every float value of a program; `ANY` where nothing is known."""
+    """Returns the bounds of every float value of a program; `ANY` if unknown."""
     found: dict[Value, Bounds] = {}
     for v, array in graph.constants.items():
         found[v] = _of_array(array) if v.type.dtype.is_float else ANY
@@ -81,7 +81,7 @@ def _of_node(node: Node, found: dict[Value, Bounds]) -> Bounds:
 
 
 def _of_scalar(e: Scalar | float, operands: list[Bounds]) -> Bounds:
-    """The bounds of an expression whose inputs lie within those of the operands."""
+    """Returns the bounds of an expression whose inputs lie within those of the operands."""
     if not isinstance(e, Scalar):
         return Bounds(float(e), float(e))
     if not e.dtype.is_float:
@@ -98,13 +98,13 @@ def _of_scalar(e: Scalar | float, operands: list[Bounds]) -> Bounds:
 
 
 def _corners(a: Bounds, b: Bounds, product: Callable[[float, float], float]) -> Bounds:
-    """The bounds of a function that is monotonic in each operand."""
+    """Returns the bounds of a function that is monotonic in each operand."""
     found = [product(x, y) for x in a for y in b]
     return Bounds(min(found), max(found))
 
 
 def _mul(a: Bounds, b: Bounds) -> Bounds:
-    # 0 times anything finite is 0, and an end at infinity stands for finite numbers
+    # 0 times anything finite is 0, and an infinite end stands for finite numbers
     return _corners(a, b, lambda x, y: 0.0 if x == 0 or y == 0 else x * y)
 
 

@@ -1,4 +1,4 @@
-"""Builds graphs node by node: infers types, makes names unique, folds constants and size arithmetic on the way."""
+"""Builds graphs node by node: infers types, makes names unique, folds constants and size arithmetic."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .graph import Graph, Node, Value, remove_dead_nodes, unique
 from .op import Op, TermOutput, Term, get
 from .types import BOOL, I64, DType, TensorType
 
-SMALL = 1 << 20  # elements up to which folded constants may be larger than their operands
-FEW = 1 << 12  # elements up to which size arithmetic is folded
-ALIKE = 64  # elements up to which equal constants are shared
+SMALL = 1 << 20  # elements: limit of folded constants that are larger than their operands
+FEW = 1 << 12  # elements: limit of folded size arithmetic
+ALIKE = 64  # elements: limit of shared equal constants
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
 class Builder:
     """Builds a graph node by node.
 
-    folds: fold constants and size arithmetic, and keep names as given until `finish` makes them unique, as importers
-    need it; otherwise every node is written, and names are final. taken: names already in use.
+    folds: fold constants and size arithmetic, and leave names unchanged until `finish` makes them unique, for
+    importers; otherwise every node is written, and names are final. taken: names already in use.
     """
 
     def __init__(self, name: str = "main", *, folds: bool = False, taken: Iterable[str] = ()):
@@ -34,22 +34,22 @@ class Builder:
         self.inputs: list[Value] = []
         self.constants: dict[Value, np.ndarray] = {}
         self.nodes: list[Node] = []
-        self.makers: dict[Value, Node] = {}  # value → the node that makes it
+        self.makers: dict[Value, Node] = {}  # value → its producer
         # value → its name in the finished graph, if not its own
         self.names: dict[Value, str] = {}
         # value → array of objects, for integers and floats that are sizes or computed from sizes
         self.sizes: dict[Value, np.ndarray] = {}
-        # value → the question that kept it from being folded into sizes
+        # value → the question that prevented folding it into sizes
         self.questions: dict[Value, Undecided] = {}
         self._names = set(taken)
         self._alike: dict[tuple, Value] = {}
-        # constants that may stay in few bits → the nodes that they were folded from
+        # constants that may stay in few bits → the nodes folded into them
         self.stored: dict[Value, Node] = {}
 
     # --- names, inputs, constants
 
     def fresh(self, hint: str) -> str:
-        """A name that is not taken, as close to the hint as possible."""
+        """Returns an unused name, as close to the hint as possible."""
         if self.folds:
             return hint
         name = unique(hint or "t", self._names)
@@ -62,7 +62,7 @@ class Builder:
         return value
 
     def constant(self, array: Any, name: str = "c") -> Value:
-        """A new constant."""
+        """Adds a constant."""
         array = np.asarray(array)
         array = array.astype(object) if array.dtype.kind in "UST" else array
         value = Value(TensorType.of(array), self.fresh(name))
@@ -70,7 +70,7 @@ class Builder:
         return value
 
     def shared_constant(self, array: np.ndarray, name: str = "constant") -> Value:
-        """A constant, shared with equal ones if it is small."""
+        """Adds a constant, shared with equal ones if it is small."""
         if array.size > ALIKE or array.dtype.kind in "OUST":
             return self.constant(array, name)
         key = (array.dtype.name, array.shape, array.tobytes())
@@ -93,7 +93,7 @@ class Builder:
         """Writes a node; returns its outputs.
 
         With `folds`, a node of constants becomes constants, unless it is `random`, and one of sizes becomes sizes.
-        Raises what the op's `infer` raises, and ValueError if a node of constants cannot be computed.
+        Raises errors of the op's `infer`, and ValueError if a node of constants cannot be computed.
         """
         inputs, attrs = tuple(inputs), op.complete(attrs or {})
         types = op.infer_types(tuple(v.type for v in inputs), attrs)
@@ -134,7 +134,7 @@ class Builder:
         return node.outputs
 
     def _folds(self, node: Node) -> bool:
-        """Whether a node is folded: its inputs are constants, and its outputs not much larger than these."""
+        """True if a node is folded: its inputs are constants, and its outputs not much larger than these."""
         given, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
         limit = max((SMALL, *(t.size for t in given if t.known)))
         if not all(v in self.constants for v in node.inputs):
@@ -155,9 +155,9 @@ class Builder:
         outputs: tuple[Value, ...] | None = None,
         memo: dict[int, tuple[Value, ...]] | None = None,
     ) -> tuple[Value, ...]:
-        """Writes an expression of Values, Terms, arrays and numbers, as expansions and rules return it.
+        """Writes an expression of Values, Terms, arrays and numbers, as returned by expansions and rules.
 
-        A Term that occurs twice is built once. outputs: the values that the outermost node defines, if of its types.
+        A Term that occurs twice is built once. outputs: the values to define by the outermost node, if of its types.
         """
         memo = {} if memo is None else memo
         if isinstance(thing, Value):
@@ -176,7 +176,7 @@ class Builder:
         return memo[id(thing)]
 
     def _operands(self, term: Term, node_name: str, memo: dict[int, tuple[Value, ...]]) -> tuple[Value, ...]:
-        """The operands of a term; numbers and float64 arrays are rounded once, to the element type of the others."""
+        """Returns the operands of a term; numbers and float64 arrays are rounded once, to their neighbors' type."""
         known = [None if _is_untyped(a) else self.build(a, node_name=node_name, memo=memo)[0] for a in term.args]
         dtype = next((v.type.dtype for v in known if v is not None and v.type.dtype is not BOOL), None)
         found = []
@@ -193,11 +193,11 @@ class Builder:
     # --- sizes
 
     def elements(self, value: Value) -> np.ndarray | None:
-        """The array of a constant, or of sizes as objects; None for other values."""
+        """Returns the array of a constant, or of sizes as objects; None for other values."""
         return self.constants.get(value, self.sizes.get(value))
 
     def ancestors(self, value: Value, last: Container[Value]) -> Iterator[tuple[Value, Node | None]]:
-        """A value and all that it is computed from, up to `last`, each with its node (None if it has none here).
+        """Yields a value and all its sources, up to `last`, each with its node (None if it has none here).
 
         Constants and sizes are left out.
         """
@@ -213,7 +213,7 @@ class Builder:
                 waiting += new
 
     def from_sizes(self, found: np.ndarray, dtype: DType, name: str = "") -> Value:
-        """Integers from sizes: a constant if all of them are numbers."""
+        """Converts sizes to integers: a constant if all of them are numbers."""
         if sizes.is_known(found):
             return self.shared_constant(found.astype(dtype.numpy))
         value = Value(TensorType(dtype, found.shape), self.fresh(f"{name}.sizes"))
@@ -221,14 +221,14 @@ class Builder:
         return value
 
     def _fold_sizes(self, node: Node) -> np.ndarray | None:
-        """The result of an op on sizes, None for other ops; raises Undecided if it depends on the values of symbols."""
+        """Returns the result of an op on sizes, None for other ops; raises Undecided if it depends on symbols."""
         held = [a for v in node.inputs if (a := self.elements(v)) is not None and a.size <= FEW]
         if len(held) < len(node.inputs) or not any(v in self.sizes for v in node.inputs):
             return None
         return sizes.fold(node.op, held, node.attrs, node.outputs[0].type.dtype)
 
     def size_nodes(self) -> list[Node]:
-        """Nodes that compute sizes which the program reads as data."""
+        """Returns the nodes that compute the sizes that the program reads as data."""
         made, written = [], {v for n in self.nodes for v in n.outputs}
         for v, array in self.sizes.items():
             if v not in written and v.type.dtype.is_integer:
@@ -243,16 +243,16 @@ class Builder:
     # --- the graph
 
     def graph(self, outputs: Iterable[Value]) -> Graph:
-        """The graph of all that was written."""
+        """Returns the graph of all written nodes."""
         return Graph(tuple(self.inputs), dict(self.constants), tuple(self.nodes), tuple(outputs), self.name)
 
     def _unfolded_nodes(self) -> list[Node]:
-        """Nodes that unpack constants of few bits for heavy ops: they are not folded, and the constants stay small."""
+        """Returns the nodes that unpack constants of few bits for heavy ops: folded, these would be large."""
         stay = exempt_from_folding((*self.stored.values(), *self.nodes))
         return [n for n in self.stored.values() if n in stay]
 
     def finish(self, inputs: Sequence[Value], results: Mapping[str, Value]) -> Graph:
-        """The graph of what the results need; results and inputs keep their names, others get unique ones.
+        """Returns the graph that the results need; results and inputs keep their names, others get unique ones.
 
         results: output name → value.
         """
@@ -266,7 +266,7 @@ class Builder:
             elif value not in to:
                 to[value] = renamed
             elif to[value].name != name:
-                # an input that is an output, too, or a value of two names: a copy
+                # copy an input that is also an output, or a value with two names
                 copies.append(Node(get("copy"), (value,), {}, (renamed,), name))
                 to[renamed] = renamed
             outputs.append(renamed if renamed in to else value)
@@ -297,7 +297,7 @@ class Builder:
 
 
 def _is_untyped(thing: Any) -> bool:
-    """Whether an operand is a number or a float64 array of a rule, whose element type that of its neighbors decides."""
+    """True for a number or a float64 array of a rule, which takes the element type of its neighbors."""
     if isinstance(thing, (Value, Term, TermOutput)):
         return False
     return not isinstance(thing, np.ndarray) or thing.dtype == np.float64

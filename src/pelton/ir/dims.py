@@ -3,7 +3,7 @@
 A size is an int where it is known, else a Dim: a polynomial with integer coefficients over atoms, which are named
 sizes, and quotients, maxima and minima that do not simplify (a remainder is written with a quotient). Equal expressions
 compare and hash equal; unequal ones are *not known to be equal*. Comparisons that the bounds do not decide raise
-Undecided, and so does everything that needs a number (`range`, `int`, numpy): no size is silently taken to be a number.
+Undecided, and so does everything that needs a number (`range`, `int`, numpy): no size silently becomes a number.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["UNBOUNDED", "Atom", "Monomial", "Size", "SizeFunction", "Symbol", "b
 
 
 class Undecided(ValueError):
-    """A question whose answer depends on dynamic dimensions: the sign of a difference. `relation` to 0 is what the
-    caller needs to hold: "=", ">=", or "" for any. All of `needed` are in that relation to 0 in every run that
-    the caller can serve; none where the caller has another way."""
+    """A question whose answer depends on dynamic dimensions: the sign of a difference. `relation` to 0 is the caller's
+    requirement: "=", ">=", or "" for any. All of `needed` have that relation to 0 in every run that the caller can
+    serve; empty if the caller has an alternative."""
 
     def __init__(self, message: str, difference: Size = 0, relation: str = "", needed: tuple[Size, ...] = ()):
         super().__init__(message)
         self.difference, self.relation, self.needed = difference, relation, needed
 
     def reworded(self, message: str) -> Undecided:
-        """The same question with another message."""
+        """Returns the same question with another message."""
         return Undecided(message, self.difference, self.relation, self.needed)
 
 
@@ -44,7 +44,7 @@ class Dim(Whole):
 
     @property
     def is_factor(self) -> bool:
-        """Whether the text of the Dim needs no parentheses as an operand."""
+        """True if the text of the Dim needs no parentheses as an operand."""
         return (
             len(self.terms) == 1
             and self.terms[0][1] == 1
@@ -147,7 +147,7 @@ class Dim(Whole):
 
 
 def symbol(name: str, minimum: int = 1, optimum: int = 1, maximum: int = UNBOUNDED) -> Size:
-    """The named size, or an int where its bounds are equal.
+    """Creates the named size, or an int if its bounds are equal.
 
     Raises ValueError unless 0 <= minimum <= optimum <= maximum and the name is an identifier.
     """
@@ -168,7 +168,7 @@ def from_terms(terms: Mapping[Monomial, int]) -> Size:
     kept = {m: c for m, c in terms.items() if c}
     if kept.keys() <= {()}:
         return kept.get((), 0)
-    # no model means this, and it would grow without end
+    # no real model needs this, and it would grow without end
     if len(kept) > 256 or any(len(m) > 32 or abs(c) > FAR for m, c in kept.items()):
         raise Undecided("a size with more than 256 terms or 32 factors is not computed; give it as a number")
     return Dim(sorted(kept.items(), key=lambda t: (len(t[0]), list(map(str, t[0])))))
@@ -196,7 +196,7 @@ def product_of(a: Size, b: Size) -> Size:
 
 
 def _less(a: Size, b: Size, sign: str, first: Size | None = None) -> bool:
-    """a < b, by the bounds of the difference."""
+    """Returns a < b, by the bounds of the difference."""
     low, high = bounds(b - a)
     if low > 0:
         return True
@@ -207,7 +207,7 @@ def _less(a: Size, b: Size, sign: str, first: Size | None = None) -> bool:
 
 
 def equal(a: Size, b: Size) -> bool:
-    """Whether two sizes are equal; raises Undecided where that depends on a run (`==` is False there)."""
+    """Returns True if two sizes are equal; raises Undecided if that depends on a run (`==` is False there)."""
     low, high = bounds(a - b)
     if low <= 0 <= high and low < high:
         raise Undecided(f"whether {a} = {b} depends on dynamic dimensions", a - b, "=")
@@ -215,9 +215,9 @@ def equal(a: Size, b: Size) -> bool:
 
 
 def split_multiples(a: Size, b: Size) -> tuple[Size, Size]:
-    """(quotient, rest): the terms of a that b divides, divided by b, and the other terms.
+    """Returns (quotient, rest): the terms of a that b divides, divided by b, and the other terms.
 
-    Where b has several terms, the quotient is zero unless b divides a as a whole.
+    If b has several terms, the quotient is zero unless b divides a as a whole.
     """
     parts = list(terms_of(b))
     if len(parts) > 1:
@@ -236,7 +236,7 @@ def split_multiples(a: Size, b: Size) -> tuple[Size, Size]:
 
 
 def exact(a: Size, b: Size) -> Size | None:
-    """q with q · b = a, by long division, or None where there is none."""
+    """Returns q with q · b = a, by long division, or None."""
     lead, k = list(terms_of(b))[-1]
     q: Size = 0
     while a:
@@ -250,7 +250,7 @@ def exact(a: Size, b: Size) -> Size | None:
 
 
 def floordiv(a: Size, b: Size) -> Size:
-    """⌊a / b⌋ for b ≥ 1."""
+    """Returns ⌊a / b⌋ for b ≥ 1."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if not b >= 1:
@@ -279,22 +279,22 @@ def floordiv(a: Size, b: Size) -> Size:
 
 
 def mod(a: Size, b: Size) -> Size:
-    """a − ⌊a / b⌋ · b for b ≥ 1."""
+    """Returns a − ⌊a / b⌋ · b for b ≥ 1."""
     return a % b if isinstance(a, int) and isinstance(b, int) else a - floordiv(a, b) * b
 
 
 def maximum(*sizes: Size) -> Size:
-    """The largest of some sizes."""
+    """Returns the largest of some sizes."""
     return _extreme("max", sizes)
 
 
 def minimum(*sizes: Size) -> Size:
-    """The smallest of some sizes."""
+    """Returns the smallest of some sizes."""
     return _extreme("min", sizes)
 
 
 def _extreme(fn: str, sizes: tuple[Size, ...]) -> Size:
-    """The maximum or minimum, without the sizes that another one is known to dominate."""
+    """Returns the maximum or minimum, without sizes that another one provably dominates."""
     kept: list[Size] = []
     for x in dict.fromkeys(sizes):
 
@@ -312,7 +312,7 @@ def _extreme(fn: str, sizes: tuple[Size, ...]) -> Size:
 
 
 def is_known(*sizes: Size) -> bool:
-    """Whether all of the sizes are numbers."""
+    """True if all of the sizes are numbers."""
     return not any(isinstance(s, Dim) for s in sizes)
 
 
@@ -322,7 +322,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {"floordiv": lambda a, b: a // b, "m
 
 
 def at(x: Size, sizes: Mapping[str, int]) -> int:
-    """The value of a size for these values of its symbols; KeyError for a symbol without one."""
+    """Evaluates a size for these values of its symbols; KeyError for a symbol without one."""
     if not isinstance(x, Dim):
         return x
 
@@ -333,12 +333,12 @@ def at(x: Size, sizes: Mapping[str, int]) -> int:
 
 
 def optimum(x: Size) -> int:
-    """The value of a size when every symbol has its optimum."""
+    """Evaluates a size with every symbol at its optimum."""
     return at(x, {s.name: s.optimum for s in symbols(x)})
 
 
 def symbols(x: Any) -> dict[Symbol, None]:
-    """The symbols in a size, or in nested tuples and lists of sizes, in order of appearance."""
+    """Returns the symbols in a size, or in nested tuples and lists of sizes, in order of appearance."""
     found: dict[Symbol, None] = {}
     if isinstance(x, Dim):
         for m, _ in x.terms:
@@ -351,7 +351,7 @@ def symbols(x: Any) -> dict[Symbol, None]:
 
 
 def map_dims(x: Any, to: Callable[[Size], Any]) -> Any:
-    """x with `to` applied to every Dim in it; tuples are searched, other objects returned as they are."""
+    """Returns x with `to` applied to every Dim in it; searches tuples, and returns other objects unchanged."""
     if isinstance(x, Dim):
         return to(x)
     return tuple(map_dims(part, to) for part in x) if type(x) is tuple and symbols(x) else x

@@ -1,11 +1,11 @@
-"""What dynamic dimensions are made of: named sizes, functions of sizes, and products of these."""
+"""Parts of dynamic dimensions: named sizes, functions of sizes, and products of these."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-UNBOUNDED = 1 << 40  # stands for no upper bound; more than any axis has
+UNBOUNDED = 1 << 40  # no upper bound; more than any axis has
 FAR = 1 << 400  # beyond all bounds of sizes
 
 
@@ -24,7 +24,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class SizeFunction:
-    """A function of sizes that is no polynomial: "floordiv", "max" or "min"."""
+    """A non-polynomial function of sizes: "floordiv", "max" or "min"."""
 
     fn: str
     args: tuple[Size, ...]
@@ -37,7 +37,7 @@ class SizeFunction:
 
 
 if TYPE_CHECKING:
-    # a Dim has an int's arithmetic; where only a number will do it raises Undecided, which no type can say
+    # a Dim has an int's arithmetic, but raises Undecided where a number is required, which no type can express
     Whole = int
 else:
     Whole = object
@@ -47,7 +47,7 @@ Monomial = tuple[Atom, ...]  # sorted by text; the empty one is the constant ter
 
 
 def cancel(m: Monomial, n: Monomial) -> Monomial | None:
-    """The quotient of two monomials, or None where it is no monomial."""
+    """Returns the quotient of two monomials, or None if it is no monomial."""
     rest = list(m)
     for atom in n:
         if atom not in rest:

@@ -1,6 +1,6 @@
-"""Bounds of dynamic dimensions: interval arithmetic, tightened by what is known of quotients, extremes and factors.
+"""Bounds of dynamic dimensions: interval arithmetic, tightened by facts about quotients, extremes and factors.
 
-`dims` stands above this file: a Dim is here what has `terms`, and methods that build others.
+`dims` is above this file: here, a Dim is anything with `terms` and methods that build others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .dims_atoms import FAR, Atom, Monomial, Size, SizeFunction, Symbol, cancel
 
 
 def bounds(x: Any) -> tuple[int, int]:
-    """The smallest and the largest number that a size may be: safe, though not always tight."""
+    """Returns a safe lower and upper bound of a size, not always tight."""
     if getattr(x, "terms", None) is None:
         return x, x
     if x._bounds is None:
@@ -24,7 +24,7 @@ def bounds(x: Any) -> tuple[int, int]:
 
 
 def _bounds_of_terms(x: Any) -> tuple[int, int]:
-    """The smallest and the largest number that a Dim may be, computed from its terms."""
+    """Returns the lower and upper bound of a Dim, computed from its terms."""
     low = high = 0
     for m, c in x.terms:
         a, b = _product_bounds(m)
@@ -45,7 +45,7 @@ def _times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 
 
 def _quotient_in(m: Monomial) -> SizeFunction | None:
-    """The first quotient by a number among the factors."""
+    """Returns the first quotient by a number among the factors."""
     for atom in m:
         if isinstance(atom, SizeFunction) and atom.fn == "floordiv" and isinstance(atom.args[1], int):
             return atom
@@ -57,7 +57,7 @@ def _has_quotients(x: Size) -> bool:
 
 
 def _by_quotients(x: Any, outermost: bool = False) -> tuple[int, int]:
-    """Bounds by ⌊a / k⌋ = (a − r) / k with a remainder r from 0 to k − 1.
+    """Bounds x by ⌊a / k⌋ = (a − r) / k with a remainder r from 0 to k − 1.
 
     outermost: only for quotients whose a contains quotients, such as ⌊(t − ⌊t / 2⌋) / 3⌋.
     """
@@ -83,14 +83,14 @@ def _by_quotients(x: Any, outermost: bool = False) -> tuple[int, int]:
 
 
 def _by_extremes(x: Any) -> tuple[int, int]:
-    """Bounds by a maximum (minimum) being one of its operands, and no less (no more) than each of them."""
+    """Bounds x by its extremes: a maximum (minimum) is one of its operands, and no less (no more) than each of them."""
     extreme = next((a for m, _ in x.terms for a in m if isinstance(a, SizeFunction) and a.fn in ("max", "min")), None)
     if extreme is None:
         return -FAR, FAR
     uses = [(m, c) for m, c in x.terms if extreme in m]
 
     def substituted(part: Size) -> Size:
-        """x with a part of the extreme in its place."""
+        """Replaces the extreme in x by a part."""
         terms: list[Size] = []
         for m, c in x.terms:
             if extreme in m:
@@ -112,7 +112,7 @@ def _by_extremes(x: Any) -> tuple[int, int]:
 
 
 def _by_factor(x: Any) -> tuple[int, int]:
-    """Bounds by factoring out the atom that most terms share: b·t − 6·b = b · (t − 6), not negative for t ≥ 6."""
+    """Bounds x by factoring out the atom that most terms share: b·t − 6·b = b · (t − 6), not negative for t ≥ 6."""
     uses = Counter(a for m, _ in x.terms for a in set(m))
     atom, shared = max(uses.items(), key=lambda use: use[1])
     if shared < 2:

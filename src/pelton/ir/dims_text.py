@@ -1,4 +1,4 @@
-"""Sizes as engines hold them, and read back from the text that they print as."""
+"""Sizes in the form that engines store, and a parser of their text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from .dims import Atom, Dim, Size, Symbol, floordiv, maximum, minimum, mod, symb
 
 
 def parse(text: str, known: Mapping[str, Size]) -> Size:
-    """The size that a text such as "3*batch + 1" stands for; ValueError for another text or a name that is not
-    known."""
+    """Parses a size such as "3*batch + 1"; ValueError for invalid text or an unknown name."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -53,13 +52,13 @@ def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:
 
 
 def substituted(x: Size, by: Mapping[str, Size]) -> Size:
-    """A size with other sizes in place of some symbols."""
+    """Replaces some symbols of a size by other sizes."""
     known = {s.name: symbol(s.name, s.minimum, s.optimum, s.maximum) for s in symbols(x)}
     return parse(str(x), {**known, **by})
 
 
 def tree(x: Size) -> Any:
-    """A size as nested lists, as engines hold it: numbers, names, and ["+", …], ["*", …], ["//", a, b], ["%", a, b],
+    """Returns a size as nested lists for engines: numbers, names, and ["+", …], ["*", …], ["//", a, b], ["%", a, b],
     ["max", …], ["min", …]."""
     if not isinstance(x, Dim):
         return int(x)

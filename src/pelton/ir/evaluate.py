@@ -28,8 +28,8 @@ def _narrow(array, dtype: DType) -> np.ndarray:
 
 
 def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = True) -> tuple[np.ndarray, ...]:
-    """Evaluates a node on arrays of its input types. With `round=False`, floats are float64, of inputs and outputs.
-    InputError for an index that there is nothing at."""
+    """Evaluates a node on arrays of its input types. With `round=False`, floats in inputs and outputs are float64.
+    InputError for an index out of range."""
     if node.op.stepwise:
         return _evaluate_expansion(node, arrays, round)
     unchanged = node.op.bits or node.op.moves and round
@@ -72,7 +72,7 @@ def _evaluate_op(node: Node, arrays: tuple[np.ndarray, ...], attrs: Mapping[str,
 
 
 def _is_convertible(array: np.ndarray, to: DType) -> bool:
-    """Whether numbers of a type may stand for those of another: neither fractions for integers nor text for numbers."""
+    """True if numbers of a type may stand for those of another: no fractions for integers, no text for numbers."""
     try:
         given = DType.of(array)
     except TypeError:
@@ -81,7 +81,7 @@ def _is_convertible(array: np.ndarray, to: DType) -> bool:
 
 
 def _run(body: Body, round: bool, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Evaluates a graph within a node, which is a function to the reference of its op."""
+    """Evaluates a nested graph, a function for the reference of its op."""
     found = evaluate(body.graph, {v.name: a for v, a in zip(body.graph.inputs, arrays, strict=True)}, round=round)
     return tuple(found[v.name] for v in body.graph.outputs)
 

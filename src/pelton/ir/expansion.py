@@ -1,4 +1,4 @@
-"""What a node stands for by the expansion of its op, as a program of its own."""
+"""Expands a node into a program, by the expansion of its op."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .types import BOOL, DType, TensorType
 
 
 def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Graph:
-    """The expansion of an op on these values, with attributes that are complete. Numbers and float64 arrays take the
-    element type of the operands beside them. Raises what the expansion and the `infer` of its ops raise."""
+    """Expands an op on these values, with complete attributes. Numbers and float64 arrays adopt the element type of
+    their neighbors. Raises errors of the expansion and of its ops' `infer`."""
     nodes, constants, made = list[Node](), dict[Value, np.ndarray](), dict[int, tuple[Value, ...]]()
 
     def constant(array: np.ndarray) -> Value:

@@ -1,4 +1,4 @@
-"""Which nodes of constants are computed while a program is made, and what they give."""
+"""Decides which nodes of constants are computed while a program is built, and computes them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .graph import Node, Value
 from .op import Op
 from .types import TensorType
 
-WORK = 1 << 28  # operations by reference that computing one node may take
+WORK = 1 << 28  # limit of reference operations for computing one node
 
 _all: ContextVar[bool] = ContextVar("all", default=False)
 
 
 @contextmanager
 def of_everything() -> Iterator[None]:
-    """Within it every node of constants is computed, whatever that takes: a model of which all inputs are constants
-    becomes its results, also where the data decides what runs."""
+    """Computes every node of constants within it, at any cost: a model with only constant inputs becomes its results,
+    also where the data decides the control flow."""
     token = _all.set(True)
     try:
         yield
@@ -38,14 +38,14 @@ def folds_everything() -> bool:
 def is_worth_folding(
     op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], attrs: Mapping[str, Any]
 ) -> bool:
-    """Whether computing a node is no waste of time; its types have to be known. How large its results may be is for the
-    caller to say."""
+    """True if computing a node is worth its time; its types must be known. The caller limits the size of its
+    results."""
     return not op.heavy and op.operations(tuple(inputs), tuple(outputs), attrs) <= WORK
 
 
 def compute(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """The outputs of a node of constants, by reference: floats in float64, rounded once per value, the same bytes
-    everywhere. Raises what the reference raises where it cannot take the data."""
+    """Computes the outputs of a node of constants by reference: floats in float64, rounded once per value, the same
+    bytes everywhere. Raises the reference's errors for unsuitable data."""
     found = evaluate_node(node, arrays)
     results = tuple(np.asarray(a, v.type.dtype.numpy, order="C") for a, v in zip(found, node.outputs))
     lineage.computed(node, arrays, results)
@@ -53,9 +53,9 @@ def compute(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...
 
 
 def exempt_from_folding(nodes: Sequence[Node]) -> set[Node]:
-    """Of nodes in their order, those that folding leaves alone though their operands are constants: what stands for
-    numbers in few bits, and what moves these, on the way to a heavy op or to one that picks some of them."""
-    leads: set[Value] = set()  # what is moved, if at all, until a heavy op reads it
+    """Returns the nodes that folding leaves alone despite constant operands: dequantizations of few bits, and moves of
+    these, on the way to a heavy op or to one that picks elements. `nodes` are in order."""
+    leads: set[Value] = set()  # values that only moves separate from a heavy reader
     for node in reversed(nodes):
         if node.op.heavy or node.op.moves and not leads.isdisjoint(node.outputs):
             leads.update(node.inputs)

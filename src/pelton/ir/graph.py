@@ -30,7 +30,7 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An application of an op. `name`: that of its node in the model file, for messages."""
+    """An application of an op. `name`: its node in the model file, for messages."""
 
     op: Op
     inputs: tuple[Value, ...]
@@ -77,7 +77,7 @@ class Graph:
         return self._index["users"]
 
     def uses(self, value: Value) -> int:
-        """The number of operands and graph outputs that a value is."""
+        """Counts the operands and graph outputs that a value is."""
         return len(self.users.get(value, ())) + sum(v is value for v in self.outputs)
 
     def replace(self, **changes) -> "Graph":
@@ -91,15 +91,15 @@ class Graph:
 class Body:
     """A graph as an attribute of a node: a branch, or the body of a loop.
 
-    All that it reads is among its inputs, which the node provides in order. Bodies are equal if their nodes, constants
-    and sizes are, whatever the names of their values.
+    Its inputs, which the node provides in order, contain everything that it reads. Bodies are equal if their nodes,
+    constants and sizes are, whatever the names of their values.
     """
 
     graph: Graph
 
     @cached_property
     def digest(self) -> str:
-        """A hash that is equal for equal bodies."""
+        """A hash, equal for equal bodies."""
         g, place = self.graph, count()
         number: dict[Value, int] = defaultdict(lambda: next(place))
         content: list[Any] = [[(number[v], str(v.type)) for v in g.inputs]]
@@ -126,12 +126,12 @@ class Body:
 
 
 def bodies(node: Node) -> tuple[Body, ...]:
-    """The graphs within a node."""
+    """Returns the graphs nested in a node."""
     return tuple(a for a in node.attrs.values() if isinstance(a, Body))
 
 
 def make_body(graph: Graph, captured: Sequence[Value] = ()) -> tuple[Body, tuple[Value, ...]]:
-    """The body of a graph that captures values, which become inputs of it, and these values, as operands of its node.
+    """Returns the body of a graph that captures values, which become its inputs, and these, the node's operands.
 
     They follow the graph's own inputs: first all in `captured`, so that several bodies take the same operands, then
     further ones in the order of their uses.
@@ -150,12 +150,12 @@ def make_body(graph: Graph, captured: Sequence[Value] = ()) -> tuple[Body, tuple
 
 
 def unique(hint: str, taken: Container[str]) -> str:
-    """A name that is not taken, as close to the hint as possible."""
+    """Returns an unused name, as close to the hint as possible."""
     return next(name for k in count(1) if (name := f"{hint}_{k}" if k > 1 else hint) not in taken)
 
 
 def remove_dead_nodes(graph: Graph) -> Graph:
-    """The graph without nodes and constants that no output needs. Inputs stay: they are the interface."""
+    """Removes nodes and constants that no output needs. Inputs stay: they are the interface."""
     needed = set(graph.outputs)
     nodes = []
     for n in reversed(graph.nodes):
@@ -170,7 +170,7 @@ def remove_dead_nodes(graph: Graph) -> Graph:
 
 
 def substitute(graph: Graph, to: Mapping[Value, Value]) -> Graph:
-    """The graph with uses of each key replaced by uses of its value in `to`, transitively."""
+    """Replaces uses of each key by uses of its value in `to`, transitively."""
 
     def end(v: Value) -> Value:
         while v in to:
@@ -185,21 +185,21 @@ def substitute(graph: Graph, to: Mapping[Value, Value]) -> Graph:
 
 
 def symbols(graph: Graph) -> tuple[dims.Symbol, ...]:
-    """The symbols of dynamic dimensions, in the order in which inputs and outputs have them."""
+    """Returns the symbols of dynamic dimensions, in order of inputs and outputs."""
     return tuple(dims.symbols([v.type.shape for v in (*graph.inputs, *graph.outputs)]))
 
 
 def optimum_sizes(graph: Graph) -> dict[str, int]:
-    """Symbol → the size that a program is tuned for."""
+    """Maps each symbol to the size that the program is tuned for."""
     return {s.name: s.optimum for s in symbols(graph)}
 
 
 def with_sizes(
     graph: Graph, sizes: Mapping[str, int], to: dict[Value, Value] | None = None
 ) -> tuple[Graph, dict[Value, Value]]:
-    """The program with symbols replaced by sizes, and a mapping from the values of the graph to its own.
+    """Replaces symbols by sizes; returns the program and a mapping from the graph's values to the new ones.
 
-    to: values that are mapped already; new ones are added to it.
+    to: values already mapped; gains the new ones.
     """
     return with_types_resized(graph, lambda d: dims.at(d, sizes), to)
 
@@ -207,7 +207,7 @@ def with_sizes(
 def with_types_resized(
     graph: Graph, size: Callable[[dims.Size], dims.Size], to: dict[Value, Value] | None = None
 ) -> tuple[Graph, dict[Value, Value]]:
-    """The program with each symbolic size replaced by `size`, and a mapping of values, as `with_sizes`."""
+    """Replaces each symbolic size by `size` of it; returns the program and a mapping of values, like `with_sizes`."""
     to = {} if to is None else to
 
     def at(v: Value) -> Value:
@@ -238,7 +238,7 @@ def with_types_resized(
 
 
 def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Symbol → its size for inputs of these shapes; raises ValueError if a shape does not fit."""
+    """Maps each symbol to its size for inputs of these shapes; raises ValueError if a shape does not fit."""
     found: dict[str, int] = {}
     for v in graph.inputs:
         given = shapes[v.name]
@@ -258,7 +258,7 @@ def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
 
 
 def topological(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[Node, ...]:
-    """The nodes in a stable executable order; raises ValueError that names a node if there is a cycle."""
+    """Returns the nodes in a stable executable order; raises ValueError with a node's name if there is a cycle."""
     nodes = list(nodes)
     producer = {v: n for n in nodes for v in n.outputs}
     state: dict[int, int] = {}

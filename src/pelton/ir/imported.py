@@ -1,5 +1,5 @@
-"""What every importer returns: a model as a program, and what is worth knowing of it besides; and the errors that are
-no last word."""
+"""The results of importers: a model as a program with its metadata, and errors that other sizes or a script may
+avoid."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Forms = Mapping[str, Mapping[str, Any]]
 
 
 class OnData(ModelError):
-    """What an importer wants to know depends on the data: no straight line of steps can do this, a script may."""
+    """The import depends on the data: a straight line of steps cannot express this, a script may."""
 
 
 class OnSizes(ModelError):
-    """The problem may exist only for the sizes that were assumed where none were specified."""
+    """The problem may exist only for the sizes assumed for unspecified ones."""
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a model says of itself: "" and 0 where it does not."""
+    """The model's own metadata: "" and 0 where it has none."""
 
     producer: str = ""
     producer_version: str = ""
@@ -40,7 +40,7 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Info:
-    """What is worth knowing about a model besides its graph."""
+    """Information about a model besides its graph."""
 
     path: str = ""  # "" for a model that came as bytes or as an object
     metadata: Metadata = Metadata()
@@ -51,34 +51,34 @@ class Info:
     defaulted: tuple[str, ...] = ()  # unspecified sizes: "image[0] (batch)"
     # ops that will run on the onnx package: "onnx::Unique@11 (node 'u')"
     foreign: tuple[str, ...] = ()
-    # inputs that decide the program: knowing their values would have saved some of these
+    # inputs whose values, if known, would have avoided some of these ops
     wanted: tuple[str, ...] = ()
     # inputs that became constants: "i64[2] = [1, 2]", "nothing"
     values: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    # unspecified sizes that had to be numbers: "x[2] (height) = 128"
+    # unspecified sizes fixed to numbers: "x[2] (height) = 128"
     assumed: tuple[str, ...] = ()
     # outputs f32[batch, boxes, 5 + classes]: relative center, width, height, objectness and scores of boxes
     box_outputs: tuple[str, ...] = ()
-    # inputs that keep state from run to run: the output with their next values, and the first ones, or one for all
+    # inputs that keep state between runs: the output with their next values, and the initial ones, or one for all
     states: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
-    # the files and folders that it was read from; () for `path` alone
+    # the files and folders of the model; () for `path` alone
     files: tuple[str, ...] = ()
-    # of models that another package converted to ONNX: how the result compares with what their framework computes
+    # for models that another package converted to ONNX: a comparison of the result with the framework
     conversion: str = ""
 
     @property
     def label(self) -> str:
-        """The name of the model's file; "" where it came without one."""
+        """The name of the model's file, or ""."""
         return os.path.basename(self.path)
 
     @property
     def producer(self) -> str:
-        """What made the model, with its version."""
+        """The producer of the model, with its version."""
         return f"{self.metadata.producer} {self.metadata.producer_version}".strip()
 
     def record(self) -> dict[str, Any]:
-        """What engines keep of it as JSON, besides their provenance."""
+        """Returns the JSON data that engines record, besides their provenance."""
         kept = {k: v for k, v in asdict(self).items() if k not in ("path", "files", "metadata")}
         return {**kept, "producer": self.producer}
 
@@ -87,9 +87,9 @@ class Info:
 class Imported:
     """A model as a program.
 
-    `forms` tells which inputs and outputs of the model are no single tensor, and of which ports they consist:
-    {"inputs": {"x": ["x[0]", "x[1]"]}, "outputs": {"y": ["y[0]"], "z": None}}, a list for a sequence, None for an
-    optional without a value, a dict for maps (`runtime.forms`). What it does not name is a port itself."""
+    `forms` lists the inputs and outputs of the model that are no single tensor, with their ports: {"inputs": {"x":
+    ["x[0]", "x[1]"]}, "outputs": {"y": ["y[0]"], "z": None}}, a list for a sequence, None for an optional without a
+    value, a dict for maps (`runtime.forms`). Names outside it are ports themselves."""
 
     graph: Graph
     info: Info
@@ -98,11 +98,11 @@ class Imported:
 
 @dataclass(frozen=True)
 class ImportedNode:
-    """A node of a model or of a graph nested in it, what it reads, what was written for it, and what was wrong with it;
-    or how it runs as a step of a script.
+    """A node of a model or of a graph nested in it, its reads, the nodes written for it, and its problems; or its
+    execution as a step of a script.
 
-    `label` is its name in messages, `domain` and `operator` are what the format says that it is. `written` is in the
-    script's program of that number, and without what was written for nodes in the node's own graphs."""
+    `label` is its name in messages, `domain` and `operator` are the format's names for it. `written` is in the script's
+    program of that number, without the nodes written for its nested graphs."""
 
     label: str
     domain: str
@@ -117,10 +117,10 @@ class ImportedNode:
 
 @dataclass(frozen=True)
 class Examined:
-    """What became of each node of a model when it was imported: the program, or why there is none.
+    """The result of importing each node of a model: the program, or the reason why there is none.
 
-    `source` is the model as it was read, for whoever takes it further, `name` what messages call it. `open` has the
-    symbols of unspecified sizes, `optimum` the sizes to tune for of inputs that have such."""
+    `source` is the model as it was read, for further steps, `name` its name in messages. `open` has the symbols of
+    unspecified sizes, `optimum` the sizes to tune for of inputs that have such."""
 
     source: Any
     name: str

@@ -1,8 +1,8 @@
-"""Where constants come from, in builds that can be refitted: which of a model's weights each is computed from.
+"""The origin of constants in refittable builds: the weights of a model from which each is computed.
 
-While one is under way (`following`), importers say what they name, read and compute, and passes say what they derive in
-numpy. Passes may know that such a constant is one, but do not decide by its numbers: other weights are to give the same
-program. Arrays are known by their identity. Outside of `following`, all of this does nothing.
+While `following` one, importers report the constants that they name, read and compute, and passes those that they
+derive in numpy. Passes may ask if such a value is constant, but not decide by its numbers: other weights must give the
+same program. Arrays are identified by identity. Outside of `following`, all of this does nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NONE: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """An array that a node of constants gave: its output of this number, from these arrays."""
+    """An array computed by a node of constants: its output of this number, from these arrays."""
 
     array: np.ndarray
     node: Node
@@ -34,10 +34,10 @@ class Made:
 
 @dataclass(eq=False)
 class Lineage:
-    """All that is known of the constants of a program, by the identity of their arrays, which it keeps alive.
+    """The known origins of a program's constants, by the identity of their arrays, which it keeps alive.
 
-    names: what the model calls its weights. read: those whose numbers an importer asked for. made: those that nodes
-    gave. weights: those that depend on weights, and on which.
+    names: the model's names of its weights. read: constants whose numbers an importer read. made: constants that nodes
+    computed. weights: constants that depend on weights, with these.
     """
 
     names: dict[int, tuple[np.ndarray, str]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ _current: ContextVar[Lineage | None] = ContextVar("lineage", default=None)
 
 @contextmanager
 def following(lineage: Lineage | None) -> Iterator[Lineage | None]:
-    """Makes this the lineage that everything below tells and asks; None: nothing does."""
+    """Makes this the current lineage for everything below; None: no lineage."""
     token = _current.set(lineage)
     try:
         yield lineage
@@ -75,26 +75,26 @@ def current() -> Lineage | None:
 
 
 def name(array: np.ndarray, called: str) -> None:
-    """A weight of the model, and what the model calls it."""
+    """Records the model's name of a weight."""
     if (lineage := _current.get()) is not None:
         lineage.names[id(array)] = array, called
 
 
 def read(array: np.ndarray | None) -> None:
-    """An importer asked for the numbers of a constant."""
+    """Records that an importer read the numbers of a constant."""
     if (lineage := _current.get()) is not None and array is not None:
         lineage.read[id(array)] = array
 
 
 def computed(node: Node, given: tuple[np.ndarray, ...], found: Sequence[np.ndarray]) -> None:
-    """A node of constants was computed."""
+    """Records that a node of constants was computed."""
     if (lineage := _current.get()) is not None:
         lineage.made.update((id(a), Made(a, node, given, i)) for i, a in enumerate(found))
         derived(found, given)
 
 
 def derived(made: Iterable[np.ndarray], given: Iterable[np.ndarray]) -> None:
-    """Constants were computed in numpy, each from all of the given ones."""
+    """Records constants that were computed in numpy, each from all of the given ones."""
     if (lineage := _current.get()) is not None:
         weights = NONE.union(*map(lineage.weights_of, given))
         for array in made:
@@ -102,12 +102,12 @@ def derived(made: Iterable[np.ndarray], given: Iterable[np.ndarray]) -> None:
 
 
 def added(constants: Mapping[Any, np.ndarray], before: int, given: Iterable[np.ndarray]) -> None:
-    """As `derived`, for all constants but the first `before` of them."""
+    """Records all constants but the first `before`, like `derived`."""
     if _current.get() is not None:
         derived(islice(constants.values(), before, None), given)
 
 
 def is_weight(array: np.ndarray | None) -> bool:
-    """Whether a constant depends on weights, so that nothing may be decided by its numbers."""
+    """True if a constant depends on weights: then no decision may depend on its numbers."""
     lineage = _current.get()
     return lineage is not None and array is not None and bool(lineage.weights_of(array))

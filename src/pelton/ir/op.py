@@ -1,4 +1,4 @@
-"""What an op is, and the registry of ops by name, which `pelton.ops` fills."""
+"""The type of ops, and their registry by name, which `pelton.ops` fills."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class TermOutput:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """An operation of the program representation, and all that the compiler has to know of it.
+    """An operation of the program representation, with all facts that the compiler needs.
 
     name, kind: `kind` is "pointwise", "structured", "composite", "nested" (graphs as attributes) or "foreign" (an
     operator of another package, which runs on the host).
-    onnx: the operators of ai.onnx that are read as this op where no reader function reads them.
+    onnx: the operators of ai.onnx that are read as this op without a reader function.
     attrs: attribute → default, REQUIRED where it has none.
     onnx_names: attribute → its name in ONNX, where that differs.
 
@@ -58,29 +58,29 @@ class Op:
     reference(*ndarray, **attrs): the output as numpy computes it, or a tuple of arrays. Floats come as float64, which
     the caller rounds.
     scalar(*Scalar, **attrs): the element of the output as a scalar expression of the operands' elements.
-    expand(*Value, **attrs): the op in terms of others, as a Term or a tuple of them; ops that are not composite may
-    return None where there is no such expansion.
+    expand(*Value, **attrs): the op in terms of others, as a Term or a tuple of them; other kinds may return None
+    without such an expansion.
     flops(*TensorType, **attrs): the number of operations.
     configure(*TensorType, **attrs): arrays that follow the operands, as constants, wherever the op is applied.
     instance(**attrs): a plugin's object, whose `reference` a host step calls between its `initialize` and `terminate`.
 
     For tests: examples are (type text, …, attrs dict) each; random floats are drawn from domain (low, high).
 
-    Facts, which passes, plans and importers ask for instead of an op's name:
+    Facts, which passes, plans and importers query instead of an op's name:
 
     commutative: the two operands may be exchanged.
-    moves: the output holds elements of the operands, or zeros, unchanged; attributes and integers say which.
+    moves: the output holds elements of the operands, or zeros, unchanged; attributes and integers select them.
     keeps_range: the output lies between the smallest and the largest element of operand 0 and zero.
     view: the output can share the operand's memory with other strides and offsets (or the operands the output's).
-    indexed: integers in operand 1 say which elements of operand 0 are read or replaced.
-    bits: reads the bits of its operand as they are stored, so that no wider type may replace it.
+    indexed: integers in operand 1 select the elements of operand 0 to read or replace.
+    bits: reads the stored bits of its operand, so that no wider type may replace it.
     product: sums products of its first two operands, which GPUs may multiply as TF32.
     recurrent: a layer over time steps, which `expand` splits into one matrix product and the steps.
-    dequantizes: its output stands for numbers stored in few bits; where the operands are constants and a heavy op reads
-    the output, it is not folded.
-    stepwise: is defined by its expansion, with every value in it rounded.
+    dequantizes: its output represents numbers stored in few bits; with constant operands, it is not folded if a heavy
+    op reads the output.
+    stepwise: its expansion defines it, with every value in it rounded.
     heavy: slow by reference, or different between machines (BLAS), and therefore never folded.
-    position_operand: the operand that holds positions or angles, which must not be computed in lower precision.
+    position_operand: the operand with positions or angles, which must not be computed in lower precision.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Op:
         return f"op {self.name}"
 
     def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes with defaults filled in; TypeError for an unknown or a missing one."""
+        """Returns the attributes with defaults filled in; TypeError for an unknown or a missing one."""
         if self.kind == "foreign":
             if not isinstance(attrs.get("model"), str):
                 raise TypeError(f"{self.name} needs the attribute 'model', a text")
@@ -130,7 +130,7 @@ class Op:
         return {k: attrs.get(k, v) for k, v in self.attrs.items()}
 
     def infer_types(self, types: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
-        """The output types.
+        """Infers the output types.
 
         Raises ValueError or TypeError with a reason where the inputs do not fit, Undecided where that depends on
         dynamic dimensions, and Untyped where the types depend on data.
@@ -157,7 +157,7 @@ class Op:
         return found if isinstance(found, tuple) else (found,)
 
     def trace(self, dtypes: tuple[DType, ...], attrs: Mapping[str, Any], operands: tuple | None = None) -> sc.Scalar:
-        """The scalar expression of a pointwise op; inputs are `operands`, or fresh `input` leaves."""
+        """Returns the scalar expression of a pointwise op; inputs are `operands`, or fresh `input` leaves."""
         if self.scalar is None:
             raise TypeError(f"{self.name} is not pointwise")
         if operands is None:
@@ -168,7 +168,7 @@ class Op:
         return out
 
     def evaluate(self, arrays: tuple[np.ndarray, ...], attrs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
-        """The reference, in the precision of the arrays given."""
+        """Evaluates the reference, in the precision of the arrays."""
         fn = self.reference or self.scalar
         if fn is None:
             raise TypeError(f"{self.name} has no reference of its own")
@@ -179,7 +179,7 @@ class Op:
     def operations(
         self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], attrs: Mapping[str, Any]
     ) -> int:
-        """Arithmetic operations of one evaluation (a multiply-add is two)."""
+        """Counts the arithmetic operations of one evaluation (a multiply-add is two)."""
         if self.flops is not None:
             return self.flops(*inputs, **attrs)
         if self.scalar is not None:
@@ -196,7 +196,7 @@ REQUIRED = _Required()
 
 
 def get(name: str) -> Op:
-    """The op of that name; KeyError where there is none."""
+    """Returns the op of that name; KeyError if there is none."""
     found = REGISTRY.get(name) or next((op for family in FAMILIES if (op := family(name)) is not None), None)
     if found is None:
         raise KeyError(name)

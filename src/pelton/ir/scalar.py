@@ -1,4 +1,4 @@
-"""Scalar expressions, in which pointwise ops are written; numpy, C and Triton code are generated from them."""
+"""Scalar expressions that define pointwise ops; numpy, C and Triton code are generated from them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
 
 
 def _whole(x: np.ndarray, dtype: DType) -> np.ndarray:
-    """Rounds floats towards zero; NaN and values beyond the range, which ONNX leaves undefined, give what x86 gives."""
+    """Rounds floats towards zero; NaN and values beyond the range, undefined in ONNX, become what x86 returns."""
     half = 2.0 ** (max(dtype.bits, 32) - 1)
     x = np.trunc(x)
     high = x >= half if not dtype.is_signed and dtype.bits >= 32 else np.zeros(x.shape, bool)
@@ -64,7 +64,7 @@ def _whole(x: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _wrapped(x: np.ndarray, dtype: DType) -> np.ndarray:
-    """Integers and bools modulo 2 to the number of bits of the type."""
+    """Wraps integers and bools modulo 2 to the number of bits of the type."""
     if dtype.bits >= 8:
         return x.astype(dtype.numpy)
     low = x.astype(np.uint8) & ((1 << dtype.bits) - 1)
@@ -73,7 +73,7 @@ def _wrapped(x: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _power_of_two(x: np.ndarray, saturate: bool, round_mode: str) -> np.ndarray:
-    """The codes of float8e8m0 (OCP MX specification 1.0): exponents, 255 for NaN and infinity, without sign."""
+    """Returns the codes of float8e8m0 (OCP MX specification 1.0): exponents, 255 for NaN and infinity, without sign."""
     bits = x.view(np.uint32)
     exponent, fraction = bits >> 23 & 255, bits & 0x7FFFFF
     up = {
@@ -85,7 +85,7 @@ def _power_of_two(x: np.ndarray, saturate: bool, round_mode: str) -> np.ndarray:
 
 
 def _shift(fn, past):
-    """A shift function; shifts by a negative number, or the width or more, give `past(a)`."""
+    """Returns a shift function; shifts by a negative number, or the width or more, return `past(a)`."""
 
     def shift(a, b):
         a, width = np.asarray(a), 8 * np.asarray(a).dtype.itemsize
@@ -282,7 +282,7 @@ class Scalar:
 
 
 def apply(fn: str, *args):
-    """The primitive on Scalars (gives a Scalar) or on arrays (gives an array)."""
+    """Returns a function of Scalars (result: a Scalar) or arrays (result: an array) that applies the primitive."""
     if len(args) != _COUNTS[fn]:
         raise TypeError(f"{fn} takes {_COUNTS[fn]} operands, got {len(args)}")
     if not any(isinstance(a, Scalar) for a in args):
@@ -311,7 +311,7 @@ def apply(fn: str, *args):
 
 
 def _of_numbers(e) -> bool:
-    """Whether an expression is a choice between numbers, which takes the element type of what is beside it."""
+    """True if an expression is a choice between numbers, which takes the element type of its neighbor."""
     return (
         isinstance(e, Scalar)
         and e.fn == "select"
@@ -320,7 +320,7 @@ def _of_numbers(e) -> bool:
 
 
 def _typed(e, dtype: DType):
-    """An argument; a choice between numbers with its element type."""
+    """Types an argument; a choice between numbers takes this element type."""
     if not _of_numbers(e):
         return e
     return Scalar("select", (e.args[0], *(_typed(a, dtype) for a in e.args[1:])), dtype)
@@ -346,10 +346,10 @@ equal, not_equal, select, shift_left, shift_right = map(_function, ("eq", "ne", 
 
 
 def cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
-    """x in another element type: floats to integers towards zero, anything to bool by `!= 0`.
+    """Converts x to another element type: floats to integers towards zero, anything to bool by `!= 0`.
 
-    saturate: floats of a byte are finite where x is too large for them. round_mode: what f8e8m0fnu makes of a fraction,
-    "up", "down" or "nearest".
+    saturate: FP8 values are finite where x is too large for them. round_mode: f8e8m0fnu's rounding of a fraction, "up",
+    "down" or "nearest".
     """
     if not isinstance(x, Scalar):
         return _cast(x, DType(dtype), saturate, round_mode)
@@ -359,7 +359,7 @@ def cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
 
 
 def operations(e) -> int:
-    """How many primitives one evaluation takes, each of them one operation: an exponential is counted as a sum is."""
+    """Counts the primitives of one evaluation, each as one operation: an exponential counts like a sum."""
     if not isinstance(e, Scalar) or e.fn == "input":
         return 0
     return 1 + sum(operations(a) for a in e.args)

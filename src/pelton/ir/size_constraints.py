@@ -1,4 +1,4 @@
-"""Constraints on unspecified sizes, where a model cannot be read for all of them: bounds, multiples, numbers."""
+"""Constraints on unspecified sizes for models that cannot be read for all of them: bounds, multiples, numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .dims import UNBOUNDED, Atom, SizeFunction, Dim, Size, Symbol, Undecided
 from .dims_text import substituted
 from .graph import unique
 
-MAX_MINIMUM = 1024  # largest lower bound that is tried for a size
-MAX_STEP = 1024  # largest number of which a size may have to be a multiple
+MAX_MINIMUM = 1024  # largest lower bound to try for a size
+MAX_STEP = 1024  # largest number to try as a divisor of a size
 MAX_ATTEMPTS = 12  # questions of one node about unspecified sizes, after which they become numbers
 
 
@@ -28,7 +28,7 @@ class Range(NamedTuple):
     maximum: int = UNBOUNDED
 
     def text(self) -> str:
-        """The bounds as messages write them."""
+        """Returns the bounds as written in messages."""
         return f"{self.minimum} to {self.maximum}" if self.maximum < UNBOUNDED else f"{self.minimum} or more"
 
     def __str__(self) -> str:
@@ -37,17 +37,17 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class UndecidedNode:
-    """A node that could not be read: where it is, the symbols in its operands, and the question that was undecided."""
+    """An unreadable node: where it is, the symbols in its operands, and the undecided question."""
 
     where: str
     symbols: tuple[Symbol, ...]
     question: Undecided | None
-    conditional: bool = False  # whether it is in a graph that only some runs take
+    conditional: bool = False  # True if it is in a graph that only some runs take
 
 
 @dataclass(frozen=True)
 class SizeRequirement:
-    """What no run can do without whose inputs have `shapes`: sizes that are 0 ("=") or not below 0 (">="). `why` names
+    """A requirement of all runs whose inputs have `shapes`: sizes that are 0 ("=") or not below 0 (">="). `why` names
     the node that cannot be read otherwise."""
 
     shapes: Mapping[str, tuple[Size, ...]]
@@ -58,17 +58,17 @@ class SizeRequirement:
 
 @dataclass(frozen=True)
 class SizeConstraint:
-    """What an unspecified size had to become: narrower bounds, a number, or an expression of others; and which node
-    required it. With a `step`, it is that many times another size, whose name is `multiple(name, step)`."""
+    """The replacement of an unspecified size: narrower bounds, a number, or an expression of others; and the node that
+    required it. With a `step`, it is that many times another size with the name `multiple(name, step)`."""
 
     size: Range | int | str
     why: str
-    given_up: bool = False  # whether the number is arbitrary: another one might have done, too
+    given_up: bool = False  # True if the number is arbitrary: another one might also work
     step: int = 1
 
 
 def identifier(text: str, taken: Container[str]) -> str:
-    """A name for a symbol, as close to the text as possible."""
+    """Returns a symbol name, as close to the text as possible."""
     hint = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "size"
     if hint[0].isdigit():
         hint = f"n_{hint}"
@@ -78,7 +78,7 @@ def identifier(text: str, taken: Container[str]) -> str:
 
 
 def multiple(name: str, step: int) -> str:
-    """The name of the size of which `name` is `step` times as large."""
+    """Returns the name of the size that times `step` is the size `name`."""
     return f"{name}_by_{step}"
 
 
@@ -88,11 +88,11 @@ def constrain(
     observed: Collection[str] = (),
     numbers: bool = False,
 ) -> dict[str, SizeConstraint]:
-    """Symbol → constraint, so that an import gets beyond its undecided nodes; empty where none would help.
+    """Maps symbols to constraints that let an import pass its undecided nodes; empty if none would help.
 
-    A constraint is bounds that decide the question, what makes two sizes equal, or a multiple, else the optimum as a
-    number. open: the unspecified sizes. observed: those whose optimum is the size of a run, which has to remain
-    possible. numbers: constrain to numbers only.
+    A constraint is bounds that decide the question, an equation of two sizes, or a multiple, else the optimum as a
+    number. open: the unspecified sizes. observed: those whose optimum is the size of a run, which must remain possible.
+    numbers: constrain to numbers only.
     """
     for s in stuck:
         q, asked = s.question, list[Symbol]()
@@ -115,8 +115,8 @@ def constrain(
 
 
 def admissible(q: Undecided) -> dict[str, Range]:
-    """The bounds of the sizes, whatever they are now, within which what the question needs holds; empty where one alone
-    does not decide it."""
+    """Returns bounds of the sizes, whatever they are now, within which the question's need holds; empty if neither
+    lower nor upper bounds alone decide it."""
     difference = substituted(q.difference, {x.name: dims.symbol(x.name) for x in dims.symbols(q.difference)})
     return _narrowed(difference, [*dims.symbols(difference)], _not_below, ())
 
@@ -124,8 +124,7 @@ def admissible(q: Undecided) -> dict[str, Range]:
 def _answered(
     q: Undecided, asked: Sequence[Symbol], observed: Collection[str], where: str
 ) -> dict[str, SizeConstraint]:
-    """What of the sizes that the question asks for would decide it, without making numbers of them that others could
-    be, too."""
+    """Returns the constraints that decide a question without fixing sizes to one of several possible numbers."""
     known = any(x.name in observed for x in asked)
     if q.relation == "=" and (not known or dims.optimum(q.difference) == 0):
         difference = _primitive(q.difference)
@@ -157,7 +156,7 @@ def _signed(low: int, high: int) -> bool:
 
 
 def _fewest(q: Undecided, asked: Sequence[Symbol]) -> list[Symbol]:
-    """One of the sizes, if the question is decided once it is a number, else all of them."""
+    """Returns one of the sizes if fixing it decides the question, else all of them."""
     for x in reversed(asked):
         low, high = dims.bounds(substituted(q.difference, {x.name: x.optimum}))
         if low == high or (_unequal if q.relation == "=" else _signed)(low, high):
@@ -166,7 +165,7 @@ def _fewest(q: Undecided, asked: Sequence[Symbol]) -> list[Symbol]:
 
 
 def _primitive(difference: Size) -> Size:
-    """A difference without the factors that are never nothing: it is nothing where all of it is."""
+    """Removes the factors that are never 0 from a difference: it is 0 exactly where the rest is."""
     terms = difference.terms if isinstance(difference, Dim) else ()
     common = Counter(terms[0][0]) if terms else Counter[Atom]()
     for m, _ in terms:
@@ -179,8 +178,8 @@ def _primitive(difference: Size) -> Size:
 
 
 def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
-    """A symbol, and what it has to be for the difference to be nothing: a number before other sizes, later symbols
-    before earlier ones."""
+    """Returns a symbol, and its value that makes the difference 0: a number before other sizes, later symbols before
+    earlier ones."""
     found: dict[str, int | str] = {}
     terms = difference.terms if isinstance(difference, Dim) else ()
     for x in reversed(asked):  # a · x + b = 0
@@ -197,8 +196,8 @@ def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
 def _multiples(
     difference: Size, asked: Sequence[Symbol], observed: Collection[str], where: str
 ) -> dict[str, SizeConstraint]:
-    """A symbol, and the least number of which it has to be a multiple for the difference to be nothing: halved five
-    times and doubled five times, a size is the same again where 32 divides it."""
+    """Returns a symbol, and the least divisor of it that makes the difference 0: a size halved five times and doubled
+    five times is unchanged if 32 divides it."""
     for x in asked:
         for step in _steps(_divisors(difference, x)):
             if x.name in observed and x.optimum % step:
@@ -212,8 +211,8 @@ def _multiples(
 
 
 def _pinned(difference: Size, asked: Sequence[Symbol], observed: Collection[str]) -> dict[str, Range]:
-    """The bounds of a symbol within which the difference is nothing, where there are such: a pool of six has one window
-    in what is 6 to 11 long."""
+    """Returns the bounds of a symbol within which the difference is 0, if there are any: a pool of six has one window
+    in a length of 6 to 11."""
     for x in asked:
         if len(dims.symbols(difference)) > 1:
             continue
@@ -239,7 +238,7 @@ def _pinned(difference: Size, asked: Sequence[Symbol], observed: Collection[str]
 
 
 def _divisors(size: Size, x: Symbol) -> set[int]:
-    """The numbers by which quotients divide something with a symbol in it."""
+    """Returns the divisors of quotients whose operand contains a symbol."""
     found = set[int]()
     for m, _ in size.terms if isinstance(size, Dim) else ():
         for atom in m:
@@ -251,7 +250,7 @@ def _divisors(size: Size, x: Symbol) -> set[int]:
 
 
 def _steps(divisors: Iterable[int]) -> list[int]:
-    """The products of some numbers, the smaller ones first."""
+    """Returns the products of some numbers, the smaller ones first."""
     found = {1}
     for d in sorted(x for x in divisors if x > 1):
         for n in sorted(found):
@@ -264,8 +263,8 @@ def _steps(divisors: Iterable[int]) -> list[int]:
 def _narrowed(
     difference: Size, asked: Sequence[Symbol], holds: Callable[[int, int], bool], observed: Collection[str]
 ) -> dict[str, Range]:
-    """Bounds of a symbol, else of all together, within which the bounds of the difference are as wanted; around the
-    usual sizes where that can be."""
+    """Returns bounds of one symbol, else of all together, within which the difference's bounds are as wanted; around
+    the usual sizes if possible."""
 
     def decided(bounds: Mapping[str, Range]) -> bool:
         return holds(*dims.bounds(substituted(difference, {name: dims.symbol(name, *r) for name, r in bounds.items()})))
@@ -294,7 +293,7 @@ def _narrowed(
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The first number for which something holds that does not for `low`, but does for `high` and all between."""
+    """Returns the first number for which a condition holds: false for `low`, true for `high`, switching once."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -1,5 +1,4 @@
-"""Arithmetic of sizes: what shapes go through on their way to a reshape, done on the sizes themselves, whether numbers
-or not."""
+"""Arithmetic of sizes: the ops between shapes and a reshape, computed on sizes, known or not."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from .types import DType
 
 @dataclass(frozen=True)
 class SizeFraction:
-    """A size over a number, not an integer. Floats computed from sizes are fractions until they are rounded."""
+    """A size divided by a number, not an integer. Floats computed from sizes are fractions until they are rounded."""
 
     numerator: Size
     denominator: int
@@ -32,8 +31,8 @@ def _ratio(x: Any) -> tuple[Size, int]:
 
 
 def _simplest_fraction(x: float) -> tuple[int, int]:
-    """The simplest fraction that is this number in f32: 0.7 means seven tenths, of which floor and ceil of a product
-    are to be taken as f32 gives them."""
+    """Returns the simplest fraction equal to this number in f32: 0.7 means seven tenths, so that floor and ceil of a
+    product match f32 arithmetic."""
     for digits in range(1, 8):
         found = Fraction(x).limit_denominator(10**digits)
         if np.float32(found) == np.float32(x):
@@ -74,7 +73,7 @@ def divided(a: Any, b: Any) -> Any:
 
 
 def quotient(a: Size, b: Size) -> Size:
-    """a / b towards zero."""
+    """Returns a / b towards zero."""
     if a >= 0 and b >= 1:
         return a // b
     return -quotient(-a, b) if b >= 1 else quotient(-a, -b)
@@ -86,7 +85,7 @@ def floor(x: Any) -> Size:
 
 
 def whole_number(x: Any) -> Size:
-    """A cast to integers: towards zero."""
+    """Casts to an integer: towards zero."""
     return quotient(*_ratio(x))
 
 
@@ -100,7 +99,7 @@ def is_below(a: Any, b: Any) -> bool:
     return a * d < b * c
 
 
-# What ops do with sizes, declared in `ops/size_arithmetic.py`: one by one, by the element type of the result, along
+# Effects of ops on sizes, declared in `ops/size_arithmetic.py`: elementwise, by the element type of the result, along
 # axes.
 POINTWISE: dict[Op, Callable] = {}
 BY_TYPE: dict[Op, Callable[[DType], Callable]] = {}
@@ -108,8 +107,8 @@ REDUCTIONS: dict[Op, Callable] = {}
 
 
 def fold(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
-    """The result of an op on sizes, as objects; None where it cannot be told before a run. `to` is its element type.
-    Undecided where that is a question of what the sizes are."""
+    """Returns the result of an op on sizes, as objects; None if it is unknown before a run. `to` is its element type.
+    Undecided if it depends on the values of the sizes."""
     try:
         objects = [a.astype(object) for a in arrays]
         if op.moves or op.indexed:
@@ -130,7 +129,7 @@ def fold(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DTy
 
 
 def can_fold(op: Op) -> bool:
-    """Whether `fold` knows an op."""
+    """True if `fold` knows an op."""
     return op.moves or op.indexed or any(op in table for table in (POINTWISE, BY_TYPE, REDUCTIONS))
 
 
@@ -145,10 +144,10 @@ def _reduced(fn: Callable, x: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarra
 
 
 def is_integral(array: np.ndarray) -> bool:
-    """Whether an array of objects has integers and sizes alone."""
+    """True if an array of objects has only integers and sizes."""
     return all(isinstance(x, (int, Dim)) for x in array.flat)
 
 
 def is_known(array: np.ndarray) -> bool:
-    """Whether an array of objects has no sizes in it that a run decides."""
+    """True if an array of objects has no sizes that a run decides."""
     return not any(isinstance(x, (Dim, SizeFraction)) for x in array.flat)

@@ -10,8 +10,8 @@
 Dynamic dimensions are declared first, with their bounds: `graph main[batch: 1..8..32](%x: f32[batch, 3*batch + 1]) {`;
 in attributes they are bracketed: `reshape(%x) {shape=([3*batch], 3)}`. Graphs within nodes are attributes on the same
 line, with their small constants: `if(%c, %x) {then=graph a(%x: f32[2]) { %y: f32[2] = neg(%x) return %y }, other=graph
-…}`. Attributes with default values are left out, and types of outputs may be in programs written by hand. Names of
-values and ops, and that of the node in the model file, which follows it, are JSON strings unless they are plain words.
+…}`. Attributes with default values are left out, and types of outputs may be in programs written by hand. The name of
+the node in the model file comes last. It, and names of values and ops, are JSON strings unless they are plain words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .graph import Body, Graph, Node, Value, symbols, unique
 from .text_reader import TextReader
 from .types import DType
 
-INLINE = 64  # elements up to which constants are printed with `data=True`
+INLINE = 64  # elements: limit of constants printed with `data=True`
 
 _PLAIN_NAME = re.compile(r"[\w./]+", re.ASCII)
 _PLAIN_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -52,7 +52,7 @@ def to_text(graph: Graph, data: bool = False) -> str:
 
 
 def key(graph: Graph) -> str:
-    """The key of a program: programs with equal keys need equal code.
+    """Returns the key of a program: programs with equal keys need equal code.
 
     Values are numbered in order of appearance and nodes have no names; constants of one element are literal, larger
     ones only types.
@@ -73,8 +73,8 @@ def node_text(node: Node) -> str:
 def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
     """Parses a program; raises InputError with the line if it cannot be read.
 
-    A constant without literal values is taken from `constants` by name, or zero. Types of outputs are inferred where
-    they are left out, and not checked where they are given (`verify` does that).
+    `constants` supplies constants without literal values by name, else they are zero. Missing types of outputs are
+    inferred; others are not checked (`verify` does that).
     """
     reader = TextReader(text, constants)
     graph = reader.graph()
@@ -104,7 +104,7 @@ def _word(name: str) -> str:
 
 
 def _printed_names(values: Iterable[Value]) -> dict[Value, str]:
-    """value → its printed name, with a number appended if another value has that name."""
+    """Maps each value to its printed name, with a number appended if another value has that name."""
     taken: set[str] = set()
     printed = {}
     for v in values:
@@ -115,7 +115,7 @@ def _printed_names(values: Iterable[Value]) -> dict[Value, str]:
 
 
 def _values_in_order(graph: Graph) -> dict[Value, None]:
-    """The values of a program in order of appearance in its text."""
+    """Returns the values of a program in order of appearance in its text."""
     seen = dict.fromkeys(graph.inputs)
     for node in graph.nodes:
         seen.update(dict.fromkeys((*node.inputs, *node.outputs)))
@@ -124,7 +124,7 @@ def _values_in_order(graph: Graph) -> dict[Value, None]:
 
 
 def _unique_names(graph: Graph) -> dict[Value, str]:
-    """Printed names; those of inputs and outputs come first, so that they stay unchanged."""
+    """Returns printed names; those of inputs and outputs come first, so that they stay unchanged."""
     order = dict.fromkeys((*graph.inputs, *graph.outputs))
     order.update(_values_in_order(graph))
     order.update(dict.fromkeys(graph.constants))
@@ -132,7 +132,7 @@ def _unique_names(graph: Graph) -> dict[Value, str]:
 
 
 def _body(graph: Graph, names: Mapping[Value, str], inline: int, node_names: bool) -> list[str]:
-    """The lines of nodes and constants, each constant before its first use, and of the return."""
+    """Returns the lines of nodes and constants, each constant before its first use, and of the return."""
     lines: list[str] = []
     shown: set[Value] = set()
 
@@ -149,7 +149,7 @@ def _body(graph: Graph, names: Mapping[Value, str], inline: int, node_names: boo
         show(node.inputs)
         lines.append(_line(node, names, ", ".join(names[v] for v in node.inputs), node_names, inline))
     show(graph.outputs)
-    if node_names:  # unused constants are no part of keys
+    if node_names:  # keys omit unused constants
         show(graph.constants)
     return [*lines, "return " + ", ".join(names[v] for v in graph.outputs)]
 
@@ -166,7 +166,7 @@ def _line(node: Node, names: Mapping[Value, str], operands: str, node_name: bool
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    return repr(a) == repr(b)  # tells 1 from True and 0.0 from -0.0, and finds nan equal to nan
+    return repr(a) == repr(b)  # distinguishes 1 from True and 0.0 from -0.0; nan equals nan
 
 
 def _nested(graph: Graph, inline: int, node_names: bool) -> str:
@@ -204,7 +204,7 @@ def _attribute(x: Any, inline: int = -1, node_names: bool = True) -> str:
 
 
 def _literal(array: np.ndarray, dtype: DType) -> str:
-    """One number if all elements are equal, otherwise all in row-major order; a complex number is two numbers."""
+    """Prints one number if all elements are equal, else all in row-major order; complex numbers are two numbers."""
     array = np.asarray(array)
     if dtype in (DType.C64, DType.C128):
         array = np.ascontiguousarray(array).reshape(-1).view(np.float32 if dtype is DType.C64 else np.float64)

@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 
 
 class TextReader:
-    """The tokens of a text and the values that it has defined so far."""
+    """The tokens of a text and the values defined so far."""
 
     def __init__(self, text: str, constants: Mapping[str, np.ndarray] | None = None):
         self.constants = constants or {}
@@ -45,7 +45,7 @@ class TextReader:
         self.tokens.append(("end", "the end", line))
 
     def graph(self) -> Graph:
-        """Parses a program; one within a node sees the symbols around it, but none of the values."""
+        """Parses a program; a nested one sees the symbols around it, but none of the values."""
         around, self.values = self.values, {}
         self.take("word", "graph")
         name = self.name()
@@ -86,7 +86,7 @@ class TextReader:
         return InputError(f"line {line}: {expected}, got {found!r}")
 
     def refusal(self, reason: str) -> InputError:
-        """An error about the token that was read last."""
+        """Returns an error about the last token."""
         return InputError(f"line {self.tokens[self.place - 1][2]}: {reason}")
 
     def separated(self, end: str):
@@ -163,7 +163,7 @@ class TextReader:
         return self.values[name]
 
     def operand(self) -> Value:
-        """Parses a value; one that is followed by its type need not be defined."""
+        """Parses a value; one with its type need not be defined."""
         token = self.take("value")
         if not self.at("mark", ":"):
             return self.use(token)

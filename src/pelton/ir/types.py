@@ -1,4 +1,4 @@
-"""Element types and tensor types: what a value is, whatever its layout in memory."""
+"""Element types and tensor types, independent of the memory layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .dims import Dim, Size, Undecided, equal
 
 
 class DType(enum.Enum):
-    """An element type; the value is the name that the text form uses."""
+    """An element type; the value is its name in the text form."""
 
     F64 = "f64"
     F32 = "f32"
@@ -49,7 +49,7 @@ class DType(enum.Enum):
         """The numpy dtype of arrays of this type (narrow floats and integers of 2 and 4 bits come from ml_dtypes)."""
         if self in _NUMPY:
             return np.dtype(_NUMPY[self])
-        import ml_dtypes  # only models that use such a type need it
+        import ml_dtypes  # only models with such a type need it
 
         return np.dtype(getattr(ml_dtypes, _ML_DTYPES[self]))
 
@@ -60,7 +60,7 @@ class DType(enum.Enum):
 
     @property
     def bits(self) -> int:
-        """Bits of a number of this type, however many it takes in memory."""
+        """Bits of a number of this type, regardless of its memory."""
         return 1 if self is DType.BOOL else int(re.findall(r"\d+", self.value)[0])
 
     @property
@@ -89,7 +89,7 @@ class DType(enum.Enum):
 
     @classmethod
     def of(cls, array_or_dtype) -> "DType":
-        """The element type of a numpy array or dtype; TypeError where there is none."""
+        """Returns the element type of a numpy array or dtype; TypeError if there is none."""
         dtype = np.dtype(getattr(array_or_dtype, "dtype", array_or_dtype))
         if dtype.kind in "OUST":
             return cls.STRING
@@ -164,7 +164,7 @@ class TensorType:
 
     @property
     def known(self) -> bool:
-        """Whether all sizes are numbers."""
+        """True if all sizes are numbers."""
         return not any(isinstance(d, Dim) for d in self.shape)
 
     @property
@@ -191,7 +191,7 @@ class TensorType:
 
     @classmethod
     def parse(cls, text: str) -> "TensorType":
-        """`f32[2, 3]` → TensorType; ValueError for anything else."""
+        """Parses `f32[2, 3]`; ValueError for anything else."""
         name, bracket, dims = text.strip().partition("[")
         if not bracket or not dims.endswith("]"):
             raise ValueError(f"not a tensor type: {text!r} (expected e.g. 'f32[2, 3]')")
@@ -204,8 +204,8 @@ class TensorType:
 
 
 def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The shape that numpy's broadcasting gives; raises ValueError if the shapes do not fit, Undecided if dynamic
-    dimensions decide that."""
+    """Broadcasts shapes as numpy does; raises ValueError if they do not fit, Undecided if dynamic dimensions decide
+    that."""
     rank = max(map(len, shapes), default=0)
     out = []
     for axis in range(-rank, 0):
@@ -226,7 +226,7 @@ def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
 
 
 def _broadcasting(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
-    """What is 0 wherever shapes broadcast; none where it would be too long."""
+    """Returns sizes that are 0 wherever shapes broadcast; none if they would be too long."""
     found = list[Size]()
     for axis in range(-max(map(len, shapes)), 0):
         sizes = list(dict.fromkeys(s[axis] for s in shapes if len(s) >= -axis))

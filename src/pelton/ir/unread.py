@@ -1,6 +1,6 @@
-"""Protocols of a model whose nodes are not read yet: what importers offer where the data decides what runs.
+"""Protocols of a model with unread nodes, offered by importers where the data decides the control flow.
 
-`pelton.partition` reads such a model part by part, with what is known by then, and uses nothing but these protocols,
+`pelton.partition` reads such a model part by part, with the facts known by then, and uses only these protocols,
 whatever the format. Nodes read and write names.
 """
 
@@ -25,13 +25,13 @@ from .types import DType, TensorType
 
 
 class UnreadNode(Protocol):
-    """A node by its names; an absent input or output is "". `reads`: inputs, and names that nested graphs capture."""
+    """A node by its names; an absent input or output is "". `reads`: inputs, and names captured by nested graphs."""
 
     @property
     def name(self) -> str: ...  # "" without one
 
     @property
-    def label(self) -> str: ...  # what messages call it
+    def label(self) -> str: ...  # its name in messages
 
     @property
     def title(self) -> str: ...  # its operator with its domain: "onnx::NonZero"
@@ -75,7 +75,7 @@ class UnreadGraph(Protocol):
 
 @dataclass(frozen=True)
 class Branches:
-    """One of two graphs, chosen by the first input; they have no inputs and capture what they read."""
+    """One of two graphs, selected by the first input; they have no inputs and capture their reads."""
 
     then: UnreadGraph
     other: UnreadGraph
@@ -83,7 +83,7 @@ class Branches:
 
 @dataclass(frozen=True)
 class Repeated:
-    """A loop over a graph, as ONNX's Loop.
+    """A loop over a graph, like ONNX's Loop.
 
     Inputs of the node: the number of iterations and a condition, which may be absent, and the carried values. Inputs of
     the graph: the iteration, the condition and the carried values; outputs: the condition, the carried values, and
@@ -95,7 +95,7 @@ class Repeated:
 
 @dataclass(frozen=True)
 class Scanned:
-    """A graph for each slice of the last `scans` inputs, as ONNX's Scan; the other inputs are carried.
+    """A graph for each slice of the last `scans` inputs, like ONNX's Scan; the other inputs are carried.
 
     Empty tuples are axes 0 and the forward direction.
     """
@@ -110,7 +110,7 @@ class Scanned:
 
 @dataclass
 class Known:
-    """What is known of names before a run.
+    """Facts about names known before a run.
 
     types: of arrays; None for values that are no arrays or have an unknown rank. constants: arrays. sizes: arrays of
     objects, each element a size. sequences: the names of the elements of lists. aliases: name → the other name of the
@@ -127,7 +127,7 @@ class Known:
         return Known(dict(self.types), dict(self.constants), dict(self.sizes), dict(self.sequences), dict(self.aliases))
 
     def forget(self, name: str) -> None:
-        """Drops all that is known of a name."""
+        """Drops all facts about a name."""
         for found in (self.types, self.constants, self.sizes, self.sequences, self.aliases):
             found.pop(name, None)
 
@@ -141,8 +141,8 @@ class Known:
 class Reader(Protocol):
     """Reads nodes one by one into a program, and collects their problems.
 
-    known_sizes: symbols whose sizes are known at run time. unanswered: nodes (by `UndecidedNode.where`) whose questions
-    about sizes were not answered.
+    known_sizes: symbols whose sizes are known at run time. unanswered: nodes (by `UndecidedNode.where`) with open
+    questions about sizes.
     """
 
     known_sizes: Collection[str]
@@ -158,10 +158,10 @@ class Reader(Protocol):
     def problems(self) -> list[str]: ...
 
     @property
-    def on_data(self) -> Collection[str]: ...  # the problems that are a dependency on data, no more
+    def on_data(self) -> Collection[str]: ...  # the problems that are only a dependency on data
 
     @property
-    def unknown(self) -> Sequence[Value]: ...  # values whose elements nodes need, but which are not known
+    def unknown(self) -> Sequence[Value]: ...  # values whose elements nodes require, but which are unknown
 
     @property
     def undecided(self) -> Sequence[UndecidedNode]: ...
@@ -174,7 +174,7 @@ class Reader(Protocol):
 
     def bind(self, name: str, thing: Binding | Broken) -> None: ...
 
-    # of the node that was read last, and of nodes in its graphs
+    # of the last node read, and of nodes in its graphs
     @property
     def imported_nodes(self) -> Sequence[ImportedNode]: ...
 
@@ -190,17 +190,17 @@ class Interface:
     constants: Mapping[str, np.ndarray]
     outputs: tuple[str, ...]
     open: Mapping[str, str]  # symbols of unspecified sizes → the first such axis
-    observed: Collection[str]  # those of them whose optimum is the size of an actual run
+    observed: Collection[str]  # the symbols whose optimum is the size of an actual run
     warnings: Sequence[str]
     assumptions: Sequence[str]  # about unspecified sizes, as sentences
     info: Info
-    sequences: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # lists → the inputs that are their elements
-    forms: Forms = field(default_factory=lambda: {"inputs": {}, "outputs": {}})  # as `Imported.forms`
+    sequences: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # lists → the inputs for their elements
+    forms: Forms = field(default_factory=lambda: {"inputs": {}, "outputs": {}})  # like `Imported.forms`
 
 
 @dataclass(frozen=True)
 class HostCall:
-    """How a node runs as a host step: the function `call`, prepared from `text`, from the inputs to the outputs."""
+    """A node as a host step: the function `call`, prepared from `text`, from the inputs to the outputs."""
 
     call: str
     text: str
@@ -209,7 +209,7 @@ class HostCall:
 
 
 class Unread(Protocol):
-    """A model whose nodes are not read yet. `name`: for messages."""
+    """A model with unread nodes. `name`: for messages."""
 
     @property
     def name(self) -> str: ...
@@ -223,7 +223,7 @@ class Unread(Protocol):
     # raises ModelError if it cannot be read
     def interface(self, settled: Mapping[str, SizeConstraint]) -> Interface: ...
 
-    # `wanted`: the names that are read from its program
+    # `wanted`: the names to be read from its program
     def reader(self, wanted: Iterable[str]) -> Reader: ...
 
     # the declared element type of an output, or of the elements of a sequence
@@ -233,7 +233,7 @@ class Unread(Protocol):
     def call(self, node: UnreadNode, reason: str) -> HostCall: ...
 
     def types(self, node: UnreadNode, known: Known, fresh: Callable[[str, int], Size]) -> Sequence[TensorType | None]:
-        """The types of the outputs of a node that runs as a host step, as far as they are known.
+        """Returns the output types of a node that runs as a host step, as far as they are known.
 
         `fresh` makes a new symbol from a hint and a rank.
         """
@@ -246,10 +246,10 @@ def order(
     outputs: Iterable[str],
     known: Callable[[str], bool],
 ) -> list[int]:
-    """The positions of the nodes that the outputs need, in executable order, as close to the given one as possible.
+    """Returns the positions of the nodes that the outputs need, in executable order, near the given one.
 
-    nodes: their names in messages. reads, makes: the names that each reads and writes. known: whether a name is an
-    input or a constant. Raises ModelError for a cycle or a name that is written twice.
+    nodes: their names in messages. reads, makes: the names that each reads and writes. known: True for inputs and
+    constants. Raises ModelError for a cycle or a name that is written twice.
     """
     maker: dict[str, int] = {}
     for i, made in enumerate(makes):
@@ -292,7 +292,7 @@ def order(
 
 
 def _on_cycle(waiting: Mapping[int, set[int]]) -> int:
-    """A node on a cycle: the first one seen again on a path of nodes that wait for each other."""
+    """Returns a node on a cycle: the first one seen again on a path of nodes that wait for each other."""
     at, seen = min(i for i, before in waiting.items() if before), set()
     while at not in seen:
         seen.add(at)

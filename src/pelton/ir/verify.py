@@ -1,4 +1,4 @@
-"""Whether a program is well formed: every value made once and before its use, every type the inferred one."""
+"""Verifies programs: every value is produced once and before its use, every type is the inferred one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .types import TensorType
 
 
 def verify(graph: Graph) -> None:
-    """Returns where the program is well formed; BuildError naming the node and the reason where it is not."""
+    """Returns if the program is well formed; otherwise raises BuildError with the node and the reason."""
     defined: set[Value] = set()
 
     def define(value: Value, where: str) -> None:

@@ -1,4 +1,4 @@
-"""The native library, declared to ctypes."""
+"""The native library and its ctypes declarations."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ _WITH_THE_LOCK = {  # these use Python objects
     "pelton_bind": (c_int64, [py_object, c_int64, c_int64, c_void_p, c_void_p, c_int64]),
     "pelton_call": (py_object, [py_object, c_void_p, c_ssize_t]),
 }
-REASON = 512  # bytes of a reason for a refusal
+REASON = 512  # maximum bytes of a reason for a rejection
 Stamps = c_int64  # the type of time stamps and times
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """The loaded library; EngineError if it is not installed. Calls release the interpreter's lock."""
+    """Returns the loaded library; raises EngineError if it is not installed. Calls release the interpreter's lock."""
     return _open(ctypes.CDLL, _SIGNATURES)
 
 
 @lru_cache(maxsize=1)
 def library_with_the_lock() -> ctypes.PyDLL:
-    """The same library for calls that keep the interpreter's lock."""
+    """Returns the same library for calls that keep the interpreter's lock."""
     return _open(ctypes.PyDLL, _WITH_THE_LOCK)
 
 
@@ -94,7 +94,7 @@ def _open(kind: type[_Library], signatures: Mapping[str, tuple]) -> _Library:
 
 
 class Handle:
-    """A native object, which is freed when this one is collected; not at exit, where threads may still use it."""
+    """A native object, freed when this one is collected; not at exit, where threads may still use it."""
 
     def __init__(self, address: int, kind: str):
         self.address = address

@@ -8,7 +8,7 @@
 #pragma GCC optimize("fp-contract=off")
 #endif
 
-/* Whether box a comes before box b: a better score, then the earlier one; NaN comes last. */
+/* True if box a comes before box b: a better score, then the earlier one; NaN comes last. */
 static bool before(const float *score, int32_t a, int32_t b) {
     if (score[a] > score[b])
         return true;

@@ -1,4 +1,4 @@
-/* The runtime of an engine of fixed sizes that `pelton export` wrote: one thread, static memory, no library. */
+/* The runtime of an exported engine of fixed sizes: one thread, static memory, no library. */
 #ifndef PELTON_BUNDLE_H
 #define PELTON_BUNDLE_H
 

@@ -20,7 +20,7 @@ static bool is_of(const chain *c, const item_row *item, int32_t dtype, int32_t r
     return item->source == WHOLE && a->dtype == dtype && a->rank == rank;
 }
 
-/* Whether an item can be read for a port of an engine. */
+/* True if an item can be read for a port of an engine. */
 static bool fits_port(const chain *c, const item_row *item, const port_row *port) {
     const array_row *a = &c->arrays[item->array];
     if (item->source == WHOLE)
@@ -172,7 +172,7 @@ typedef struct {
 struct chain_run {
     const chain *chain;
     const pelton_engine *engine;
-    pelton_context **contexts;  /* one for each action: what it gave stays there */
+    pelton_context **contexts;  /* one for each action, which keeps its results */
     value *values;
     int64_t **kept;             /* rows of suppressions, for each action */
     void *room;                 /* for one suppression */
@@ -229,7 +229,7 @@ void chain_end(chain_run *r) {
     memory_give(r);
 }
 
-/* The size that an item stands for; -1 where it is none. */
+/* Returns the size of an item; -1 if it is not a valid size. */
 static int64_t size_of(const chain_run *r, const item_row *item) {
     const value *v = &r->values[item->array];
     if (item->source == AXIS)
@@ -241,7 +241,7 @@ static int64_t size_of(const chain_run *r, const item_row *item) {
     return size < MAX_SIZE ? size : -1;
 }
 
-/* Whether an engine that does not take inputs without elements would give outputs without elements; then these. */
+/* Returns true, and makes the outputs, if an engine that rejects empty inputs would give empty outputs. */
 static bool gives_nothing(chain_run *r, const action_row *a, const int64_t *const *shapes) {
     const plan *p = r->chain->engines[a->engine]->plan;
     const item_row *out = r->chain->items + a->first + a->reads;
@@ -273,7 +273,7 @@ static bool run_engine(chain_run *r, int32_t i, reason *why) {
     const action_row *a = &r->chain->actions[i];
     const item_row *in = r->chain->items + a->first, *out = in + a->reads;
     pelton_context *context = r->contexts[i];
-    int64_t sizes[2 * MAX_PORTS]; /* of those that stand for a size: [size, 0] */
+    int64_t sizes[2 * MAX_PORTS]; /* shapes of size items: [size, 0] */
     const int64_t *shapes[MAX_PORTS];
     const void *inputs[MAX_PORTS];
     for (int32_t k = 0; k < a->reads; k++) {
@@ -286,7 +286,7 @@ static bool run_engine(chain_run *r, int32_t i, reason *why) {
         if (sizes[2 * k] < 0)
             return refuse(why, "a number that the data gives is no size");
         shapes[k] = sizes + 2 * k;
-        inputs[k] = ""; /* no element of it is read */
+        inputs[k] = ""; /* it has no elements to read */
     }
     if (pelton_set_shapes(context, shapes)) {
         refuse(why, "%s", pelton_error());
@@ -308,7 +308,7 @@ static float number_or(const chain_run *r, const item_row *item, float otherwise
              ? otherwise : *(const float *)r->values[item->array].data;
 }
 
-/* Makes room for one suppression and the rows of all. */
+/* Allocates room for one suppression and the rows of all. */
 static bool make_room(chain_run *r, int32_t i, int64_t boxes, int64_t limit, int64_t rows, reason *why) {
     const size_t need = (size_t)boxes * (4 * sizeof(float) + sizeof(int32_t)) + (size_t)limit * 5 * sizeof(float);
     if (need > r->bytes) {
@@ -343,7 +343,7 @@ static bool suppress(chain_run *r, int32_t i, reason *why) {
     for (int64_t b = 0; limit && b < batch; b++) {
         box_corners((const float *)boxes->data + b * n * 4, n, a->center, corners);
         for (int64_t c = 0; c < classes; c++) {
-            /* the boxes go behind the rows of all before, then each becomes a row: from the last one on */
+            /* the boxes go after all earlier rows, then each becomes a row: from the last one on */
             int64_t *at = rows + 3 * count;
             const int64_t kept = pelton_suppress(corners, (const float *)scores->data + (b * classes + c) * n, n, bound,
                                                  floor, in[4].array < 0, limit, heap, work, at);

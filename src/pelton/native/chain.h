@@ -1,4 +1,4 @@
-/* Scripts that C runs: engines one after the other, and suppression of boxes between them. The section "chain" of a
+/* Scripts that run in C: engines in sequence, and suppression of boxes between them. The section "chain" of a
  * file has a head, then arrays, items and actions; the section "plan" has the ports; "engine 0", ... are files of
  * engines without constants. */
 #ifndef PELTON_CHAIN_H
@@ -15,10 +15,10 @@ typedef struct {
 enum { RUN_ENGINE, SUPPRESS, RESULTS };
 typedef struct {
     int32_t kind, engine;
-    int32_t first, reads, writes;               /* items: what it reads, then what it writes */
-    int32_t center;                             /* boxes are center and size, not corners */
+    int32_t first, reads, writes;               /* items: operands, then results */
+    int32_t center;                             /* 1: boxes are center and size, not corners */
 } action_row;
-enum { WHOLE, AXIS, VALUE };                    /* an array; the size of an axis of it; an element of it, as a size */
+enum { WHOLE, AXIS, VALUE };                    /* an array; the size of its axis; its element, as a size */
 typedef struct {
     int32_t array, source;                      /* -1: none */
     int64_t at;
@@ -34,16 +34,16 @@ typedef struct chain {
     void *bytes;
 } chain;
 
-/* Opens the chain of a file that was opened, whose ports are those of the plan. NULL, with the reason. */
+/* Opens the chain of an opened file, with the ports of the plan. Returns NULL, with the reason. */
 chain *chain_open(const pelton_engine *e, const section_row *s, reason *why);
 void chain_close(chain *c);
 
-/* The memory of its runs. NULL, with the reason. */
+/* Allocates the memory of its runs. Returns NULL, with the reason. */
 typedef struct chain_run chain_run;
 chain_run *chain_begin(const pelton_engine *e, int threads, reason *why);
 void chain_end(chain_run *r);
 
-/* A run on inputs of the shapes of these ports; then its results. */
+/* Runs on inputs of the shapes of these ports; then returns its results. */
 bool chain_walk(chain_run *r, char *const *inputs, const pelton_port *ports, reason *why);
 const char *chain_result(const chain_run *r, int32_t i, const int64_t **shape);
 

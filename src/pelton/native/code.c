@@ -28,8 +28,8 @@ static int write_all(int file, const char *bytes, size_t size) {
     return 0;
 }
 
-/* A file in memory has no name, and the loader takes two libraries of one path for the same one. So each is opened by
- * another spelling of its path: the bits of a serial number choose between "//" and "/./". */
+/* A file in memory has no name, and the loader treats two libraries of one path as one. So each is opened by another
+ * form of its path: the bits of a serial number choose between "//" and "/./". */
 static void *load_from_memory(const void *bytes, size_t size) {
     static _Atomic uint32_t serial;
     int file = (int)syscall(SYS_memfd_create, "pelton", 1u /* MFD_CLOEXEC */);
@@ -56,15 +56,15 @@ static void *load_from_file(const void *bytes, size_t size, const char *director
         return NULL;
     void *code = NULL;
     bool written = !write_all(file, bytes, size) && !fchmod(file, S_IRWXU);
-    close(file);   /* before loading: a file open for writing is not executed everywhere */
+    close(file);   /* before loading: not every system executes a file open for writing */
     if (written)
         code = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     unlink(path);
     return code;
 }
 
-/* The handle of a shared object given as bytes; NULL with a reason in `error`. With a directory, by a temporary file in
- * it. */
+/* Returns the handle of a shared object given as bytes; NULL with a reason in `error`. With a directory, loads from a
+ * temporary file in it. */
 EXPORT void *pelton_code_load(const void *bytes, size_t size, const char *directory, char *error, size_t error_size) {
     errno = 0;
     dlerror();

@@ -4,11 +4,11 @@
 
 #include "plan.h"
 
-/* Whether the bytes are a complete shared object for this machine by its headers, which the system's loader trusts: a
- * segment beyond the end would be a crash. The code itself is trusted like a program. */
+/* True if the bytes are, by their headers, a complete shared object for this machine. The system's loader trusts the
+ * headers: a segment beyond the end would be a crash. The code itself is trusted like a program. */
 bool code_is_sound(const void *bytes, size_t size, reason *why);
 
-/* From memory or, where the system forbids that, from a temporary file in $TMPDIR or /tmp. NULL, with the reason. */
+/* Loads from memory or, if the system forbids that, from a temporary file in $TMPDIR or /tmp. NULL, with the reason. */
 void *code_load(const void *bytes, size_t size, reason *why);
 void *code_symbol(void *code, const char *name);
 void code_unload(void *code);

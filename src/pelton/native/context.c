@@ -16,7 +16,7 @@ static bool fits(const plan *p, const int64_t *cells, const int64_t *const *shap
     return true;
 }
 
-/* Prepares the context for inputs of these shapes; NULL: those of an engine whose sizes are all known. */
+/* Prepares the context for inputs of these shapes; NULL: the fixed shapes of the engine. */
 static bool prepare(pelton_context *c, const int64_t *const *shapes, reason *why) {
     const plan *p = c->engine->plan;
     int64_t *symbols = memory_zeros((size_t)p->head->symbols, sizeof *symbols);
@@ -182,7 +182,7 @@ static bool has_indices(const plan *p, const port_row *t, const char *data, size
                               p->text + t->layer, t->low, t->high);
 }
 
-/* Finds the arrays of a run and checks what can be known about them. */
+/* Finds the arrays of a run and checks them as far as possible. */
 static bool bind(pelton_context *c, const void *const *inputs, void *const *outputs, reason *why) {
     const plan *p = c->engine->plan;
     const int32_t first = p->head->inputs, all = first + p->head->outputs;
@@ -209,7 +209,7 @@ static bool bind(pelton_context *c, const void *const *inputs, void *const *outp
     return true;
 }
 
-/* Runs a script. Outputs whose sizes the data decides stay in memory of the context. */
+/* Runs a script. Outputs of data-dependent sizes stay in memory of the context. */
 static bool run_chain(pelton_context *c, const void *const *inputs, void *const *outputs, reason *why) {
     const plan_head *h = c->engine->plan->head;
     for (int32_t i = 0; outputs && i < h->outputs; i++)

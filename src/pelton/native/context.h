@@ -1,4 +1,4 @@
-/* Contexts: what runs share, and what is prepared for one set of sizes. */
+/* Contexts: the shared state of runs, and the state prepared for one set of sizes. */
 #ifndef PELTON_CONTEXT_H
 #define PELTON_CONTEXT_H
 
@@ -12,7 +12,7 @@ struct pelton_context {
     int threads;
     int64_t milli_cores;        /* that this process may use */
     int64_t limit;              /* of its memory, in bytes */
-    char *arena;                /* and the scratch memory of all threads behind it */
+    char *arena;                /* followed by the scratch memory of all threads */
     size_t bytes;
     prepared *plans[PLANS], *now;
     uint64_t count;
@@ -24,16 +24,16 @@ struct pelton_context {
     _Atomic bool busy;
 };
 
-/* What an engine is for one set of shapes, in the memory of a context. */
+/* An engine for one set of shapes, in the memory of a context. */
 struct prepared {
     pelton_context *context;
-    uint64_t used;              /* when, by the context's count */
+    uint64_t used;              /* the context's count at the last use */
     int64_t *cells, *starts;    /* the numbers of the plan */
     char *scratch;
     program *program;
     pelton_port *ports;         /* for the public interface */
     int32_t buffers;
-    char **made;                /* memory of buffers that are made for these shapes */
+    char **made;                /* memory of buffers computed for these shapes */
 };
 
 #endif

@@ -13,7 +13,7 @@ void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
     (void)leaf, (void)subleaf;
 }
 
-/* The register sets that the system saves (XCR0): a feature whose registers are not saved cannot be used. */
+/* The register sets that the system saves (XCR0): a feature without saved registers is unusable. */
 static uint64_t saved_registers(void) {
     uint32_t leaf[4];
     pelton_cpuid(1, 0, leaf);

@@ -1,4 +1,4 @@
-/* The processor: what it is called, and what it has. */
+/* The processor: its name and its features. */
 #ifndef PELTON_CPU_H
 #define PELTON_CPU_H
 
@@ -15,16 +15,16 @@
 #define ARCHITECTURE "aarch64"
 #endif
 
-/* Whether the processor has a feature, as compilers spell it, and the system saves its registers. */
+/* True if the processor has a feature, by its name in compilers, and the system saves its registers. */
 bool cpu_has(const char *feature);
 
-/* What the maker calls the processor: at most 48 characters, without needless spaces. */
+/* The maker's name of the processor: at most 48 characters, without needless spaces. */
 void cpu_model(char name[64]);
 
-/* For Python: eax, ebx, ecx, edx of a CPUID leaf, zeros where there is no such leaf. */
+/* For Python: eax, ebx, ecx, edx of a CPUID leaf, zeros for a missing leaf. */
 EXPORT void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]);
 
-/* For Python: the name of the feature of this number, empty if the processor lacks it; NULL behind the last one. */
+/* For Python: the name of feature i, empty if the processor lacks it; NULL after the last one. */
 EXPORT const char *pelton_cpu_feature(size_t i);
 
 #endif

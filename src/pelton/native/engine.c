@@ -53,7 +53,7 @@ static bool check_machine(const plan *p, reason *why) {
     return true;
 }
 
-/* Copies, so that rewriting the file cannot send kernels out of bounds; larger tables are weights in integers. */
+/* Copies tables: rewriting the file then cannot send kernels out of bounds; larger tables are weights in integers. */
 static bool copy_tables(pelton_engine *e, reason *why) {
     const plan *p = e->plan;
     for (int32_t i = 0; i < p->head->buffers; i++) {
@@ -80,7 +80,7 @@ static bool check_tables(const pelton_engine *e, reason *why) {
         || refuse(why, "it is altered in the constants it uses for addressing");
 }
 
-/* `linked`: the kernels of all steps, if they are in the program already. */
+/* `linked`: the kernels of all steps, if linked into the program. */
 static bool find_kernels(pelton_engine *e, const void *code, size_t size, void *const *linked, reason *why) {
     const plan *p = e->plan;
     if (linked) {
@@ -99,7 +99,7 @@ static bool find_kernels(pelton_engine *e, const void *code, size_t size, void *
     return true;
 }
 
-/* What an engine needs beside its plan and its constants. */
+/* Loads the parts of an engine besides its plan and its constants. */
 static bool start(pelton_engine *e, const void *code, size_t size, void *const *linked, reason *why) {
     const plan_head *h = e->plan->head;
     e->buffers = h->buffers;
@@ -146,7 +146,7 @@ void describe(const plan *p, const int64_t *cells, pelton_port *out) {
     }
 }
 
-/* What Python alone can run. */
+/* Rejects plans with parts that only Python can run. */
 static bool check_for_c(const plan *p, reason *why) {
     for (int32_t i = 0; i < p->head->inputs + p->head->outputs; i++)
         if (p->ports[i].rank > PELTON_MAX_RANK || p->ports[i].dtype == STRING)
@@ -168,7 +168,7 @@ static bool describe_engine(pelton_engine *e, reason *why) {
     return true;
 }
 
-/* Opens an engine whose constants are in its file, or lent by another one. */
+/* Opens an engine with constants in its file, or lent by another one. */
 static bool open_engine(pelton_engine *e, const void *bytes, size_t size, const pelton_engine *lender, reason *why) {
     if (!file_open(&e->file, bytes, size, why))
         return false;
@@ -214,7 +214,7 @@ pelton_engine *engine_within(const pelton_engine *e, const section_row *s, reaso
     return NULL;
 }
 
-/* Shows the file to the program's check, in memory that nobody else writes. */
+/* Passes the file to the program's check, in private memory. */
 static bool pass_check(pelton_engine *e, const void **bytes, size_t size, reason *why) {
     if (!checker.call)
         return true;
@@ -339,7 +339,7 @@ void pelton_engine_free(pelton_engine *e) {
 
 int pelton_verify(const pelton_engine *e) {
     if (!e->file.bytes)
-        return 0; /* it is part of the program */
+        return 0; /* it is linked into the program */
     const section_row *constants = file_section(&e->file, "constants");
     const bool sound = file_verify(constants, e->file.bytes + constants->offset);
     return sound ? 0 : fail("the engine is altered in its constants");

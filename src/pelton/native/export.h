@@ -1,4 +1,4 @@
-/* What Python calls besides the public interface. */
+/* Marks functions for Python besides the public interface. */
 #ifndef PELTON_EXPORT_H
 #define PELTON_EXPORT_H
 

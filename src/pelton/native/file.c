@@ -7,7 +7,7 @@
 #include "say.h"
 #include "sha256.h"
 
-static const char MAGIC[] = "\x93PELTON\n"; /* without its zero */
+static const char MAGIC[] = "\x93PELTON\n"; /* without its terminating zero */
 
 #define AGAIN "copy or build it again"
 

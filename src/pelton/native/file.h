@@ -3,7 +3,7 @@
  *     bytes 0-7   magic       8-11  format version     12-15  number of sections    16-23  zero
  *     24-31       file size   32-63 SHA-256 of bytes 0-31 and the rows
  *
- * Integers are little-endian. Sections start at multiples of 64 bytes; those that are used where they lie, on pages. */
+ * Integers are little-endian. Sections start at multiples of 64 bytes; those used in place start on pages. */
 #ifndef PELTON_FILE_H
 #define PELTON_FILE_H
 
@@ -24,13 +24,13 @@ typedef struct {
     uint32_t count;
 } engine_file;
 
-/* Checks preamble and rows of an engine file in memory, at a multiple of 8 bytes. False, with the reason. */
+/* Checks preamble and rows of an engine file in memory, at a multiple of 8 bytes. Returns false, with the reason. */
 bool file_open(engine_file *f, const void *bytes, size_t size, reason *why);
 
 /* The section of a name, NULL if there is none. */
 const section_row *file_section(const engine_file *f, const char *name);
 
-/* Whether these bytes, or those in the file, have the hash of their section. */
+/* True if these bytes, or those in the file, match the hash of their section. */
 bool file_verify(const section_row *s, const void *bytes);
 
 #endif

@@ -1,4 +1,4 @@
-"""How the library is compiled. `setup.py` and `scripts/native.py` run this file by its path, without the package."""
+"""Compiler flags of the library. `setup.py` and `scripts/native.py` run this file by its path, without the package."""
 
 COMPILE = (
     "-std=gnu2x",

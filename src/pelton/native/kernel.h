@@ -1,4 +1,4 @@
-/* How kernels are called: by the walker, and by engines that are linked into a program. */
+/* The calling convention of kernels, for the walker and for engines linked into a program. */
 #ifndef PELTON_KERNEL_H
 #define PELTON_KERNEL_H
 

@@ -14,7 +14,7 @@ static pelton_allocator given;
 void pelton_set_allocator(const pelton_allocator *a) { given = a ? *a : (pelton_allocator){0}; }
 
 void *memory_take(size_t bytes) {
-    const size_t whole = (bytes + LINE_BYTES) / LINE_BYTES * LINE_BYTES; /* never none */
+    const size_t whole = (bytes + LINE_BYTES) / LINE_BYTES * LINE_BYTES; /* never 0 bytes */
     if (whole < bytes)
         return NULL;
     return given.take ? given.take(given.user, LINE_BYTES, whole) : aligned_alloc(LINE_BYTES, whole);

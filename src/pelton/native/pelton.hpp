@@ -31,9 +31,9 @@ using shape = std::vector<std::int64_t>;
 class engine {
 public:
     explicit engine(const std::string &path) : engine(pelton_load(path.c_str())) {}
-    // The data stay as they are as long as the engine and its contexts.
+    // The data must not change during the life of the engine and its contexts.
     engine(const void *data, std::size_t size) : engine(pelton_load_memory(data, size)) {}
-    // An engine of C, which is freed with this object.
+    // Adopts an engine of C, which is freed with this object.
     explicit engine(pelton_engine *of) : of_(of) { check(of); }
 
     pelton_engine *get() const { return of_.get(); }
@@ -43,7 +43,7 @@ public:
     // Dynamic sizes are PELTON_DYNAMIC.
     const pelton_port &input(int i) const { return port(pelton_input(get(), i)); }
     const pelton_port &output(int i) const { return port(pelton_output(get(), i)); }
-    // The least and the greatest size of an axis of an input.
+    // The smallest and the largest size of an input's axis.
     std::pair<std::int64_t, std::int64_t> range(int input, int axis) const {
         std::pair<std::int64_t, std::int64_t> found;
         check(!pelton_range(get(), input, axis, &found.first, &found.second));
@@ -67,11 +67,11 @@ private:
 // The memory of runs, one at a time: threads need contexts of their own.
 class context {
 public:
-    // threads: 0 for as many as the engine was tuned for.
+    // threads: 0 for those that the engine was tuned for.
     explicit context(const engine &of, int threads = 0) : of_(pelton_context_new(of.get(), threads)) { check(get()); }
 
     pelton_context *get() const { return of_.get(); }
-    // Sets the shapes of all inputs; needed before a run of an engine with dynamic sizes.
+    // Sets the shapes of all inputs; required before a run of an engine with dynamic sizes.
     void set_shapes(const std::vector<shape> &shapes) {
         std::vector<const std::int64_t *> pointers;
         for (const shape &s : shapes)
@@ -84,7 +84,7 @@ public:
     template <class T> T *input_data(int i) { return data<T>(pelton_input_data(get(), i)); }
     template <class T> T *output_data(int i) { return data<T>(pelton_output_data(get(), i)); }
     void run() { check(!pelton_run(get(), nullptr, nullptr)); }
-    // Runs on dense arrays of the caller; nullptr stands for memory of the context.
+    // Runs on dense arrays of the caller; nullptr selects memory of the context.
     void run(const std::vector<const void *> &inputs, const std::vector<void *> &outputs) {
         check(!pelton_run(get(), inputs.data(), outputs.data()));
     }

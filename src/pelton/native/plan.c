@@ -1,6 +1,5 @@
-/* Opens the plan of an engine. Nothing of it is believed: every index, count and offset is
- * checked, so that no step reaches memory outside of its buffers, whatever the bytes say. What kernels do with their
- * dims is unknown here: code and dims are trusted like a program. */
+/* Opens the plan of an engine. No byte of it is trusted: every index, count and offset is checked, and no step reaches
+ * memory outside its buffers. The use of dims by kernels is unknown here: code and dims are trusted like a program. */
 #include "plan_parts.h"
 
 #include <string.h>
@@ -254,7 +253,7 @@ static bool starts_later(const void *with, int32_t a, int32_t b) {
     return first[a] != first[b] ? first[a] > first[b] : a > b;
 }
 
-/* Visits all pairs of buffers in the arena that live at one time: counts them, or fills the lists. */
+/* Visits all pairs of buffers in the arena that are alive together: counts them, or fills the lists. */
 static void visit_pairs(const plan *p, const int32_t *order, int32_t *alive, int32_t *counts, int32_t *lists) {
     int32_t n = 0;
     for (int32_t k = 0; k < p->lying; k++) {
@@ -315,7 +314,7 @@ static bool find_lives(plan *p, reason *why) {
     p->beside = memory_take(sizeof *p->beside * (size_t)(pairs + 1));
     if (!p->beside)
         return refuse(why, "there is no memory for its plan");
-    visit_pairs(p, order, alive, counts, p->beside);    /* now counts[i] ends where the list of i does: bounds[i + 1] */
+    visit_pairs(p, order, alive, counts, p->beside);    /* counts[i] is now the end of list i: bounds[i + 1] */
     return true;
 }
 

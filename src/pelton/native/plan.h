@@ -1,5 +1,5 @@
-/* The plan of an engine, as tables: what its file has of steps, buffers and ports, and the numbers of these, some of
- * which follow from the sizes of its inputs. See docs/engine-file.md. */
+/* The plan of an engine, as tables of its file: steps, buffers and ports, and their numbers, some of which depend on
+ * the sizes of its inputs. See docs/engine-file.md. */
 #ifndef PELTON_PLAN_H
 #define PELTON_PLAN_H
 
@@ -19,7 +19,7 @@ enum { SUM, PRODUCT, MAXIMUM, MINIMUM, QUOTIENT, REMAINDER, FUNCTIONS };
 /* The head of the tables; their rows follow in this order, each table at a multiple of 8 bytes. Names and texts are
  * offsets in the text. A cell is a number of the plan. */
 typedef struct {
-    int64_t arena;              /* bytes; of an engine with symbols, for their optimum */
+    int64_t arena;              /* bytes; for the optimum sizes of an engine with symbols */
     int32_t symbols, numbers, lines, terms, formulas, cells, gaps, inputs, outputs, buffers, steps, alternatives,
         operands, tensors, features, text;
     int32_t name, os, arch, isa, cpu, threads, unused[2];
@@ -32,17 +32,17 @@ typedef struct { int32_t function, first, count, unused; } line_row;   /* of ear
 /* term_row: int32_t */
 typedef struct { int32_t value, text; } formula_row;
 /* cells: int64_t: the sizes of all buffers in bytes; tiles, then bytes of scratch, then phases of all steps and
- * alternatives; their words; then what rows point to */
+ * alternatives; their words; then the targets of rows */
 typedef struct { int32_t cell, formula; } gap_row;                     /* by ascending cells */
 typedef struct { int32_t name, dtype, rank, shape; int64_t low, high; int32_t layer, unused; } port_row;
 typedef struct { int32_t kind, dtype, values, count; int64_t offset; } buffer_row;
 typedef struct {
-    int32_t name, symbol, host; /* one of the latter is an empty text */
+    int32_t name, symbol, host; /* either `symbol` or `host` is an empty text */
     int32_t wave, grain;
     int32_t words, args, dims;  /* cells: the offsets of operands, then dims */
-    int32_t operands;           /* the first of so many as `args` */
-    int32_t inputs, reads, outputs, writes;         /* the first of these tensors, and how many there are */
-    int32_t alternatives, spares;                   /* the first of these steps, and how many there are */
+    int32_t operands;           /* the first of `args` operands */
+    int32_t inputs, reads, outputs, writes;         /* the first of these tensors, and their number */
+    int32_t alternatives, spares;                   /* the first of these steps, and their number */
     int32_t unused;
 } plan_step;
 /* operand_row: int32_t, a buffer */
@@ -69,38 +69,38 @@ struct plan {
     int64_t constants;          /* bytes */
     int32_t all;                /* steps and alternatives */
     int32_t tiles, scratch, phases;                 /* the first of these cells */
-    /* Of buffers in the arena, in the order of their numbers: which they are, and their first and last waves; and of
-     * each the others that live at some time when it does, in one list with bounds. */
+    /* Of buffers in the arena, in order: their numbers, and their first and last waves; and for each, the others that
+     * are alive at some time with it, in one list with bounds. */
     int32_t lying, *which, *first, *last, *beside, *bounds;
     void *memory;
 };
 
-/* A reason for a refusal, as text: `refuse` writes it (%s a text, %d an int64_t) and returns false. */
+/* A reason for a rejection, as text: `refuse` writes it (%s a text, %d an int64_t) and returns false. */
 typedef struct { char text[512]; } reason;
 bool refuse(reason *why, const char *format, ...);
 
-/* Opens tables, which have to stay where they are, at a multiple of 8 bytes; `constants`: their bytes. False where
- * something does not hang together for the optimum sizes, with the reason. Closing is always allowed afterwards. */
+/* Opens tables at a multiple of 8 bytes, which must stay in place; `constants`: their bytes. Returns false, with the
+ * reason, if they are inconsistent for the optimum sizes. Closing is always allowed afterwards. */
 bool plan_open(plan *p, const void *bytes, size_t size, int64_t constants, reason *why);
 void plan_close(plan *p);
 
-/* The numbers for these values of the symbols: all cells, the start of each buffer in the arena or the constants, and
- * the bytes of the arena. False, with the reason, where they do not hang together: see `pelton.engine.validate`. */
+/* Computes the numbers for these values of the symbols: all cells, the start of each buffer in the arena or the
+ * constants, and the bytes of the arena. False, with the reason, if inconsistent: see `pelton.engine.validate`. */
 bool plan_resolve(const plan *p, const int64_t *symbols, int64_t *cells, int64_t *starts, int64_t *arena, reason *why);
 
-/* The same without looking at limits: the cells alone. False where a formula has no value. */
+/* Computes the cells alone, without checking limits. Returns false if a formula has no value. */
 bool plan_fill(const plan *p, const int64_t *symbols, int64_t *cells, reason *why);
 
-/* The values of all symbols for inputs of these shapes, one after the other; false, with the reason, where a size is
- * outside of its bounds, if these are asked for. Sizes that are neither a symbol nor a multiple of one are not looked
- * at: compare the shapes that `plan_resolve` gives with these. */
+/* Computes the values of all symbols for inputs of these shapes, one after the other. With `bounded`, returns false,
+ * with the reason, if a size is out of its bounds. Sizes that are neither a symbol nor a multiple of one are ignored:
+ * compare the shapes from `plan_resolve` with these. */
 bool plan_solve(const plan *p, const int64_t *const *shapes, bool bounded, int64_t *symbols, reason *why);
 
 /* The formula of a cell: the number of its value, -1 for a cell that is a number. */
 int32_t plan_value(const plan *p, int32_t cell);
 
-/* The least and the greatest number that a cell can be, as far as its formula is one symbol or a multiple of it; those
- * of its optimum otherwise. */
+/* Returns the smallest and the largest number of a cell, if its formula is one symbol or a multiple of it; otherwise
+ * those of its optimum. */
 void plan_range(const plan *p, int32_t cell, int64_t *least, int64_t *greatest);
 
 int64_t dtype_bytes(int32_t dtype);

@@ -1,11 +1,11 @@
-/* What the runtime needs of the machine and its system. A header for each system has:
+/* The runtime's interface to the machine and its system. A header for each system has:
  *
  *     now                             ns of a clock that never goes back
- *     word_wait, word_wake            to sleep while a word is `seen` (or less), and to wake those who do
+ *     word_wait, word_wake            sleep while a word is `seen` (or less), and wake the sleepers
  *     placement, placement_of_caller, place_elsewhere, place_self
- *                                     the CPUs where a new thread may run; nothing where there is no affinity
+ *                                     the CPUs where a new thread may run; empty without affinity
  *     cpus_here, memory_here          CPUs of this process without quotas; bytes of the machine
- *     pages_map, pages_unmap          zeroed pages, which take memory only where they are written
+ *     pages_map, pages_unmap          zeroed pages, which occupy memory only where written
  */
 #ifndef PELTON_PLATFORM_H
 #define PELTON_PLATFORM_H

@@ -1,4 +1,4 @@
-/* The threads of the process: started when first needed, parked on one word, joining whichever runs are open. */
+/* The threads of the process: started on demand, parked on one word, joining any open run. */
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -12,8 +12,8 @@
 #define OPEN (UINT64_C(1) << 30)
 #define JOINED (OPEN - 1)
 
-enum { OPEN_RUNS = 64 };   /* a run that finds the directory full goes on without workers */
-static const int64_t RETRY_NS = 1000000000; /* before the next thread is created after a failure */
+enum { OPEN_RUNS = 64 };   /* if the directory is full, a run goes on without workers */
+static const int64_t RETRY_NS = 1000000000; /* from a failed thread creation to the next */
 
 static struct {
     _Alignas(LINE) _Atomic uint32_t bell;       /* rung for every opened run; parked workers sleep on it */
@@ -59,7 +59,7 @@ static idx take_slot(seat *s) {
         while (~taken) {
             idx bit = __builtin_ctzll(~taken);
             if (w * 64 + bit > atomic_load_explicit(&s->limit, memory_order_relaxed))
-                break;                             /* a lower slot was freed meanwhile: start again */
+                break;                             /* a lower slot was freed: start again */
             if (atomic_compare_exchange_weak_explicit(&s->slots[w], &taken, taken | UINT64_C(1) << bit,
                                                       memory_order_acquire, memory_order_relaxed))
                 return w * 64 + bit;
@@ -102,7 +102,7 @@ static void *work(void *unused) {
         uint32_t seen = atomic_load(&pool.bell);
         if (assist())
             continue;
-        pool_enter();                                /* a spinning thread takes a core, too */
+        pool_enter();                                /* a spinning thread occupies a core, too */
         spin idle = spin_for(pool_crowded() ? 0 : SPIN_NS, false);
         bool rung = false;
         while (!(rung = atomic_load(&pool.bell) != seen) && keep_spinning(&idle)) {}
@@ -135,7 +135,7 @@ static void hire(idx workers) {
     while (atomic_load(&pool.workers) < workers && !pool.retry_at) {
         pthread_t thread;
         if (pthread_create(&thread, &elsewhere, work, NULL)) {
-            pool.retry_at = now() + RETRY_NS;        /* the run is finished by those that exist */
+            pool.retry_at = now() + RETRY_NS;        /* the existing threads finish the run */
         } else {
             pthread_detach(thread);
             atomic_fetch_add(&pool.workers, 1);
@@ -199,7 +199,7 @@ void seat_close(seat *s) {
 static void before_fork(void) { pthread_mutex_lock(&pool.lock); }
 static void after_fork_in_parent(void) { pthread_mutex_unlock(&pool.lock); }
 
-/* The child has this thread only: it starts with an empty pool, and seats notice by the generation. */
+/* The child has only this thread: it starts with an empty pool, and seats detect that by the generation. */
 static void after_fork_in_child(void) {
     pthread_mutex_init(&pool.lock, NULL);
     for (int i = 0; i < OPEN_RUNS; i++)

@@ -1,11 +1,11 @@
-/* Binds numpy arrays to the ports of a program in one call: reading their addresses one by one takes longer than all
- * else around a run, and every further call is slow after a network has evicted the caches. */
+/* Binds numpy arrays to the ports of a program in one call: reading their addresses one by one would be the slowest
+ * part around a run, and every further call is slow after a network has evicted the caches. */
 #define _GNU_SOURCE
 #include "program.h"
 
 #include <string.h>
 
-/* numpy's array interface as a C struct, which `array.__array_struct__` gives in a capsule (numpy manual, "The array
+/* numpy's array interface as a C struct, returned by `array.__array_struct__` in a capsule (numpy manual, "The array
  * interface protocol"). */
 typedef struct {
     int two, rank;
@@ -18,7 +18,7 @@ typedef struct {
 
 enum { CONTIGUOUS = 0x1, ALIGNED = 0x100, NOT_SWAPPED = 0x200, WRITEABLE = 0x400, MAX_INPUTS = 64 };
 
-/* The functions of Python's stable ABI that are used, passed in so that the library loads without Python. */
+/* Functions of Python's stable ABI, passed in: the library loads without Python. */
 static struct {
     void *(*item)(void *list, intptr_t index);                /* PyList_GetItem */
     void *(*part)(void *tuple, intptr_t index);               /* PyTuple_GetItem */
@@ -39,7 +39,7 @@ static struct {
     void *interface, *array, *empty, *none;                   /* "__array_struct__", numpy.ndarray, numpy.empty, None */
 } python;
 
-/* A port of a program, and the arrays that it takes without a copy; for an output also the arguments of numpy.empty. */
+/* A port of a program, and its conditions for arrays without a copy; for outputs also the arguments of numpy.empty. */
 typedef struct {
     void *name, *arguments;
     const intptr_t *shape;
@@ -66,7 +66,7 @@ EXPORT void pelton_python(const void *api) {
     memcpy(&python, api, sizeof python);
 }
 
-/* Whether all elements of an array are within their bounds. */
+/* True if all elements of an array are within their bounds. */
 static bool is_within(const index_row *row, const char *data, const intptr_t *shape, int rank, int itemsize) {
     const int64_t *wide = (const int64_t *)data;
     const int32_t *narrow = (const int32_t *)data;
@@ -85,8 +85,8 @@ static bool is_within(const index_row *row, const char *data, const intptr_t *sh
 }
 
 /* Stores the addresses of a list of n arrays in `addresses`. Returns the index of the first one that is not contiguous
- * and aligned, has elements out of bounds or, from `inputs` on, is not writeable; n if there is none. The caller holds
- * the interpreter's lock. */
+ * and aligned, has elements out of bounds or, from `inputs` on, is not writeable; n if all fit. The caller holds the
+ * interpreter's lock. */
 EXPORT idx pelton_bind(void *list, idx inputs, idx n, char **addresses, const index_row *indices, idx indexing) {
     const index_row *row = indices, *end = indices + indexing;
     for (idx i = 0; i < n; i++) {
@@ -107,7 +107,7 @@ EXPORT idx pelton_bind(void *list, idx inputs, idx n, char **addresses, const in
     return n;
 }
 
-/* The address of an array's elements if the port takes it without a copy; else NULL. */
+/* Returns the address of an array's elements if it fits the port without a copy; else NULL. */
 static char *address_of(void *object, const port *p) {
     void *type = python.type(object);
     python.release(type);                                       /* the array itself keeps it */
@@ -126,10 +126,10 @@ static char *address_of(void *object, const port *p) {
 }
 
 /* Runs a program on the arrays of a dictionary, by name. Returns a dictionary of its outputs, in new arrays; None,
- * without a run, where an array is missing, unexpected, not as its port takes it, or has an index out of bounds, which
- * the caller then handles. The interpreter's lock is released for the run; references to the arrays are held meanwhile,
- * for the dictionary may change. A Python function (METH_FASTCALL): `self` is a tuple of the callable's address and of
- * the objects that it needs, `given` has the dictionary. */
+ * without a run, for the caller to handle, if an array is missing, unexpected, unfit for its port, or has an index out
+ * of bounds. The run releases the interpreter's lock, and holds references to the arrays: the dictionary may change. A
+ * Python function (METH_FASTCALL): `self` is a tuple of the callable's address and of the objects that it needs,
+ * `given` has the dictionary. */
 EXPORT void *pelton_call(void *self, void *const *given, intptr_t count) {
     const callable *c = python.address(python.part(self, 0));
     void *held[MAX_INPUTS];

@@ -30,7 +30,7 @@ static void count_up(void *to, int32_t dtype, int64_t n) {
         }
 }
 
-/* Makes the buffers that have contents of their own for each set of sizes. */
+/* Computes the buffers whose contents depend on the set of sizes. */
 static bool make_buffers(const plan *p, const int64_t *cells, char **made) {
     for (int32_t i = 0; i < p->head->buffers; i++) {
         const buffer_row *b = &p->buffers[i];
@@ -102,7 +102,7 @@ void pelton_prepared_shapes(const prepared *r, int64_t *sizes) {
             *sizes++ = r->cells[p->ports[i].shape + d];
 }
 
-/* The plans that the context keeps go, as they point into the old memory. */
+/* Frees the plans of the context: they point into the old memory. */
 static bool grow(pelton_context *c, size_t need, bool *moved, reason *why) {
     *moved = need > c->bytes;
     if (!*moved)

@@ -44,9 +44,9 @@ struct program {
     step *steps;
     args *words;
     patch_row *patches;
-    idx count, n_patches, threads, parts;   /* parts: into which the tiles of a step are divided */
+    idx count, n_patches, threads, parts;   /* parts: divisions of a step's tiles */
     char *scratch;
-    size_t stride, scratch_bytes;           /* per participant; in all, where it is the program's own */
+    size_t stride, scratch_bytes;           /* per participant; in total, if it is the program's own */
     schedule schedules[2];                  /* as planned; every step a wave of its own, for time stamps */
     const schedule *last;                   /* the one of the latest shared run */
     _Atomic int64_t *stamps;                /* of the latest run, if it was a profile: begin and end of each step */
@@ -162,10 +162,10 @@ void pelton_program_free(program *p) {
 
 typedef enum { CLAIMED, EXHAUSTED, STALE } claim;
 
-/* Tiles of a phase are divided into parts, in order: a thread that worked on a part of a feature map in one step begins
- * with that part in the next, which is in its own caches, and takes from others only when it is done. Guided chunks:
- * large ones first, so that counters are rarely touched; small ones last, so that all end together. A counter goes on
- * counting from phase to phase. One of the previous epoch is of a finished run and counts as 0; any other epoch means
+/* Claims tiles. Those of a phase are divided into parts, in order: a thread begins with the part of a feature map that
+ * it worked on in the step before, which is in its own caches, and claims from other parts only afterwards. Chunks are
+ * guided: large ones first, to touch counters rarely; small ones last, to end together. A counter goes on counting
+ * from phase to phase. A counter of the previous epoch belongs to a finished run and counts as 0; any other epoch means
  * that this thread is late. */
 static claim claim_tiles(unit *u, uint32_t epoch, idx phase, idx part, idx parts, idx *begin, idx *end) {
     const idx from = u->tiles * part / parts, all = u->tiles * (part + 1) / parts - from, to = all * (phase + 1);
@@ -205,7 +205,7 @@ static bool reached(wave *w, uint64_t target) {
     return (int64_t)(atomic_load(&w->done) - target) >= 0;
 }
 
-/* Adds finished tiles; the thread that adds the last wakes those that sleep for them. */
+/* Adds finished tiles; the thread that adds the last wakes those that wait for them. */
 static void credit(program *p, wave *w, idx tiles, uint64_t target) {
     if (p->stamps)
         atomic_store_explicit(&p->stamps[2 * w->step + 1], now(), memory_order_relaxed);
@@ -232,7 +232,7 @@ static void await(program *p, wave *w, uint64_t target) {
     atomic_fetch_sub(&p->sleepers, 1);
 }
 
-/* Runs what is left of the waves from `start` on. Slot 0 is the caller. */
+/* Runs the rest of the waves from `start` on. Slot 0 is the caller. */
 static void walk(program *p, schedule *s, uint32_t epoch, idx slot, idx start) {
     void *scratch = p->scratch ? p->scratch + slot * p->stride : NULL;
     const idx own = slot * p->parts / p->threads;

@@ -1,4 +1,4 @@
-/* Resolves the numbers of a plan for some sizes: formulas, the places of buffers, and whether it all hangs together. */
+/* Resolves the numbers of a plan for some sizes: formulas, places of buffers, and consistency checks. */
 #include <string.h>
 
 #include "memory.h"
@@ -59,7 +59,7 @@ static int64_t room_of(const plan *p, const int64_t *cells, int32_t lying) {
     return ((size > 1 ? size : 1) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Larger ones come first, then those that are used earlier. */
+/* Larger ones come first, then those used earlier. */
 static bool lies_later(const void *with, int32_t a, int32_t b) {
     const by_size *s = with;
     const int64_t x = s->sizes[s->p->which[a]], y = s->sizes[s->p->which[b]];
@@ -68,7 +68,7 @@ static bool lies_later(const void *with, int32_t a, int32_t b) {
     return s->p->first[a] != s->p->first[b] ? s->p->first[a] > s->p->first[b] : a > b;
 }
 
-/* Largest first, each into the tightest gap that holds it between those that live when it does, else behind them; as
+/* Places the largest first, each into the smallest sufficient gap between those alive with it, else after them; as
  * `pelton.engine.memory`. */
 static bool lay_out(const plan *p, const int64_t *cells, int64_t *starts, int64_t *arena, reason *why) {
     const int32_t n = p->lying;
@@ -112,7 +112,7 @@ static bool lay_out(const plan *p, const int64_t *cells, int64_t *starts, int64_
     return true;
 }
 
-/* The bytes of an array, -1 where there is none; 0 where an axis is empty. */
+/* Returns the bytes of an array, -1 if its shape is invalid; 0 if an axis is empty. */
 static int64_t array_bytes(int32_t dtype, const int64_t *shape, int32_t rank) {
     int64_t bytes = dtype_bytes(dtype);
     bool empty = false;
@@ -154,7 +154,7 @@ static bool check_sizes(const plan *p, const int64_t *cells, const int64_t *star
         case STRINGS: break;
         default: {
             const int64_t limit = b->kind == ZEROS ? MAX_ZEROS : b->kind == ARENA ? arena : p->constants;
-            /* one of the arena that no step uses has no place */
+            /* a buffer in the arena that no step uses has no place */
             if (!(b->kind == ARENA && h->symbols) && (starts[i] % ALIGNMENT || !within(starts[i], size, limit)))
                 return refuse(why, "buffer %d is %d bytes from %d on, there are %d", (int64_t)i, size, starts[i],
                               limit);
@@ -189,7 +189,7 @@ static bool check_reach(const plan *p, const plan_step *s, const tensor_row *t, 
             return refuse(why, "step %s reaches beyond all bounds", label(p, s));
     }
     if (p->buffers[t->buffer].kind == TEXT)
-        return true; /* Python knows how many strings there are */
+        return true; /* Python knows the number of strings */
     if (t->dtype == STRING) {
         room = room / element * element;
         if (offset % element)
@@ -251,7 +251,7 @@ int32_t plan_value(const plan *p, int32_t cell) {
     return found ? p->formulas[p->gaps[low].formula].value : -1;
 }
 
-/* The symbol that a value is, or is a multiple of: `times` says which; -1 for others. */
+/* Returns the symbol that a value is a multiple of, with the factor in `times`; -1 for others. */
 static int32_t symbol_of(const plan *p, int32_t value, int64_t *times) {
     const plan_head *h = p->head;
     *times = 1;

@@ -1,4 +1,4 @@
-/* Texts with numbers in them, without a C library: %s a text, %d an int64_t. */
+/* Formats texts without a C library: %s a text, %d an int64_t. */
 #ifndef PELTON_SAY_H
 #define PELTON_SAY_H
 

@@ -1,5 +1,5 @@
-/* SHA-256 as FIPS 180-4 has it; by the instructions that x86-64 has for it (Intel SDM, volume 2B) where there are such:
- * a hash of the code is in the way of every load. */
+/* SHA-256 (FIPS 180-4), by the instructions of x86-64 (Intel SDM, volume 2B) where available: every load waits for a
+ * hash of the code. */
 #include "sha256.h"
 
 #include <stdatomic.h>
@@ -35,7 +35,7 @@ static void hash_blocks(uint32_t h[8], const uint8_t *p, size_t blocks) {
         memcpy(v, h, sizeof v);
 #pragma GCC unroll 8
         for (int t = 0; t < 64; t++) {
-            /* letters move on by one place in each round: here, their places do */
+            /* instead of moving letters by one place in each round, move their places */
 #define AT(i) v[((i) - t) & 7]
             const uint32_t a = AT(0), e = AT(4);
             const uint32_t first = AT(7) + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & AT(5)) ^ (~e & AT(6)))
@@ -133,7 +133,7 @@ void sha256_end(sha256 *s, uint8_t digest[32]) {
         digest[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* For tests: whether by the instructions or without. */
+/* For tests: with or without the instructions. */
 EXPORT void pelton_sha256(const void *bytes, size_t size, bool plain, uint8_t digest[32]) {
     sha256 s;
     sha256_start(&s);

@@ -7,7 +7,7 @@
 
 typedef struct {
     uint32_t h[8];
-    uint8_t block[64];      /* what is not hashed yet: size % 64 bytes */
+    uint8_t block[64];      /* not hashed yet: size % 64 bytes */
     uint64_t size;          /* bytes so far */
 } sha256;
 

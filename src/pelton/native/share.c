@@ -20,7 +20,7 @@ static bool read_text(const char *path, char *text, size_t size) {
     return n > 0;
 }
 
-/* A number of a file in a group; -1 where there is none, or "max". `rest`: what follows it. */
+/* Reads the number in a group's file; -1 if it is missing, or "max". `rest`: the text after it. */
 static int64_t number_in(const char *group, const char *name, char *text, size_t size, char **rest) {
     char path[PATH + 32];
     strcpy(path, group);
@@ -31,7 +31,7 @@ static int64_t number_in(const char *group, const char *name, char *text, size_t
     return *rest == text ? -1 : n;
 }
 
-/* Thousandths of a CPU that a group allows; -1 where it sets no limit. */
+/* Returns the thousandths of a CPU that a group allows; -1 without a limit. */
 static int64_t quota_of(const char *group) {
     char text[64], *rest;
     int64_t quota = number_in(group, "cpu.max", text, sizeof text, &rest);
@@ -43,7 +43,7 @@ static int64_t quota_of(const char *group) {
     return quota > 0 && period > 0 ? quota * 1000 / period : -1;
 }
 
-/* Bytes of memory that a group allows; -1 where it sets no limit. */
+/* Returns the bytes of memory that a group allows; -1 without a limit. */
 static int64_t memory_of(const char *group) {
     char text[64], *rest;
     const int64_t limit = number_in(group, "memory.max", text, sizeof text, &rest);
@@ -52,7 +52,7 @@ static int64_t memory_of(const char *group) {
 
 typedef int64_t limit_of(const char *group);
 
-/* The least limit of a group and its parents. */
+/* Returns the smallest limit of a group and its parents. */
 static int64_t least_of(const char *mount, const char *group, limit_of *limit, int64_t least) {
     char path[PATH];
     if (strlen(mount) + strlen(group) >= sizeof path)
@@ -78,7 +78,7 @@ static bool is_among(const char *controllers, const char *end, const char *name)
     return false;
 }
 
-/* The least limit of a kind that the control groups of this process set. */
+/* Returns the smallest limit of a kind among the control groups of this process. */
 static int64_t least_of_all(const char *controller, limit_of *limit, int64_t least) {
     char text[PATH];
     if (!HAS_CONTROL_GROUPS || !read_text("/proc/self/cgroup", text, sizeof text))

@@ -1,4 +1,4 @@
-"""Networks layer by layer: `Network`, whose methods are the operators, and `NetworkTensor`, what they take and give."""
+"""Networks layer by layer: `Network`, with operators as methods, and `NetworkTensor`, their operands and results."""
 
 from __future__ import annotations
 

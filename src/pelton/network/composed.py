@@ -1,4 +1,4 @@
-"""Layers that are several operators, or one with the operands and axes that it usually has."""
+"""Layers of several operators, or of one with its usual operands and axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tensor import NetworkTensor, Operand
 
 
 class ComposedLayers(Layers):
-    """Further layers of networks: what operators need and users leave out is filled in."""
+    """Further layers of networks, which fill in operands that users leave out."""
 
     # --- elements
 
@@ -96,20 +96,20 @@ class ComposedLayers(Layers):
         x = self.tensor_of(x)
         along = _axis(axis, x.rank)
         size = x.shape[along]
-        end = shift % size if is_known(size) and size else shift  # elements that go to the beginning
+        end = shift % size if is_known(size) and size else shift  # elements that move to the beginning
         if end == 0:
             return x
         front = size - end if end > 0 else -end
         return self.concat(self.split(x, (front, size - front), along)[::-1], along, name=name)
 
     def upsample(self, x: Operand, factor: Ints, mode: str = "nearest", *, name: str = "") -> NetworkTensor:
-        """An image larger by whole factors, its elements repeated or interpolated."""
+        """An image enlarged by whole factors, its elements repeated or interpolated."""
         return self.resize(x, scale=factor, mode=mode, name=name)
 
     def reverse_sequence(
         self, x: Operand, lengths: Operand, *, time_axis: int = 0, batch_axis: int = 1, name: str = ""
     ) -> NetworkTensor:
-        """Each sequence of x reversed up to its length, i64[batch]; what is behind stays."""
+        """Each sequence of x reversed up to its length, i64[batch]; later elements stay."""
         x = self.tensor_of(x)
         time, batch = _axis(time_axis, x.rank), _axis(batch_axis, x.rank)
         steps = self.reshape(self.iota(x.shape[time]), [-1 if a == time else 1 for a in range(x.rank)])
@@ -206,7 +206,7 @@ class ComposedLayers(Layers):
         """softmax(q · kᵀ · scale + mask) · v with [..., heads, rows, depth]; causal: row i reads columns 0 to i.
 
         mask: added, or a bool that is true where a row may read. scale: 1 / √depth by default. Queries may have more
-        heads than keys: each key serves as many in a row.
+        heads than keys: each key then serves several in a row.
         """
         q, k, v = (self.tensor_of(t) for t in (q, k, v))
         groups = 1
@@ -223,7 +223,7 @@ class ComposedLayers(Layers):
         return self._one("attention", (q, k, v, mask), dict(scale=float(scale), causal=causal), name)
 
     def _repeated(self, x: NetworkTensor, groups: int) -> NetworkTensor:
-        """Each head as often as it is read, one after the other."""
+        """Repeats each head as often as it is read, one after the other."""
         if groups == 1:
             return x
         *batch, heads, rows, depth = x.shape
@@ -286,7 +286,7 @@ class ComposedLayers(Layers):
         return self._one("div", (x, self.maximum(norm, epsilon)), {}, name)
 
     def _filled(self, given: Operand, number: float, shape: Sequence[Size], x: NetworkTensor) -> Operand:
-        """An operand, else a number of x's type in this shape."""
+        """Returns an operand, or a tensor of this number with x's type in this shape."""
         return np.full([_number(d) for d in shape], number, x.dtype.numpy) if given is None else given
 
     # --- picking
@@ -301,7 +301,7 @@ class ComposedLayers(Layers):
         sorted: bool = True,
         name: str = "",
     ) -> tuple[NetworkTensor, ...]:
-        """The k largest (or smallest) elements along an axis and their places, in order; the first ones of equals."""
+        """The k largest (or smallest) elements along an axis and their indices, in order; the first ones of equals."""
         return self.apply("top_k", (x,), dict(k=k, axis=axis, largest=largest, sorted=sorted), name)
 
     # --- recurrent layers
@@ -321,9 +321,8 @@ class ComposedLayers(Layers):
     ) -> tuple[NetworkTensor, ...]:
         """An LSTM over x [time, batch, inputs] with w [directions, 4 · hidden, inputs], r [directions, 4 · hidden,
         hidden], gates i, o, f, c; b [directions, 8 · hidden], states [directions, batch, hidden] and peepholes p
-        [directions, 3 · hidden] are zeros by default. Gives all outputs [time, directions, batch, hidden], and the last
-        h and c. Attributes are those of ONNX's LSTM: direction, activations, clip, ….
-        """
+        [directions, 3 · hidden] are zeros by default. Returns all outputs [time, directions, batch, hidden], and the
+        last h and c. Attributes are those of ONNX's LSTM: direction, activations, clip, …."""
         x, r, hidden, state = self._recurrent(x, r, attrs)
         b, h, c, p = (
             self._zeros(given, shape, x)
@@ -348,7 +347,7 @@ class ComposedLayers(Layers):
         **attrs: Any,
     ) -> tuple[NetworkTensor, ...]:
         """A GRU over x [time, batch, inputs] with w [directions, 3 · hidden, inputs], r [directions, 3 · hidden,
-        hidden], gates z, r, n, and b [directions, 6 · hidden]; gives all outputs, and the last state. Attributes are
+        hidden], gates z, r, n, and b [directions, 6 · hidden]; returns all outputs, and the last state. Attributes are
         those of ONNX's GRU: direction, linear_before_reset, activations, clip, …."""
         x, r, hidden, state = self._recurrent(x, r, attrs)
         b, h = self._zeros(b, (state[0], 6 * hidden), x), self._zeros(initial_h, state, x)
@@ -365,7 +364,7 @@ class ComposedLayers(Layers):
         name: str = "",
         **attrs: Any,
     ) -> tuple[NetworkTensor, ...]:
-        """h′ = f(x · wᵀ + h · rᵀ + b) over x [time, batch, inputs], f tanh unless `activations` says another; gives all
+        """h′ = f(x · wᵀ + h · rᵀ + b) over x [time, batch, inputs], f tanh by default (`activations`); returns all
         outputs, and the last state. Attributes are those of ONNX's RNN."""
         x, r, hidden, state = self._recurrent(x, r, attrs)
         b, h = self._zeros(b, (state[0], 2 * hidden), x), self._zeros(initial_h, state, x)
@@ -374,7 +373,7 @@ class ComposedLayers(Layers):
     def _recurrent(
         self, x: Operand, r: Operand, attrs: dict[str, Any]
     ) -> tuple[NetworkTensor, NetworkTensor, int, tuple[Size, ...]]:
-        """x and r, the number of units, which becomes an attribute, and the shape of a state."""
+        """Returns x and r, the number of units, which becomes an attribute, and the shape of a state."""
         x, r = self.tensor_of(x), self.tensor_of(r)
         if x.rank != 3 or r.rank != 3:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Branches, loops and scans of networks, whose bodies are functions that make layers."""
+"""Branches, loops and scans of networks, with functions that build their bodies."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .tensor import NetworkTensor, Operand
 
 
 class ControlFlow(Operators):
-    """Control flow of networks. A function that makes layers is called once, with the network of its branch or body; it
+    """Control flow of networks. A function is called once, with the network of its branch or body, to add layers; it
     may read tensors of the networks around it, and arithmetic on these belongs to the body, too."""
 
     def traced(self, name: str, function: Callable[..., Any], types: Sequence[TensorType]) -> tuple[Graph, list[Value]]:
-        """The graph that a function writes, and the values around it that it reads."""
+        """Returns the graph that a function builds, and the outer values that it reads."""
         raise NotImplementedError
 
     def if_(self, condition: Operand, then: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
-        """What one of two functions gives, by a condition (bool[]) that the data decides.
+        """Returns the result of one of two functions, selected by a condition (bool[]) in the data.
 
-        Each is called once, with the network of its branch, in which it makes layers; it may read tensors of the
-        networks around it. Both give as many tensors, of the same types.
+        Each is called once, with the network of its branch, to add layers; it may read tensors of the networks around
+        it. Both return the same number of tensors, of the same types.
         """
         branches = [self.traced(name, function, ()) for name, function in (("then", then), ("other", other))]
         captured = list(dict.fromkeys(v for _, read in branches for v in read))
@@ -60,7 +60,7 @@ class ControlFlow(Operators):
         self, body: Callable[..., Any], states: Sequence[Operand], scanned: Sequence[Operand], back: bool = False
     ) -> Any:
         """Runs body(net, *states, *slices) → (*states, *parts) for each slice along the first axes of `scanned`, from
-        the last one on if `back`; gives the last states, and the parts stacked along a new first axis."""
+        the last one on if `back`; returns the last states, and the parts stacked along a new first axis."""
         begin, over = ([self.tensor_of(t) for t in given] for given in (states, scanned))
         slices = tuple(t.type.with_shape(t.shape[1:]) for t in over)
         graph, read = self.traced("body", body, (*(t.type for t in begin), *slices))

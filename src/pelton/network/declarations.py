@@ -1,4 +1,4 @@
-"""Types of inputs as they are written: `f32[batch=1..8..32, 3, 2*width]`."""
+"""Declared types of inputs: `f32[batch=1..8..32, 3, 2*width]`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pelton.ir.dims import Size
 from pelton.ir.dims_text import parse
 from pelton.ir.types import DType, TensorType
 
-OPTIMUM = 128  # of a dynamic dimension behind the first axis, unless its declaration says another
+OPTIMUM = 128  # of a dynamic dimension behind the first axis without another one in its declaration
 EXAMPLE = "'f32[batch, 3, 224, 224]' or 'f32[batch=1..8..32, 3]'"
 
 
@@ -23,7 +23,7 @@ class Declarations:
         self.sizes: dict[str, Size] = {}
 
     def tensor_type(self, given: str | Sequence[int | str], dtype: str | DType = "f32") -> TensorType:
-        """The type that a text or a shape means; InputError for others."""
+        """Parses a type from a text or a shape; InputError for others."""
         if isinstance(given, str):
             dtype, bracket, rest = given.strip().partition("[")
             if not bracket or not rest.endswith("]"):
@@ -62,7 +62,7 @@ class Declarations:
 
 
 def element_type(given: str | DType) -> DType:
-    """The element type of a name; InputError where there is none."""
+    """Returns the element type of a name; InputError if there is none."""
     try:
         return given if isinstance(given, DType) else DType(given.strip())
     except (ValueError, AttributeError):

@@ -16,7 +16,7 @@ Labelled = tuple[str, NetworkTensor]  # a letter for each axis
 
 
 def einsum(net: Layers, equation: str, operands: Sequence[NetworkTensor], name: str) -> NetworkTensor:
-    """The tensor of an equation; InputError where it does not fit the operands."""
+    """Computes the tensor of an equation; InputError if it does not fit the operands."""
     inputs, output = _parsed(equation, operands)
     rest = list(zip(inputs, operands))
     sizes = dict[str, Size]()
@@ -62,7 +62,7 @@ def _summed(net: Layers, of: Labelled, kept: set[str]) -> Labelled:
 
 
 def _product(net: Layers, a: Labelled, b: Labelled, kept: set[str], sizes: dict[str, Size]) -> Labelled:
-    """One product of matrices, batched by the letters that both have and that are kept."""
+    """Multiplies two matrices, batched by the letters that both have and that are kept."""
     a, b = _summed(net, a, {*b[0], *kept}), _summed(net, b, {*a[0], *kept})
     batch = "".join(c for c in a[0] if c in b[0] and c in kept)
     inner = "".join(c for c in a[0] if c in b[0] and c not in kept)

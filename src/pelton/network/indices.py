@@ -1,4 +1,4 @@
-"""Constant indices of layers, which have to be there: kernels do not look whether they are."""
+"""Checks constant indices of layers: kernels do not check them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pelton.ir.op import Op
 def check_indices(
     op: Op, values: Sequence[Value], attrs: Mapping[str, Any], constants: Mapping[Value, np.ndarray]
 ) -> None:
-    """ValueError where a layer has a constant index that its first operand does not have."""
+    """Raises ValueError for a constant index outside of a layer's first operand."""
     if not op.indexed or len(values) < 2 or values[1] not in constants:
         return
     for indices, size in _with_sizes(op, np.asarray(constants[values[1]]), values[0].type.shape, attrs):
@@ -35,8 +35,8 @@ def check_indices(
 def _with_sizes(
     op: Op, indices: np.ndarray, shape: Sequence[Size], attrs: Mapping[str, Any]
 ) -> Iterator[tuple[np.ndarray, Size]]:
-    """Indices along the axis that an operator names, or tuples of them, and the sizes of the axes; none where the
-    operator itself refuses these."""
+    """Yields indices along the operator's axis, or tuples of them, with the sizes of the axes; none if the operator
+    itself rejects these."""
     if "axis" in op.attrs:
         axis = attrs.get("axis", op.attrs["axis"])
         if isinstance(axis, int) and 0 <= axis < len(shape):

@@ -1,4 +1,4 @@
-"""Layers by their usual arguments: strides and paddings as numbers, biases and axes that may be left out."""
+"""Layers by their usual arguments: strides and paddings as numbers, optional biases and axes."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Layers(Operators):
         ceil_mode: bool = False,
         name: str = "",
     ) -> NetworkTensor:
-        """The largest element of each window. stride: that of the kernel unless given. ceil_mode: windows may begin
-        inside and end outside."""
+        """The largest element of each window. stride: the kernel by default. ceil_mode: windows may begin inside and
+        end outside."""
         x = self._image(x)
         size = _each(kernel, x.rank - 2, "kernel")
         window = self._window(x, size, size if stride is None else stride, padding, dilation)
@@ -156,7 +156,7 @@ class Layers(Operators):
     # --- shapes
 
     def reshape(self, x: Operand, shape: Sequence[Size], *, name: str = "") -> NetworkTensor:
-        """The elements of x in another shape; one size may be −1, which is what remains."""
+        """The elements of x in another shape; one size may be −1, for all remaining elements."""
         x, shape = self.tensor_of(x), tuple(shape)
         if rest := [i for i, d in enumerate(shape) if is_known(d) and d == -1]:
             others = math.prod(d for i, d in enumerate(shape) if i != rest[0])
@@ -175,13 +175,13 @@ class Layers(Operators):
         return self.reshape(x, (math.prod(x.shape[:front]), math.prod(x.shape[front:])), name=name)
 
     def squeeze(self, x: Operand, axes: Ints, *, name: str = "") -> NetworkTensor:
-        """Without these axes, which are of size 1."""
+        """x without these axes, which are of size 1."""
         x = self.tensor_of(x)
         gone = {_axis(a, x.rank) for a in ((axes,) if isinstance(axes, int) else axes)}
         return self.reshape(x, [d for i, d in enumerate(x.shape) if i not in gone], name=name)
 
     def unsqueeze(self, x: Operand, axes: Ints, *, name: str = "") -> NetworkTensor:
-        """With axes of size 1, at these places of the result."""
+        """x with axes of size 1, at these positions of the result."""
         x, axes = self.tensor_of(x), (axes,) if isinstance(axes, int) else tuple(axes)
         new, sizes = {_axis(a, x.rank + len(axes)) for a in axes}, iter(x.shape)
         shape = [1 if i in new else next(sizes) for i in range(x.rank + len(axes))]
@@ -204,7 +204,7 @@ class Layers(Operators):
     def split(
         self, x: Operand, sizes: int | Sequence[Size], axis: int = 0, *, name: str = ""
     ) -> tuple[NetworkTensor, ...]:
-        """Parts of x along an axis: so many of one size, or parts of these sizes."""
+        """Parts of x along an axis: a number of equal ones, or parts of these sizes."""
         x = self.tensor_of(x)
         along = _axis(axis, x.rank)
         if isinstance(sizes, int):
@@ -217,7 +217,7 @@ class Layers(Operators):
         )
 
     def index(self, x: NetworkTensor, index: Any, *, name: str = "") -> NetworkTensor:
-        """x[index] with integers, slices, None and …; `gather` takes indices that are data."""
+        """x[index] with integers, slices, None and …; `gather` takes computed indices."""
         parts = list(index) if isinstance(index, tuple) else [index]
         given = sum(p is not None and p is not Ellipsis for p in parts)
         dots = [i for i, p in enumerate(parts) if p is Ellipsis]
@@ -259,7 +259,7 @@ class Layers(Operators):
         mode: str = "constant",
         name: str = "",
     ) -> NetworkTensor:
-        """x with (before, after) elements more along each axis; mode: constant, edge, reflect or wrap."""
+        """x with (before, after) more elements along each axis; mode: constant, edge, reflect or wrap."""
         x = self.tensor_of(x)
         pads = (*(b for b, _ in padding), *(a for _, a in padding))
         if len(pads) != 2 * x.rank:
@@ -300,7 +300,7 @@ class Layers(Operators):
     def one_hot(
         self, indices: Operand, depth: int, *, axis: int = -1, on: float = 1.0, off: float = 0.0, name: str = ""
     ) -> NetworkTensor:
-        """`on` at the indices along a new axis of `depth` elements, by its place in the result; `off` elsewhere."""
+        """`on` at the indices along a new axis of `depth` elements at this position of the result; `off` elsewhere."""
         x = self._indices(indices)
         attrs = dict(depth=depth, axis=_axis(axis, x.rank + 1))
         return self._one("one_hot", (x, np.array([off, on], np.float32)), attrs, name)
@@ -341,7 +341,7 @@ class Layers(Operators):
 
 
 def _factor(size: Size, before: Size) -> float:
-    """The scale of a resized axis; 0, which stands for the quotient of the sizes, where it depends on these."""
+    """Returns the scale of a resized axis; 0 if it depends on the sizes, which stands for their quotient."""
     if is_known(size, before):
         return size / before
     factor = exact(size, before)
@@ -368,7 +368,7 @@ def _each(given: Ints, count: int, what: str) -> tuple[int, ...]:
 
 
 def _pads(padding: Any, space: int) -> tuple[int, ...]:
-    """(before…, after…) of each axis."""
+    """Returns (before…, after…) of each axis."""
     pairs = [
         p if isinstance(p, (tuple, list)) else (p, p)
         for p in ((padding,) * space if isinstance(padding, (int, np.integer)) else padding)
@@ -386,7 +386,7 @@ def _split(totals: Sequence[Size], padding: str) -> tuple[Size, ...]:
 
 
 def _bounds(part: slice, size: Size) -> tuple[Size, Size, Size]:
-    """Start, end and step of a slice of an axis of dynamic size; an end of -1 is before the first element."""
+    """Returns start, end and step of a slice of an axis of dynamic size; an end of -1 is before the first element."""
     step = 1 if part.step is None else part.step
     first, last = (0, size) if step > 0 else (size - 1, -1)
     start, end = (None if at is None else at + size * (is_known(at) and at < 0) for at in (part.start, part.stop))

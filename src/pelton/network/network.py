@@ -1,4 +1,4 @@
-"""Programs written layer by layer in Python: inputs, layers, weights, control flow, outputs; and edited."""
+"""Programs built and edited layer by layer in Python: inputs, layers, weights, control flow, outputs."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ class Network(ControlFlow, ComposedLayers):
     def __init__(self, name: str = "main"):
         self.name = name
         self.builder = Builder(name, folds=True)
-        self.warnings: list[str] = []  # what whoever builds this network should know
+        self.warnings: list[str] = []  # for the user who builds this network
         # outputs f32[batch, boxes, 5 + classes] of relative center, width, height, objectness and scores
         self.box_outputs: list[str] = []
-        # inputs that keep state from run to run: the output with their next values, and their first ones
+        # inputs that keep state from run to run: the output with their next values, and their initial ones
         self.states: dict[str, tuple[str, np.ndarray]] = {}
         self._outputs: dict[str, Value] = {}
         self._named: dict[str, Value] = {}
         self.declarations = Declarations()
         self._scopes: list[str] = []
-        self._around: Network | None = None  # of which this one is a branch or a body
-        self._inner: Network | None = None  # the branch or body that is being written
+        self._around: Network | None = None  # the network around this branch or body
+        self._inner: Network | None = None  # the branch or body being built
 
     # --- inputs, constants, outputs
 
     def input(
         self, name: str, type: str | TensorType | Sequence[int | str], dtype: str | DType = "f32"
     ) -> NetworkTensor:
-        """An input of the network.
+        """Adds an input to the network.
 
         type: such as "f32[batch, 3, 416, 416]" or "f32[1..8..32, 3]", or its shape. A name is a dynamic dimension, any
-        size from 1 on, equal wherever it is written; `name=1..8..32` gives its minimum, the size to tune for, and its
+        size from 1 on, equal wherever it appears; `name=1..8..32` sets its minimum, the size to tune for, and its
         maximum, which may be left out.
         """
         if not isinstance(type, TensorType):
@@ -76,7 +76,7 @@ class Network(ControlFlow, ComposedLayers):
         return self._tensor(value, name)
 
     def constant(self, array: Any, name: str = "constant", dtype: str | DType | None = None) -> NetworkTensor:
-        """A constant from numbers, floats of which are f32 by default, or an array, which is not copied."""
+        """Adds a constant from numbers, with floats as f32 by default, or from an array, which is not copied."""
         to = None if dtype is None else element_type(dtype).numpy
         try:
             made = np.asarray(array, to)
@@ -87,7 +87,7 @@ class Network(ControlFlow, ComposedLayers):
             raise InputError(f"constant {name!r}: {e}") from None
 
     def output(self, tensor: Operand, name: str = "") -> NetworkTensor:
-        """Makes a tensor an output of the network, by its own name unless another one is given."""
+        """Makes a tensor an output of the network, by its own name unless `name` is set."""
         value = self.value(tensor)
         name = name or self.name_of(self.wrap(value))
         if name in self._outputs:
@@ -104,28 +104,28 @@ class Network(ControlFlow, ComposedLayers):
         return {name: self.wrap(v) for name, v in self._outputs.items()}
 
     def tensor(self, name: str) -> NetworkTensor:
-        """The tensor of that name; InputError where there is none."""
+        """Returns the tensor of that name; InputError if there is none."""
         if name not in self._named:
             raise InputError(f"network {self.name!r} has no tensor {name!r}{near(name, self._named)}")
         return self.wrap(self._named[name])
 
     def __contains__(self, name: str) -> bool:
-        """Whether a tensor has this name."""
+        """True if a tensor has this name."""
         return name in self._named
 
     def alias(self, tensor: NetworkTensor, name: str) -> None:
-        """Lets `tensor` and the outputs of a build find a tensor by a further name."""
+        """Adds a further name of a tensor, for `tensor` and the outputs of a build."""
         if self._named.setdefault(name, self.value(tensor)) is not tensor.value:
             raise InputError(f"network {self.name!r} has a tensor {name!r} already; give this one another name")
 
     @property
     def tensors(self) -> dict[str, NetworkTensor]:
-        """All named tensors, in the order in which they were made."""
+        """All named tensors, in order of creation."""
         return {name: self.wrap(v) for name, v in self._named.items()}
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Puts `name/` in front of the names of layers made within."""
+        """Prefixes `name/` to the names of layers made within."""
         self._scopes.append(name)
         try:
             yield
@@ -137,8 +137,8 @@ class Network(ControlFlow, ComposedLayers):
     def apply(
         self, op: Op | str, operands: Sequence[Operand], attrs: Mapping[str, Any] | None = None, name: str = ""
     ) -> tuple[NetworkTensor, ...]:
-        """Adds a layer of any operator; all tensors that it gives. Absent operands at the end are left out."""
-        if self._inner is not None:  # arithmetic on tensors from around a branch belongs to the branch
+        """Adds a layer of any operator; returns all its tensors. Absent operands at the end are left out."""
+        if self._inner is not None:  # arithmetic on outer tensors inside a branch belongs to the branch
             return self._inner.apply(op, operands, attrs, name)
         op = get(op) if isinstance(op, str) else op
         label = self._unique("/".join((*self._scopes, name or op.name)))
@@ -171,7 +171,7 @@ class Network(ControlFlow, ComposedLayers):
         return tuple(self.value(t, beside) for t in given)
 
     def value(self, operand: Operand, beside: DType | None = None) -> Value:
-        """The value of an operand. beside: the element type that numbers, and float64 arrays beside floats, take."""
+        """Returns the value of an operand. beside: the element type for numbers, and float64 arrays beside floats."""
         if isinstance(operand, NetworkTensor):
             if not self._sees(operand.network):
                 raise InputError(
@@ -192,14 +192,14 @@ class Network(ControlFlow, ComposedLayers):
             raise InputError(f"an operand should be a tensor, an array or a number, got {operand!r}: {e}") from None
 
     def tensor_of(self, operand: Operand) -> NetworkTensor:
-        """An operand as a tensor; a constant of an array or a number."""
+        """Returns an operand as a tensor; a constant for an array or a number."""
         return operand if isinstance(operand, NetworkTensor) else self.wrap(self.value(operand))
 
     def _sees(self, other: Network) -> bool:
         return other is self or self._around is not None and self._around._sees(other)
 
     def traced(self, name: str, function: Callable[..., Any], types: Sequence[TensorType]) -> tuple[Graph, list[Value]]:
-        """The graph that a function writes, and the values around it that it reads."""
+        """Returns the graph that a function builds, and the outer values that it reads."""
         inner = Network(f"{self.name}.{name}")
         inner._around, inner.declarations = self, self.declarations
         given = [inner.input(f"given{i}", t) for i, t in enumerate(types)]
@@ -211,14 +211,14 @@ class Network(ControlFlow, ComposedLayers):
         results = [inner.value(t) for t in (found if isinstance(found, (tuple, list)) else (found,))]
         own = {v for n in inner.builder.nodes for v in n.outputs} | {*inner.builder.inputs, *inner.builder.constants}
         read = dict.fromkeys(v for v in (*(v for n in inner.builder.nodes for v in n.inputs), *results) if v not in own)
-        # what is read from around keeps its identity only among the inputs
+        # outer values keep their identity only among the inputs
         graph = inner.builder.finish((*inner.builder.inputs, *read), {f"result{i}": v for i, v in enumerate(results)})
         return graph.replace(inputs=tuple(inner.builder.inputs)), list(read)
 
     # --- editing
 
     def replace(self, old: NetworkTensor | str, new: Operand) -> None:
-        """Gives `new` to all that reads `old`, outputs included, but for what `new` itself is computed from."""
+        """Replaces `old` by `new` for all readers, including outputs, but not for the sources of `new` itself."""
         to, source = self.value(new), self.value(self.tensor(old) if isinstance(old, str) else old)
         if to.type != source.type:
             raise InputError(f"{old!r} cannot be replaced by {self.wrap(to)!r}, which has another type")
@@ -234,7 +234,7 @@ class Network(ControlFlow, ComposedLayers):
         self._outputs = {name: to if v is source else v for name, v in self._outputs.items()}
 
     def extract(self, inputs: Sequence[NetworkTensor | str], outputs: Sequence[NetworkTensor | str]) -> Network:
-        """The part of a network between tensors: `inputs` become its inputs, `outputs` its outputs, by their names."""
+        """Returns the part of a network between tensors: `inputs` and `outputs` become its ports, by their names."""
         begin, end = (
             {t if isinstance(t, str) else t.name: self.tensor(t) if isinstance(t, str) else t for t in given}
             for given in (inputs, outputs)
@@ -245,7 +245,7 @@ class Network(ControlFlow, ComposedLayers):
     # --- the program
 
     def graph(self, outputs: Mapping[str, NetworkTensor] | None = None) -> Graph:
-        """The program of all that the outputs (default: those of the network) need; all inputs stay."""
+        """Returns the program that the outputs (default: those of the network) need; all inputs stay."""
         found = self._outputs if outputs is None else {name: self.value(t) for name, t in outputs.items()}
         if not found:
             raise InputError(f"network {self.name!r} has no output; make one with output(tensor)")
@@ -253,7 +253,7 @@ class Network(ControlFlow, ComposedLayers):
 
     @classmethod
     def from_graph(cls, graph: Graph) -> Network:
-        """A network of a program, to edit."""
+        """Creates an editable network from a program."""
         net = cls(graph.name)
         net.builder.inputs = list(graph.inputs)
         net.builder.constants = dict(graph.constants)
@@ -269,7 +269,7 @@ class Network(ControlFlow, ComposedLayers):
         return net
 
     def __repr__(self) -> str:
-        """The text of the program; without outputs, its inputs."""
+        """Returns the text of the program; without outputs, its inputs."""
         if self._outputs:
             return to_text(self.graph())
         return f"network {self.name}({', '.join(map(repr, self.inputs))})"
@@ -284,7 +284,7 @@ class Network(ControlFlow, ComposedLayers):
         return NetworkTensor(self, value)
 
     def _tensor(self, value: Value, name: str) -> NetworkTensor:
-        """A new tensor by a unique name."""
+        """Returns a new tensor by a unique name."""
         self._named.setdefault(name, value)
         self.builder.names.setdefault(value, name)
         return NetworkTensor(self, value)
@@ -294,7 +294,7 @@ class Network(ControlFlow, ComposedLayers):
 
 
 def _between(net: Network, cut: Mapping[Value, Value], outputs: Mapping[str, Value]) -> Network:
-    """The nodes that compute `outputs` from the values in `cut`, which become inputs."""
+    """Returns the network of the nodes that compute `outputs` from the values in `cut`, which become inputs."""
     needed, nodes = {cut.get(v, v) for v in outputs.values()}, []
     for n in reversed(net.builder.nodes):
         if any(v in needed and v not in cut for v in n.outputs):
@@ -319,7 +319,7 @@ def _between(net: Network, cut: Mapping[Value, Value], outputs: Mapping[str, Val
 
 
 def _from_front(axes: Any, rank: int) -> Any:
-    """Axes that may count from the end, counted from the front; ValueError for those before the first."""
+    """Returns axes, which may count from the end, counted from the front; ValueError for those before the first."""
     if isinstance(axes, (tuple, list)):
         return tuple(_from_front(a, rank) for a in axes)
     if axes < -rank:

@@ -1,5 +1,5 @@
-"""Every operator that is declared, built in or a plugin's, as a method of networks; `operators.pyi` lists them for
-editors, written by `make operators`."""
+"""Every declared operator, built in or a plugin's, as a method of networks; `make operators` lists them for editors in
+`operators.pyi`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Operators:
     """Methods that apply one operator: `net.top_k(x, k=5, axis=1)`.
 
     Operands come first, attributes as keywords; `axis` and `axes` may count from the end. `name` names the layer and
-    what it gives. Layers whose usual arguments differ from the operator's are methods of their own (`layers.py`).
+    its results. Layers whose usual arguments differ from the operator's are separate methods (`layers.py`).
     """
 
     def apply(
         self, op: Op | str, operands: Sequence[Operand], attrs: Mapping[str, Any] | None = None, name: str = ""
     ) -> tuple[NetworkTensor, ...]:
-        """Adds a layer of an operator; all tensors that it gives."""
+        """Adds a layer of an operator; returns all its tensors."""
         raise NotImplementedError
 
     def tensor_of(self, operand: Operand) -> NetworkTensor:
-        """An operand as a tensor; a constant of an array or a number."""
+        """Returns an operand as a tensor; a constant for an array or a number."""
         raise NotImplementedError
 
     def wrap(self, value: Value) -> NetworkTensor:
-        """A value of this network as a tensor."""
+        """Returns a value of this network as a tensor."""
         raise NotImplementedError
 
     def constant(self, array: Any, name: str = "constant", dtype: str | DType | None = None) -> NetworkTensor:
@@ -54,6 +54,6 @@ class Operators:
 
 
 def _applied(network: Operators, op: Op, *operands: Any, name: str = "", **attrs: Any) -> Any:
-    """What a method of `Operators` does."""
+    """Returns the method of `Operators` that applies an operator."""
     found = network.apply(op, operands, attrs, name)
     return found[0] if len(found) == 1 else found

@@ -1,4 +1,4 @@
-"""Writes operators.pyi, which tells editors and type checkers of the operators as methods, to standard output."""
+"""Writes operators.pyi, which lists the operators as methods for editors and type checkers, to standard output."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ KEYWORDS = ("if", "and", "or", "not")
 
 
 def page() -> str:
-    """The whole file."""
+    """Returns the whole file."""
     own = {n for of in (ComposedLayers, Layers, Operators) for n in vars(of) if not n.startswith("_")}
     names = sorted(n for n, op in REGISTRY.items() if op.kind != "nested" and n not in own and op.instance is None)
     return HEAD + "".join(f"\n{line}" if line else "\n" for n in names for line in method(n, REGISTRY[n])) + "\n"
 
 
 def method(name: str, op: Op) -> Iterator[str]:
-    """The lines of a method."""
+    """Yields the lines of a method."""
     parameters = ["self", *operands(op)]
     keywords = [f"{k}: {kind(v)}" + ("" if v is REQUIRED else f" = {shown(v)}") for k, v in op.attrs.items()]
     star = [] if any(p.startswith("*") for p in parameters) else ["*"]
@@ -68,7 +68,7 @@ def method(name: str, op: Op) -> Iterator[str]:
 
 
 def operands(op: Op) -> list[str]:
-    """An operator's operands as parameters, by the names of its declaration."""
+    """Returns an operator's operands as parameters, by the names of its declaration."""
     function = op.infer or op.scalar
     assert function is not None, op
     kinds, found = inspect.Parameter, []
@@ -81,7 +81,7 @@ def operands(op: Op) -> list[str]:
 
 
 def results(op: Op) -> tuple[Any, ...]:
-    """The types that an operator's first example gives."""
+    """Returns the output types of an operator's first example."""
     if op.scalar is not None or not op.examples:
         return (None,)
     *types, attrs = op.examples[0] if isinstance(op.examples[0][-1], dict) else (*op.examples[0], {})
@@ -89,7 +89,7 @@ def results(op: Op) -> tuple[Any, ...]:
 
 
 def kind(default: Any) -> str:
-    """The type of an attribute, by its default."""
+    """Returns the type of an attribute, by its default."""
     if default is REQUIRED or default is None:
         return "Any"
     if isinstance(default, tuple):

@@ -19,10 +19,10 @@ class _Binary(Protocol):
 
 
 class NetworkTensor:
-    """A value of a `Network`. Its type is known as soon as it is made, and shows: `conv1: f32[batch, 64, 112, 112]`.
+    """A value of a `Network`. Its type is known at once and shown: `conv1: f32[batch, 64, 112, 112]`.
 
-    Arithmetic, comparisons (`==` and `!=` among them), `@` and basic indexing give further tensors of the network;
-    numbers take the element type of the tensor beside them.
+    Arithmetic, comparisons (including `==` and `!=`), `@` and basic indexing return further tensors of the network;
+    numbers adopt the element type of the tensor beside them.
     """
 
     __slots__ = ("network", "value")
@@ -80,7 +80,7 @@ class NetworkTensor:
         return f"{self.name}: {self.type}"
 
     def __eq__(self, other: object) -> Any:
-        """A layer that compares elements; whether two are the same tensor, `is` and their values say."""
+        """Adds a layer that compares elements; to test for the same tensor, use `is` or compare their values."""
         return self.network.equal(self, other) if _is_operand(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:

@@ -1,4 +1,4 @@
-"""The words of the program representation, one file per family; importing this declares them all."""
+"""The ops of the program representation, one file per family; importing this declares them all."""
 
 from .op import REGISTRY, Op, Term, composite, get, pointwise, structured
 from . import (  # noqa: F401  (declares)
@@ -23,6 +23,6 @@ from . import (  # noqa: F401  (declares)
     sizes,
 )
 from . import attention, boxes, foreign, labels, rnn, state, trees  # noqa: F401  (declares)
-from . import control, size_arithmetic  # noqa: F401  (declares; these are about all others)
+from . import control, size_arithmetic  # noqa: F401  (declares; these concern all other ops)
 
 __all__ = ["REGISTRY", "Op", "Term", "composite", "get", "pointwise", "structured"]

@@ -20,12 +20,12 @@ from .sizes import iota
 
 
 def _causal(rows: int, columns: int) -> np.ndarray:
-    """An additive mask: row i reads columns 0 to i."""
+    """Returns an additive mask: row i reads columns 0 to i."""
     return np.where(np.tri(rows, columns, dtype=bool), 0.0, -np.inf)
 
 
 def _looks_ahead(rows: Size, columns: Size):
-    """A term: where row i meets columns behind i."""
+    """Builds a term that is true where row i meets columns behind i."""
     return greater(iota(size=columns), reshape(iota(size=rows), shape=(rows, 1)))
 
 

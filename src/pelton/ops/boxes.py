@@ -1,4 +1,4 @@
-"""Selection of boxes: non-maximum suppression to a fixed number of boxes for each picture."""
+"""Selection of boxes: non-maximum suppression to a fixed number of boxes per picture."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class multiclass_nms:
         return y
 
     def flops(boxes: TensorType, scores: TensorType, **attrs) -> int:
-        """One comparison for each score: how many boxes are compared with how many others depends on the data."""
+        """Counts one comparison for each score: the number of compared pairs depends on the data."""
         return scores.size
 
 
 def _suppressed(corners: np.ndarray, order: np.ndarray, overlap: float, most: int) -> list[int]:
-    """The boxes in an order, without those that overlap one before them too much; at most so many."""
+    """Returns at most `most` boxes in order, without those that overlap an earlier one too much."""
     kept: list[int] = []
     low, high = corners[:, :2], corners[:, 2:]
     area = np.maximum(high - low, 0).prod(1)

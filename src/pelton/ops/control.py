@@ -28,7 +28,7 @@ _STEP = Body(
 
 
 def _fits(body: Body, given: tuple[TensorType, ...], what: str) -> tuple[TensorType, ...]:
-    """The types of what a body gives; ValueError where it takes others than it is given."""
+    """Returns the output types of a body; ValueError if its inputs have other types."""
     taken = tuple(v.type for v in body.graph.inputs)
     expect(
         taken == given,

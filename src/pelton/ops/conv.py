@@ -17,7 +17,7 @@ from .windows import MAX_TERMS, Ints, check_window, fold_depth, pad_space, pad_t
 
 
 def is_product(node: Node) -> bool:
-    """Whether a convolution is one matrix product over all pixels."""
+    """True if a convolution is one matrix product over all pixels."""
     a = node.attrs
     return (
         all(d == 1 for d in node.inputs[1].type.shape[2:])
@@ -28,7 +28,7 @@ def is_product(node: Node) -> bool:
 
 
 def _join_axes(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> TermLike:
-    """The convolution with two adjacent axes of one tap each merged; None if there are none."""
+    """Merges two adjacent axes of one tap each; None if there are none."""
     shape, kernel, spatial = x.type.shape, w.type.shape[2:], len(strides)
     plain = [
         k == s == 1 and before == after == 0
@@ -53,7 +53,7 @@ def _join_axes(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilat
 def _sum_over_depth(
     x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int
 ) -> TermLike:
-    """The sum over the kernel's taps along the first spatial axis, each a convolution over one axis less."""
+    """Sums over the kernel's taps along the first spatial axis, each a convolution over one axis less."""
     n, c, *space = x.type.shape
     m, _, depth_taps, *kernel = w.type.shape
     spatial = len(space)
@@ -80,7 +80,7 @@ def _sum_over_depth(
 
 
 def _as_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> TermLike:
-    """One matrix product of all filters with the window of each pixel (im2col)."""
+    """Builds one matrix product of all filters with the window of each pixel (im2col)."""
     n, c = x.type.shape[:2]
     m, kernel = w.type.shape[0], w.type.shape[2:]
     sizes = window_sizes(x.type.shape[2:], kernel, strides, pads, dilations)

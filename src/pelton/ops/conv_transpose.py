@@ -20,7 +20,7 @@ from .windows import MAX_TERMS, Ints, check_window, fold_depth, pad_term, taps
 def _by_phases(
     x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints
 ) -> TermLike:
-    """One phase of the stride along the first spatial axis after the other.
+    """Computes one phase of the stride along the first spatial axis after the other.
 
     The same taps of the kernel contribute to outputs that are congruent modulo the stride. Each such phase is a sum of
     transposed convolutions over one axis less, and the output interleaves the phases.
@@ -72,7 +72,7 @@ def _by_phases(
 def _by_convolution(
     x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints
 ) -> TermLike:
-    """The convolution of x, with zeros between its elements, with the filters reversed along all spatial axes."""
+    """Builds a convolution of x, with zeros between its elements, with the filters reversed along all spatial axes."""
     n, c, *space = x.type.shape
     each, kernel, spatial = w.type.shape[1], w.type.shape[2:], len(space)
     apart: TermLike = pad(

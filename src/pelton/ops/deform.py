@@ -83,7 +83,7 @@ class deform_convolution:
         group: int,
         offset_group: int,
     ) -> TermLike:
-        """What each tap finds, as channels of their own, times the filters."""
+        """Multiplies the samples of each tap, as separate channels, by the filters."""
         n, c, *space = x.type.shape
         kernel, dtype, spatial = w.type.shape[2:], wide(x.type.dtype), len(space)
         sizes = window_sizes(tuple(space), kernel, strides, pads, dilations)

@@ -1,4 +1,4 @@
-"""Which boxes of a detector are left: the best of each class, without those that overlap with better ones."""
+"""Selects a detector's boxes: the best of each class, without those that overlap better ones."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def _kept_classes(classes: int, background: int) -> int:
 
 
 def _areas(boxes: np.ndarray) -> np.ndarray:
-    """Areas of boxes [n, 4]; boxes whose ends are before their starts have none."""
+    """Returns the areas of boxes [n, 4]; boxes that end before they start have area 0."""
     sides = boxes[:, 2:] - boxes[:, :2]
     return np.where((sides < 0).any(1), 0, sides.prod(1))
 
 
 def _overlaps(box: np.ndarray, area: float, others: np.ndarray, areas: np.ndarray) -> np.ndarray:
-    """The intersection over union of a box with others [n, 4]."""
+    """Returns the intersection over union of a box with others [n, 4]."""
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     shared = np.where((sides <= 0).any(1), 0, sides.prod(1))
     union = area + areas - shared
@@ -28,8 +28,8 @@ def _overlaps(box: np.ndarray, area: float, others: np.ndarray, areas: np.ndarra
 
 
 def suppress(boxes: np.ndarray, overlap: float, eta: float = 1.0) -> list[int]:
-    """The boxes [n, 4], best first, that overlap with none of those kept before by more than `overlap`, which each kept
-    box multiplies by `eta` while it is above one half."""
+    """Returns the boxes [n, 4], best first, that overlap no earlier kept box by more than `overlap`. Each kept box
+    multiplies `overlap` by `eta` while it is above one half."""
     areas, kept = _areas(boxes), list[int]()
     for i in range(len(boxes)):
         if not (_overlaps(boxes[i], areas[i], boxes[kept], areas[kept]) > overlap).any():
@@ -98,6 +98,6 @@ class detections:
 
 
 def rows(n: int, classes: int, background: int, top_k: int, keep: int) -> int:
-    """The number of boxes of an image that may be left of n for each class."""
+    """Returns the largest number of kept boxes of an image with n boxes for each class."""
     most = (n if top_k < 0 else min(n, top_k)) * _kept_classes(classes, background)
     return most if keep < 0 else min(keep, most)

@@ -1,4 +1,4 @@
-"""Regular expressions of models, limited to those whose search takes no exponential time."""
+"""Compiles a model's regular expressions, and rejects those whose search may take exponential time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _regex: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11
 def compiled_safely(expression: str) -> re.Pattern:
     """Compiles an expression; raises ValueError if it is invalid, or its search may take exponential time.
 
-    That is so for nested repetitions, repeated alternatives and back references.
+    Such are nested repetitions, repeated alternatives and back references.
     """
     try:
         parsed, found = _regex.parse(expression), re.compile(expression)
@@ -39,7 +39,7 @@ def _may_explode(parsed: Any, repeated: bool) -> bool:
 
 
 def _inside(argument: Any) -> list[Any]:
-    """The expressions within an argument of a parsed expression."""
+    """Returns the expressions within an argument of a parsed expression."""
     if isinstance(argument, _regex.SubPattern):
         return [argument]
     return [inner for part in argument for inner in _inside(part)] if isinstance(argument, (tuple, list)) else []

@@ -1,4 +1,4 @@
-"""Ops that only the onnx package knows: its shape inference types them, its reference evaluator runs them."""
+"""Ops of the onnx package: its shape inference types them, its reference evaluator runs them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
     from onnx.reference import ReferenceEvaluator
 
-TURNS = 1 << 14  # iterations of a loop that runs by reference
-_LONG = 1 << 16  # elements of a vector that is no shape: onnx would propagate each of them
+TURNS = 1 << 14  # iterations of a loop in the reference evaluator
+_LONG = 1 << 16  # elements of a vector too long to be a shape: onnx would propagate each of them
 # DType name → TensorProto.DataType, the numbers of the ONNX format.
 CODES = {
     "f32": 1,
@@ -62,7 +62,7 @@ DTYPES = {code: DType(name) for name, code in CODES.items()}
 
 @functools.cache
 def foreign(name: str) -> Op:
-    """The foreign op of a name such as `onnx::Unique@11`, whose attribute `model` is a one-node ONNX model in base64.
+    """Returns the foreign op of a name (`onnx::Unique@11`); its attribute `model` is a one-node ONNX model in base64.
 
     Inputs of the op are those of that model, in order; small constants are part of the model.
     """
@@ -79,7 +79,7 @@ FAMILIES.append(lambda name: foreign(name) if "::" in name else None)
 
 
 def packed(model: ModelProto) -> str:
-    """The model as the attribute of a foreign node."""
+    """Encodes the model as the attribute of a foreign node."""
     return base64.b64encode(model.SerializeToString(deterministic=True)).decode("ascii")
 
 
@@ -103,15 +103,15 @@ def unpacked(model: str) -> ModelProto:
 
 @functools.lru_cache(maxsize=256)
 def evaluator(model: str) -> ReferenceEvaluator:
-    """An evaluator of the node; onnx raises NotImplementedError or RuntimeError if it has no reference for it."""
+    """Returns an evaluator of the node; onnx raises NotImplementedError or RuntimeError without a reference."""
     return bounded(unpacked(model))
 
 
 def bounded(model: ModelProto) -> ReferenceEvaluator:
-    """The onnx package's evaluator, with an Erf that is as precise as its type, and loops that end.
+    """Returns the onnx package's evaluator, with an Erf as precise as its type, and loops that end.
 
     It raises RuntimeError after TURNS iterations of nested loops together. Raises ValueError for a tensor in an
-    external file, which the package would look for in the working directory.
+    external file, which the package would search in the working directory.
     """
     from onnx.reference import ReferenceEvaluator
 
@@ -125,7 +125,7 @@ def bounded(model: ModelProto) -> ReferenceEvaluator:
 
 
 def parts(whole: Message, kind: str) -> Iterator[Any]:
-    """All messages of a kind, such as TensorProto, in a part of a model, nested graphs and functions included."""
+    """Yields all messages of a kind, such as TensorProto, in a part of a model, with nested graphs and functions."""
     if whole.DESCRIPTOR.name == kind:
         yield whole
     for field, value in whole.ListFields() if whole.DESCRIPTOR.name != "TensorProto" else ():
@@ -135,10 +135,10 @@ def parts(whole: Message, kind: str) -> Iterator[Any]:
 
 
 def inferred(model: ModelProto, *, strict: bool = False) -> ModelProto:
-    """The model with types inferred by onnx, values of shapes propagated; raises ValueError if onnx cannot.
+    """Infers types by onnx, propagating values of shapes; raises ValueError if onnx cannot.
 
-    An output without elements is ignored where inputs have elements and dynamic dimensions: Attention's inference takes
-    unknown sizes for 0.
+    An output without elements is ignored where inputs have elements and dynamic dimensions: Attention's inference
+    treats unknown sizes as 0.
     """
     import onnx
 
@@ -215,7 +215,7 @@ def _erf() -> Any:
 
 
 class _Turns(threading.local):
-    """The number of iterations left, of TURNS, to the loop that this thread runs."""
+    """The remaining iterations, of TURNS, for the loop of this thread."""
 
     left: Any = None
 
@@ -237,7 +237,7 @@ def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:
 
 
 def dims_as_onnx(shape: tuple[Size, ...]) -> list[int | str]:
-    """A shape in ONNX's form: dynamic dimensions are names."""
+    """Returns a shape in ONNX's form: dynamic dimensions are names."""
     return [str(d) if isinstance(d, Dim) else d for d in shape]
 
 

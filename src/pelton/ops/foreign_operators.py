@@ -1,6 +1,6 @@
-"""Operators for the evaluator of the onnx package, which lacks them, or refuses data that the standard takes.
+"""Operators that the onnx package's evaluator lacks, or implements for fewer data than the standard allows.
 
-Each function makes a class, so that the package is imported when it is needed.
+Each function makes a class, so that the package is imported only when needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .suppression import non_max_suppression
 
 @functools.cache
 def operators() -> tuple[Any, ...]:
-    """The classes, as `ReferenceEvaluator` takes them."""
+    """Returns the classes for `ReferenceEvaluator`."""
     return _bernoulli(), _cast(), _multinomial(), _non_max_suppression()
 
 
@@ -40,7 +40,7 @@ def _multinomial() -> Any:
     from onnx.reference.ops._op_common_random import _CommonRandom
 
     class Multinomial(_CommonRandom):
-        """Classes by their unnormalized logarithmic probabilities [batch, classes]; what is not finite never is."""
+        """Draws classes from unnormalized log-probabilities [batch, classes]; never one that is not finite."""
 
         op_domain = ""
 
@@ -62,7 +62,7 @@ def _non_max_suppression() -> Any:
     from onnx.reference.op_run import OpRun
 
     class NonMaxSuppression(OpRun):
-        """With limits that are scalars, absent, or below 0."""
+        """Accepts limits that are scalars, absent, or negative."""
 
         op_domain = ""
 
@@ -77,7 +77,7 @@ def _cast() -> Any:
     from onnx.reference.ops.op_cast import Cast_25
 
     class Cast(Cast_25):
-        """A text that is no whole number, such as "100.5" or "1E8", is one once it is cut."""
+        """Converts texts such as "100.5" or "1E8" to integers, by truncation."""
 
         op_domain = ""
 

@@ -38,7 +38,7 @@ class gather:
 
 
 def _along(indices: np.ndarray, axis: int) -> tuple:
-    """A numpy index: for each element of `indices`, that element along the axis, and its own index along the others."""
+    """Returns a numpy index: for each of `indices`, that element along the axis, its own index along the others."""
     place = list(np.ogrid[tuple(slice(d) for d in indices.shape)])
     place[axis] = indices
     return tuple(place)

@@ -1,4 +1,4 @@
-"""Ops of classical models: looking up strings, and probabilities of classes from those of pairs of classes."""
+"""Ops of classical models: string lookups, and class probabilities from pairwise ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pelton.ir.types import I64, STRING, TensorType
 
 from .op import expect, structured
 
-ROUNDS = 100  # of `coupled`, at least
+ROUNDS = 100  # minimum rounds of `coupled`
 
 
 @structured(examples=(("string[3, 4]", "string[5]"), ("string[7]", "string[1]")))
@@ -67,5 +67,5 @@ class coupled:
         return p
 
     def flops(r: TensorType, *, classes: int) -> int:
-        """A product with the matrix and two updates of it per class, for an estimate of ten rounds."""
+        """Counts a product with the matrix and two updates of it per class, for an estimated ten rounds."""
         return r.shape[0] * 10 * 8 * classes * classes

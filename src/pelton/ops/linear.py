@@ -15,7 +15,7 @@ from .op import TermLike, expect, expect_equal, structured
 
 
 def product_type(a: DType, b: DType, accumulate: DType | None, to: DType | None) -> DType:
-    """The element type of a sum of products; raises ValueError if the types do not fit.
+    """Returns the element type of a sum of products; raises ValueError if the types do not fit.
 
     accumulate: the type of the sum, by default that of the operands. to: the type of the result.
     """
@@ -32,12 +32,12 @@ def product_type(a: DType, b: DType, accumulate: DType | None, to: DType | None)
 
 
 def summed_in(array: np.ndarray, accumulate: DType | None) -> np.ndarray:
-    """An operand for a reference: integers in the type of the sum, floats unchanged."""
+    """Converts an operand for a reference: integers to the type of the sum, floats unchanged."""
     return array if accumulate is None or array.dtype.kind == "f" else array.astype(accumulate.numpy)
 
 
 def converted(array: np.ndarray, to: DType | None) -> np.ndarray:
-    """A result of a reference: integers in the type `to`, floats not yet rounded."""
+    """Converts a result of a reference: integers to the type `to`, floats not yet rounded."""
     if to is None or to.is_float:
         return array if to is None or array.dtype.kind == "f" else array.astype(np.float64)
     return sc.cast(array, to)
@@ -48,7 +48,7 @@ def _cast(thing: TermLike, dtype: DType, to: DType) -> TermLike:
 
 
 def summed(op: TermLike, operands: tuple[Value, ...], accumulate: DType | None, to: DType | None, **attrs) -> TermLike:
-    """A product with types as one of operands that are cast, with a cast of its result."""
+    """Builds a typed product from one of cast operands, with a cast of its result."""
     within = accumulate or operands[0].type.dtype
     return _cast(op(*(_cast(v, v.type.dtype, within) for v in operands), **attrs), within, to or within)
 

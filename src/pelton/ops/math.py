@@ -7,13 +7,13 @@ from pelton.ir.types import BOOL, F16, F32, I32, I64, U8, DType
 
 from .op import pointwise
 
-# examples of operands, for ops of two
+# example operands of binary ops
 INTS = (("i32[5, 13]", "i32[5, 13]"), ("i64[2, 3, 9]", "i64[3, 1]"))
 FLOATS = (("f32[5, 13]", "f32[5, 13]"), ("f32[2, 3, 9]", "f32[3, 1]"), ("f32[1]", "f32[]"))
 
 
 def require_float(x):
-    """x; TypeError unless it is floating point."""
+    """Returns x; TypeError unless it is floating point."""
     if isinstance(x, sc.Scalar) and not x.dtype.is_float:
         raise TypeError(f"needs floating point, got {x.dtype.value}")
     return x

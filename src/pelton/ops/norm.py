@@ -27,12 +27,12 @@ def _check_channels(x: TensorType, *statistics: TensorType) -> None:
 
 
 def _per_channel(rank: int, statistic, channels: int):
-    """A term: [channels] as [channels, 1, …], which broadcasts against [batch, channels, …]."""
+    """Reshapes a term from [channels] to [channels, 1, …], which broadcasts against [batch, channels, …]."""
     return statistic if rank == 2 else reshape(statistic, shape=(channels, *[1] * (rank - 2)))
 
 
 def _normalised(x, axes: tuple[int, ...], epsilon: float):
-    """A term: (x − mean) / √(variance + ε) over the axes."""
+    """Builds (x − mean) / √(variance + ε) over the axes."""
     centred = sub(x, reduce_mean(x, axes=axes, keepdims=True))
     variance = reduce_mean(mul(centred, centred), axes=axes, keepdims=True)
     return div(centred, sqrt(add(variance, epsilon)))

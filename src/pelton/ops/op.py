@@ -14,13 +14,13 @@ __all__ = ["REGISTRY", "REQUIRED", "Op", "Term", "TermLike", "Untyped", "get"]
 
 
 def expect(ok: bool, reason: str) -> None:
-    """Raises ValueError unless `ok`; its message is "<op>: ", the reason, and the types given."""
+    """Raises ValueError unless `ok`; its message is "<op>: ", the reason, and the types."""
     if not ok:
         raise ValueError(reason)
 
 
 def expect_equal(a: Size | tuple[Size, ...], b: Size | tuple[Size, ...], reason: str) -> None:
-    """Raises ValueError unless sizes or shapes are equal; dynamic dimensions have to be equal in every run."""
+    """Raises ValueError unless sizes or shapes are equal; dynamic dimensions must be equal in every run."""
     one, other = (x if isinstance(x, tuple) else (x,) for x in (a, b))
     expect(len(one) == len(other), reason)
     needed = tuple(x - y for x, y in zip(one, other))
@@ -111,18 +111,18 @@ def structured(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):
     """Declares an op from a class with `infer(*types, *, attrs)` and `reference(*arrays, *, attrs)`.
 
     Optional: `flops(*types, *, attrs)`, and `expand(*values, *, attrs)`, an expression of simpler ops, or None, for
-    nodes that no kernel takes. `facts` are fields of `Op`, such as moves=True.
+    nodes without a kernel. `facts` are fields of `Op`, such as moves=True.
     """
     return lambda cls: _from_class("structured", cls, onnx, examples, domain=domain, **facts)
 
 
 def nested(*, examples=()):
-    """Declares an op with graphs as attributes, which are functions of arrays to its `reference`."""
+    """Declares an op with graphs as attributes; its `reference` receives them as functions of arrays."""
     return lambda cls: _from_class("nested", cls, None, examples)
 
 
 def composite(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):
-    """Declares an op that is expressed by others: `infer`, `expand(*values, *, attrs) -> Term`, perhaps a `reference`.
+    """Declares an op by an expansion: `infer`, `expand(*values, *, attrs) -> Term`, optionally a `reference`.
 
     Numbers and float64 arrays in an expansion take the element type of the other operands. `facts` are fields of `Op`,
     such as moves=True.

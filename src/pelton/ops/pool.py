@@ -49,7 +49,7 @@ def _flops(
 def _pad_to_windows(
     x: np.ndarray, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, sizes: Ints, value
 ) -> np.ndarray:
-    """x padded by `pads`, and at its ends as far as the last window of ceil_mode reaches."""
+    """Pads x by `pads`, and at its ends up to the last window of ceil_mode."""
     spatial = len(kernel)
     reach = [
         (n - 1) * s + (k - 1) * d + 1 - pads[i] - x.shape[2 + i]
@@ -62,7 +62,7 @@ def _by_depth(
     op: TermLike, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more
 ) -> TermLike:
     """Pools more than two spatial axes as two ops: over all but the first, with that folded into the batch, then over
-    the first. Means are means of means: the number of elements counted is the product of those along each axis."""
+    the first. Means are means of means: the number of counted elements is the product of those along each axis."""
     if x.type.rank <= 4:
         return None
     n, c, d = x.type.shape[:3]
@@ -119,14 +119,14 @@ class max_pool:
 
 
 def _index_strides(shape: Ints, column_major: bool) -> list[int]:
-    """What one step along each axis adds to the index of an element; images are row-major or column-major."""
+    """Returns the index increment of one step along each axis; images are row-major or column-major."""
     space = shape[2:]
     steps = [math.prod(space[:i] if column_major else space[i + 1 :]) for i in range(len(space))]
     return [math.prod(shape[1:]), math.prod(space), *steps]
 
 
 def _larger(a: tuple[TermLike, TermLike], b: tuple[TermLike, TermLike] | None = None) -> tuple[TermLike, TermLike]:
-    """The pair (value, index) of the larger value, the first of equals."""
+    """Returns the pair (value, index) of the larger value, the first of equals."""
     if b is None:
         return a
     better = greater(b[0], a[0])
@@ -197,7 +197,7 @@ class max_pool_places:
             )
             offset = sum(k * d * step for k, d, step in zip(at, dilations, steps[2:]))
             each.append((elements, np.asarray(offset, np.int32)))
-        # in pairs: a chain would be as deep as there are taps
+        # in pairs: a chain would be as deep as the number of taps
         while len(each) > 1:
             each = [_larger(*each[i : i + 2]) for i in range(0, len(each), 2)]
         ((_, found),) = each

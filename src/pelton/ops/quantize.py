@@ -1,4 +1,4 @@
-"""Quantization: conversions between numbers and few bits, by a scale and perhaps a zero point."""
+"""Quantization: conversions between numbers and few bits, by a scale and optionally a zero point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .shape import expand as spread
 
 
 def fits(v: TensorType, x: TensorType, axis: int, block: int) -> bool:
-    """Whether a scale or zero point is one number, one per element of an axis of x, or one per block along it.
+    """True if a scale or zero point is one number, one per element of an axis of x, or one per block along it.
 
     Raises Undecided if dynamic dimensions decide that.
     """
@@ -36,7 +36,7 @@ def _check(x: TensorType, axis: int, block: int, *others: TensorType | None) -> 
 
 
 def _spread(thing: TermLike, v: TensorType, x: TensorType, axis: int, block: int) -> TermLike:
-    """A scale or zero point of type v as it broadcasts against x."""
+    """Returns a scale or zero point of type v in the shape that broadcasts against x."""
     if v.size == 1:
         return thing if v.shape == () else reshape(thing, shape=())
     if block:

@@ -29,7 +29,7 @@ _ACTIVATIONS: dict[str, tuple[Callable, float | None, float | None]] = {
 
 
 def activation_functions(names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...]) -> list[Callable]:
-    """The activations in order, each taking the next alpha and beta where it has one."""
+    """Returns the activations in order; each consumes the next alpha and beta if it has one."""
     next_alpha, next_beta, found = iter(alphas), iter(betas), []
     for name in names:
         fn, alpha, beta = _ACTIVATIONS[name.lower()]
@@ -40,13 +40,13 @@ def activation_functions(names: tuple[str, ...], alphas: tuple[float, ...], beta
 
 
 def count_parameters(names: tuple[str, ...]) -> tuple[int, int]:
-    """The numbers of alphas and betas that these activations take; unknown activations take none."""
+    """Counts the alphas and betas of these activations; unknown activations have none."""
     alphas, betas = ([_ACTIVATIONS.get(name.lower(), (None, None, None))[i] for name in names] for i in (1, 2))
     return len(names) - alphas.count(None), len(names) - betas.count(None)
 
 
 def clip_gates(x: np.ndarray, clip: float) -> np.ndarray:
-    """The operand of a gate's activation: clipped to ±clip unless clip is 0."""
+    """Clips the operand of a gate's activation to ±clip, unless clip is 0."""
     return np.clip(x, -clip, clip) if clip else x
 
 
@@ -64,7 +64,7 @@ def check_layer(
     functions: int,
     clip: float,
 ) -> tuple[TensorType, TensorType]:
-    """The types of y and of a final state; ValueError where an operand does not fit."""
+    """Returns the types of y and of a final state; ValueError for an operand that does not fit."""
     expect(direction in DIRECTIONS, f"needs direction forward, reverse or bidirectional, got {direction!r}")
     expect(clip >= 0, f"needs a clip of zero (none) and more, got {clip}")
     n = DIRECTIONS[direction]
@@ -92,10 +92,10 @@ def check_layer(
 def run_steps(
     x: np.ndarray, states: tuple[np.ndarray, ...], step: Callable, prepare: Callable, direction: str
 ) -> tuple[np.ndarray, ...]:
-    """y [time, direction, batch, hidden] and the final states of a loop over time in each direction.
+    """Returns y [time, direction, batch, hidden] and the final states of a loop over time in each direction.
 
     `step(x_t, states, prepared)` returns the new states, the hidden one first; `prepare(d)` returns the weights of
-    direction d, as `step` reads them.
+    direction d for `step`.
     """
     n = DIRECTIONS[direction]
     y = np.empty((x.shape[0], n, *states[0].shape[1:]), x.dtype)
@@ -111,7 +111,7 @@ def run_steps(
 
 
 def round_rows(h: np.ndarray) -> np.ndarray:
-    """Each row of states [batch, unit] as it is after DynamicQuantizeLinear and back: 255 steps from its least to its
+    """Rounds each row of states [batch, unit] by DynamicQuantizeLinear and back: 255 steps from its least to its
     largest, zero among them, half a step to the even one.
 
     ONNX Runtime rounds the rows of a thread together: a row's result then depends on the threads and on other rows."""
@@ -129,7 +129,7 @@ def lstm_cell(
     clip: float,
     input_forget: bool,
 ) -> tuple[np.ndarray, ...]:
-    """The new states from the sums of gates i, o, f, c. As in ONNX Runtime, clip does not apply to the cell state."""
+    """Returns the new states from the sums of gates i, o, f, c. As in ONNX Runtime, clip spares the cell state."""
     (i, o, forget, new), (peep_i, peep_o, peep_f), (f, g, k) = np.split(gates, 4, axis=-1), peepholes, functions
     i = f(clip_gates(i + peep_i * c, clip))
     forget = 1 - i if input_forget else f(clip_gates(forget + peep_f * c, clip))
@@ -146,7 +146,7 @@ def gru_cell(
     clip: float,
     linear_before_reset: bool,
 ) -> tuple[np.ndarray]:
-    """The new state from the input's part of gates z, r, n, the recurrent weights and their biases."""
+    """Returns the new state from the input's part of gates z, r, n, the recurrent weights and their biases."""
     hidden, (f, g) = h.shape[-1], functions
     z, reset = np.split(
         f(clip_gates(given[:, : 2 * hidden] + h @ r[: 2 * hidden].T + bias[: 2 * hidden], clip)), 2, axis=-1
@@ -157,14 +157,14 @@ def gru_cell(
 
 
 def layer_flops(x: TensorType, r: TensorType) -> int:
-    """Two matrix products per time step: of the input and of the state with the weights of all gates."""
+    """Counts two matrix products per time step: of the input and of the state with the weights of all gates."""
     return 2 * x.shape[0] * x.shape[1] * r.shape[0] * r.shape[1] * (x.shape[2] + r.shape[2])
 
 
 def check_steps(
     gates: TensorType, r: TensorType, states: tuple[TensorType, ...], count: int, direction: str, clip: float
 ) -> tuple[TensorType, TensorType]:
-    """The types of y and of a final state of the steps alone; ValueError where an operand does not fit."""
+    """Returns the types of y and of a final state of the steps alone; ValueError for an operand that does not fit."""
     expect(direction in DIRECTIONS, f"needs direction forward, reverse or bidirectional, got {direction!r}")
     expect(clip >= 0, f"needs a clip of zero (none) and more, got {clip}")
     expect(
@@ -185,5 +185,5 @@ def check_steps(
 
 
 def steps_flops(gates: TensorType, r: TensorType) -> int:
-    """One matrix product per time step: of the state with the weights of all gates."""
+    """Counts one matrix product per time step: of the state with the weights of all gates."""
     return 2 * gates.shape[0] * gates.shape[1] * r.size

@@ -24,7 +24,7 @@ _ANY = (
 
 
 def reduced(x: TensorType, axes: Axes, keepdims: bool) -> TensorType:
-    """The type of a reduction over the axes."""
+    """Returns the type of a reduction over the axes."""
     expect(x.dtype.is_float or x.dtype.is_integer or x.dtype is BOOL, "needs numbers or truth values")
     expect(
         len(axes) > 0 and len(set(axes)) == len(axes) and all(0 <= a < x.rank for a in axes),
@@ -39,7 +39,7 @@ def _summed(x: TensorType, axes: Axes, keepdims: bool) -> TensorType:
 
 
 def _flops(x: TensorType, **attrs) -> int:
-    """One operation per element."""
+    """Counts one operation per element."""
     return x.size
 
 
@@ -241,7 +241,7 @@ class arg_min:
 
 
 def _running(join, start: int, x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
-    """Cumulative sums or products along an axis."""
+    """Computes cumulative sums or products along an axis."""
     x = np.flip(x, axis) if reverse else x
     y = join(x, axis, dtype=x.dtype)
     if exclusive:

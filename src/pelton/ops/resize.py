@@ -49,9 +49,9 @@ _ROUNDINGS: dict[str, Callable] = {
 def source_coordinates(
     size: int, out: int, scale: float, coordinates: str, crop: tuple[float, float] = (0.0, 1.0), dtype: DType = F64
 ) -> np.ndarray:
-    """The coordinate on the input's axis of each output element; a scale of 0 is out / size.
+    """Returns the coordinate on the input's axis of each output element; a scale of 0 is out / size.
 
-    crop: the part of the axis that tf_crop_and_resize resizes. dtype: what they are computed in.
+    crop: the part of the axis that tf_crop_and_resize resizes. dtype: the type of the computation.
     """
     scale = float(np.asarray(scale or out / size, dtype.numpy))
     at = np.arange(out, dtype=dtype.numpy)
@@ -76,9 +76,9 @@ def source_coordinates(
 
 
 def _precision(mode: str, scale: float) -> DType:
-    """What coordinates are computed in: where a given scale has them round to one element or the next, f32.
+    """Returns the type for coordinates: f32 where an explicit scale makes them round to one element or the next.
 
-    That is what ONNX Runtime and the onnx package do: 3 / 0.6 is 5 then, although 0.6 in f32 is larger than 0.6.
+    This follows ONNX Runtime and the onnx package: 3 / 0.6 is 5 then, although 0.6 in f32 is larger than 0.6.
     """
     return F32 if mode == "nearest" and scale else F64
 
@@ -88,7 +88,7 @@ def _linear(t: np.ndarray) -> np.ndarray:
 
 
 def _cubic(t: np.ndarray, a: float) -> np.ndarray:
-    """The cubic kernel of Keys (1981)."""
+    """Evaluates the cubic kernel of Keys (1981)."""
     t = np.abs(t)
     return np.where(
         t <= 1, ((a + 2) * t - (a + 3)) * t * t + 1, np.where(t < 2, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a, 0.0)
@@ -98,7 +98,7 @@ def _cubic(t: np.ndarray, a: float) -> np.ndarray:
 def _taps(
     size: int, out: int, scale: float, axis: int, rank: int, roi: tuple[float, ...], **how
 ) -> list[tuple[np.ndarray, np.ndarray]] | None:
-    """The taps of one axis; None if it is unchanged."""
+    """Returns the taps of one axis; None if it is unchanged."""
     crop = (roi[axis], roi[rank + axis]) if roi else (0.0, 1.0)
     if size == out and scale in (0, 1) and crop == (0.0, 1.0):
         return None
@@ -106,7 +106,7 @@ def _taps(
 
 
 def _outside(shape: tuple[int, ...], to: tuple[int, ...], roi: tuple[float, ...]) -> np.ndarray:
-    """The mask of output elements that are outside of the input, as an array that broadcasts."""
+    """Returns the mask of output elements outside of the input, as an array that broadcasts."""
     found = np.zeros((1,) * len(shape), bool)
     for axis, (size, out) in enumerate(zip(shape, to)):
         x = source_coordinates(size, out, 0.0, "tf_crop_and_resize", (roi[axis], roi[len(shape) + axis]))
@@ -129,9 +129,9 @@ def axis_taps(
     antialias: bool = False,
     crop: tuple[float, float] = (0.0, 1.0),
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(input indices, weights) per tap: Y[o] = Σ weights[o] · X[indices[o]] along one axis.
+    """Returns (input indices, weights) per tap: Y[o] = Σ weights[o] · X[indices[o]] along one axis.
 
-    Antialiasing widens the window by the factor that the axis shrinks by.
+    Antialiasing widens the window by the factor by which the axis shrinks.
     """
     x = source_coordinates(size, out, scale, coordinates, crop, _precision(mode, scale))
     if mode == "nearest":
@@ -152,7 +152,7 @@ def axis_taps(
 
 
 def repeated(scale: float, how: Mapping[str, Any]) -> bool:
-    """Whether the nearest neighbors repeat each element equally often."""
+    """True if the nearest neighbors repeat each element equally often."""
     even = (how["coordinates"], how["nearest"]) == ("asymmetric", "floor") or (
         how["coordinates"] in ("half_pixel", "pytorch_half_pixel") and how["nearest"].startswith("round")
     )
@@ -168,7 +168,7 @@ def _repeat(x: TermLike, shape: tuple[Size, ...], axis: int, times: int) -> Term
 
 
 def _open_coordinates(size: Size, out: Size, scale: float, coordinates: str, dtype: DType) -> TermLike:
-    """`source_coordinates` as a program, for dynamic dimensions."""
+    """Builds `source_coordinates` as a program, for dynamic dimensions."""
     at, old, new = cast(iota(size=out), to=dtype), number(size, dtype), number(out, dtype)
     by: TermLike = scale or at_once(div, new, old)
     if coordinates == "asymmetric":
@@ -200,7 +200,7 @@ def open_taps(
     exclude_outside: bool,
     antialias: bool,
 ) -> tuple[TermLike, TermLike]:
-    """`axis_taps` as a program: indices and weights [out, tap], or only indices [out] for mode nearest."""
+    """Builds `axis_taps` as a program: indices and weights [out, tap], or only indices [out] for mode nearest."""
     dtype = _precision(mode, scale)
     x, last = _open_coordinates(size, out, scale, coordinates, dtype), at_once(sub, number(size, dtype), 1.0)
     if mode == "nearest":
@@ -362,7 +362,7 @@ class resize:
         return y.astype(x.dtype)
 
     def expand(x: Value, *, shape, scales, extrapolation=0.0, roi=(), **how) -> TermLike:
-        """Axis by axis, a gather or a blend, whose tables are computed at run time for dynamic dimensions."""
+        """Gathers or blends axis by axis; for dynamic dimensions, the tables are computed at run time."""
         how, rank = {**_HOW, **how}, x.type.rank
         if 0 in shape:
             return np.zeros(shape, x.type.dtype.numpy)

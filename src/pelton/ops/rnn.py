@@ -32,7 +32,7 @@ from .shape import along, concat, reshape, transpose
 
 
 def _input_gates(x: Value, w: Value, bias: TermLike) -> TermLike:
-    """The input's part of the gates of all time steps and directions: [time, batch, direction · gate · unit]."""
+    """Computes the input's part of all steps' and directions' gates: [time, batch, direction · gate · unit]."""
     (time, batch, inputs), (directions, width, _) = x.type.shape, w.type.shape
     weights = transpose(reshape(w, shape=(directions * width, inputs)), perm=(1, 0))
     sums = matmul(reshape(x, shape=(time * batch, inputs)), weights)
@@ -40,7 +40,7 @@ def _input_gates(x: Value, w: Value, bias: TermLike) -> TermLike:
 
 
 def _split_biases(b: Value, gates: int) -> tuple[TermLike, TermLike]:
-    """The input's biases and the state's, each [direction, gate, unit]."""
+    """Splits biases into the input's and the state's, each [direction, gate, unit]."""
     directions, width = b.type.shape
     each = reshape(b, shape=(directions, 2, gates, width // (2 * gates)))
     own, recurrent = (
@@ -50,7 +50,7 @@ def _split_biases(b: Value, gates: int) -> tuple[TermLike, TermLike]:
 
 
 def _is_default(names: tuple[str, ...], *defaults: str) -> bool:
-    """Whether the activations are unspecified, or `defaults` in each direction."""
+    """True if the activations are unspecified, or `defaults` in each direction."""
     return not names or all(name.lower() == defaults[i % len(defaults)] for i, name in enumerate(names))
 
 
@@ -63,7 +63,7 @@ _OTHER_ACTIVATIONS = dict(
 
 
 def _example(x: tuple[int, int, int], gates: int, states: int = 1, **attrs: Any) -> tuple:
-    """Types of operands with 5 units for x [time, batch, input], and attributes. LSTM has peepholes, and two states."""
+    """Returns operand types with 5 units for x [time, batch, input], and attributes. LSTM has peepholes, two states."""
     (_, batch, inputs), hidden = x, 5
     n = DIRECTIONS[attrs.get("direction", "forward")]
     shapes = [x, (n, gates * hidden, inputs), (n, gates * hidden, hidden), (n, 2 * gates * hidden)]
@@ -276,8 +276,7 @@ class gru:
         linear_before_reset,
         **_,
     ) -> TermLike:
-        """The reset gate multiplies the recurrent bias of n where the product comes first: it is not added
-        beforehand."""
+        """Keeps the recurrent bias of n apart if the product comes first: the reset gate multiplies it."""
         if not _is_default(activations, "sigmoid", "tanh"):
             return None
         own, recurrent = _split_biases(b, 3)

@@ -1,4 +1,4 @@
-"""Regions of interest of feature maps brought to one size: sampled between elements, or their largest elements."""
+"""Resamples regions of interest of feature maps to one size: by interpolation, or by their largest elements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .shape import reshape, slice_, transpose
 
 
 def _points(begin: float, long: float, bins: int, i: int, count: int, size: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    """The points of bin i of an axis that are inside the feature map.
+    """Returns the points of bin i of an axis that are inside the feature map.
 
-    Returns their neighboring elements, the weights of these, and whether there are points outside.
+    Returns their neighboring elements, the weights of these, and True if there are points outside.
     """
     step = long / bins / count if count else 0.0
     first = begin + long / bins * i
@@ -218,5 +218,5 @@ class max_roi_pool:
     def flops(
         x: TensorType, rois: TensorType, batch: TensorType, *, height: int, width: int, scale: float = 1.0
     ) -> int:
-        """As if bins had one element: how many they have depends on the data."""
+        """Counts one element per bin: the actual number depends on the data."""
         return batch.shape[0] * x.shape[1] * height * width

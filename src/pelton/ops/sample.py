@@ -1,4 +1,4 @@
-"""Weighted sums of gathered elements, and what they express: sampling between the elements of a feature map."""
+"""Weighted sums of gathered elements, and sampling between the elements of a feature map by these."""
 
 from __future__ import annotations
 
@@ -66,24 +66,24 @@ class blend:
 
 
 def wide(dtype: DType) -> DType:
-    """The type in which coordinates and weights for elements of a type are computed."""
+    """Returns the type for coordinates and weights of elements of a type."""
     return F64 if dtype is F64 else F32
 
 
 def number(size: Size, dtype: DType) -> TermLike:
-    """A size, known or dynamic, as a scalar."""
+    """Returns a size, known or dynamic, as a scalar."""
     return np.asarray(size, dtype.numpy) if is_known(size) else cast(sizes(values=(size,), shape=()), to=dtype)
 
 
 def at_once(op: TermLike, a, b):
-    """An op on two numbers, folded if both are known."""
+    """Applies an op to two numbers, folded if both are known."""
     return (
         op(a, b) if isinstance(a, Term) or isinstance(b, Term) else op.evaluate((np.asarray(a), np.asarray(b)), {})[0]
     )
 
 
 def counted_in(size: Size) -> DType:
-    """The type of indices into `size` elements."""
+    """Returns the type of indices into `size` elements."""
     return I32 if is_known(size) and size < 1 << 31 else I64
 
 
@@ -92,7 +92,7 @@ def within(x: TermLike, low, high) -> TermLike:
 
 
 def _mirrored(x: TermLike, last: TermLike, align_corners: bool) -> TermLike:
-    """A coordinate reflected into the axis, at the centers of the first and last element or at their outer edges."""
+    """Reflects a coordinate into the axis, at the centers of the first and last element or at their outer edges."""
     low, span = (0.0, at_once(maximum, last, 1e-9)) if align_corners else (-0.5, at_once(add, last, 1.0))
     far, there_and_back = abs_(sub(x, low)), at_once(mul, span, 2.0)
     far = sub(far, mul(there_and_back, floor(div(far, there_and_back))))
@@ -100,7 +100,7 @@ def _mirrored(x: TermLike, last: TermLike, align_corners: bool) -> TermLike:
 
 
 def curve(t: TermLike, mode: str, a: float = -0.75) -> TermLike:
-    """The weight of an element at a distance: a linear or Keys' cubic kernel."""
+    """Returns the weight of an element at a distance: a linear or Keys' cubic kernel."""
     if mode == "linear":
         return maximum(sub(1.0, t), 0.0)
     near = add(mul(mul(sub(mul(t, a + 2), a + 3), t), t), 1.0)
@@ -111,7 +111,7 @@ def curve(t: TermLike, mode: str, a: float = -0.75) -> TermLike:
 def taps(
     at: Sequence[TermLike], space: Sequence[Size], dtype: DType, *, mode: str, padding: str, align_corners: bool = True
 ) -> tuple[TermLike, TermLike]:
-    """(indices into the elements of `space`, row-major, and weights) [points…, taps] at coordinates `at` [points…, 1].
+    """Returns (row-major indices into `space`, and weights) [points…, taps] at coordinates `at` [points…, 1].
 
     at: one per axis. padding: outside are zeros, the elements of the border, or a reflection.
     """
@@ -123,7 +123,7 @@ def taps(
     for axis, (x, size) in enumerate(zip(at, space)):
         last = number(size - 1, dtype)
         x = round_(x) if mode == "nearest" else x
-        # cubic interpolation goes on outside, over copies of the border, as in PyTorch and ONNX Runtime
+        # cubic interpolation continues outside, over copies of the border, as in PyTorch and ONNX Runtime
         if padding == "border" and mode != "cubic":
             x = minimum(maximum(x, 0.0), last)
         elif padding == "reflection":

@@ -96,7 +96,7 @@ class concat:
 
 
 def length(start: Size, end: Size, step: int) -> Size:
-    """The number of elements of a slice."""
+    """Returns the number of elements of a slice."""
     return maximum(0, (end - start + step - 1) // step if step > 0 else (start - end - step - 1) // -step)
 
 
@@ -139,7 +139,7 @@ class slice_:
 
 
 def along(x: TermLike, axis: int, start: int, end: int, step: int = 1) -> TermLike:
-    """A slice of one axis."""
+    """Slices one axis."""
     return slice_(x, starts=(start,), ends=(end,), axes=(axis,), steps=(step,))
 
 

@@ -1,4 +1,4 @@
-"""Ops on sizes, with which importers compute as with numbers: exact, with dynamic dimensions, too."""
+"""Ops on sizes, for importers' exact arithmetic, also on dynamic dimensions."""
 
 from __future__ import annotations
 

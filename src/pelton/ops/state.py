@@ -1,4 +1,4 @@
-"""Linear attention: a state for each sequence, which each token changes and reads."""
+"""Linear attention: a state for each sequence, which each token updates and reads."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class delta_rule:
         sequences = np.where(sequences < 0, sequences + len(state), sequences)  # negative ones count from the end
         counts = np.bincount(sequences, minlength=len(state))
         order, starts = np.argsort(sequences, kind="stable"), np.cumsum(counts) - counts
-        for i in range(counts.max(initial=0)):  # the i-th tokens of all sequences that have one
+        for i in range(counts.max(initial=0)):  # the i-th token of each sequence that has one
             of = np.flatnonzero(counts > i)
             at = order[starts[of] + i]
             s = state[of] * decay[at][..., None]

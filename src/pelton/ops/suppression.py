@@ -1,4 +1,4 @@
-"""Suppression of boxes that better ones overlap, as a function of arrays."""
+"""Suppression of boxes that overlap better ones, as a function of arrays."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def non_max_suppression(
     min_score: np.ndarray | None = None,
     center: bool = False,
 ) -> tuple[np.ndarray, ...]:
-    """[count, 3] of (batch, class, box), best first: boxes [batch, n, 4] that no better one of their class overlaps by
-    more than `overlap` (intersection over union), at most `max_boxes` per class, with scores [batch, class, n] above
-    `min_score`. A box is two corners (y, x, y, x), or `center`: (x, y, width, height)."""
+    """Returns [count, 3] of (batch, class, box), best first: at most `max_boxes` per class of boxes [batch, n, 4], with
+    scores [batch, class, n] above `min_score`, that no better one of their class overlaps by more than `overlap`
+    (intersection over union). A box is two corners (y, x, y, x), or `center`: (x, y, width, height)."""
     limit = 0 if max_boxes is None else int(max_boxes.reshape(-1)[0])
     bound = np.float32(0 if overlap is None else overlap.reshape(-1)[0])
     if not 0 <= bound <= 1:
@@ -36,8 +36,7 @@ def non_max_suppression(
 
 
 def _apart(low: np.ndarray, high: np.ndarray, bound: np.float32, limit: int) -> np.ndarray:
-    """The boxes, best first, that none of those before them overlaps too much; one pass over the rest for each that is
-    kept."""
+    """Returns the boxes, best first, that no earlier one overlaps too much; one pass over the rest per kept box."""
     y0, x0, y1, x1 = (np.ascontiguousarray(a, np.float32) for a in (low[:, 0], low[:, 1], high[:, 0], high[:, 1]))
     area, rest, kept = (y1 - y0) * (x1 - x0), np.arange(len(low)), list[int]()
     with np.errstate(all="ignore"):
@@ -48,7 +47,7 @@ def _apart(low: np.ndarray, high: np.ndarray, bound: np.float32, limit: int) -> 
             height = np.minimum(y1, y1[0])
             height -= np.maximum(y0, y0[0])
             common = np.maximum(width, 0) * np.maximum(height, 0)
-            # what shares nothing, or has no area, is apart whatever the bound
+            # boxes without a common part or without area are apart for any bound
             apart = ~(common / (area + area[0] - common) > bound) | (common <= 0) | (area <= 0) | bool(area[0] <= 0)
             apart[0] = False
             rest, y0, x0, y1, x1, area = (a[apart] for a in (rest, y0, x0, y1, x1, area))

@@ -1,4 +1,4 @@
-"""Decision trees: sums or extremes of the weights of leaves that rows of features lead to."""
+"""Decision trees: sums or extremes of the leaf weights that rows of features reach."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _JOINS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
 def initial_value(join: str) -> float:
-    """The value of a target that no leaf contributes to: finite, whatever the type of the weights."""
+    """Returns the value of a target without leaves: finite for any type of weights."""
     limits = np.finfo(np.float32)
     return {"sum": 0.0, "min": float(limits.max), "max": float(limits.min)}[join]
 
@@ -110,6 +110,6 @@ class trees:
     def flops(
         x: TensorType, threshold: TensorType, feature, child, depth: TensorType, *rest: TensorType, **attrs
     ) -> int:
-        """A comparison per level, as if trees were balanced."""
+        """Counts a comparison per level, as if trees were balanced."""
         trees = max(1, depth.size)
         return x.shape[0] * trees * max(1, (threshold.size // trees).bit_length())

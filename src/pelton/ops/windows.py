@@ -1,4 +1,4 @@
-"""Sliding windows over any number of spatial axes: sizes, taps, padding, and the folding of an axis into the batch."""
+"""Sliding windows over any number of spatial axes: sizes, taps, padding, and folding an axis into the batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_window(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilatio
 def window_sizes(
     space: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False
 ) -> Ints:
-    """The number of windows along each spatial axis; in ceil_mode the last may end past the axis, but starts in it."""
+    """Counts the windows along each spatial axis; in ceil_mode the last may end past the axis, but starts in it."""
     sizes = []
     for i, n in enumerate(space):
         room = n + pads[i] + pads[i + len(space)] - dilations[i] * (kernel[i] - 1) - 1
@@ -51,7 +51,7 @@ def window_sizes(
 
 
 def taps(kernel: Ints, strides: Ints, dilations: Ints, sizes: Ints):
-    """Yields per tap its index in the kernel, and the index of the elements that it reads in a padded input."""
+    """Yields per tap its index in the kernel, and the index of its elements in a padded input."""
     for at in np.ndindex(*kernel):
         yield (
             (..., *at),
@@ -66,28 +66,28 @@ def taps(kernel: Ints, strides: Ints, dilations: Ints, sizes: Ints):
 
 
 def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
-    """x with its spatial axes padded; pads are begin…, end…."""
+    """Pads the spatial axes of x; pads are begin…, end…."""
     spatial = x.ndim - 2
     if not any(pads):
         return x
     return np.pad(x, [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:])], constant_values=value)
 
 
-MAX_TERMS = 1024  # terms of one expansion, so that programs stay small
+MAX_TERMS = 1024  # limit of terms in one expansion, which keeps programs small
 
 
 def pad_term(x: TermLike, pads: Ints) -> TermLike:
-    """x [batch, channels, space…] with zeros around its spatial axes, or cropped where pads are negative."""
+    """Pads the spatial axes of x [batch, channels, space…] with zeros, or crops them where pads are negative."""
     spatial = len(pads) // 2
     return pad(x, 0, pads=(0, 0, *pads[:spatial], 0, 0, *pads[spatial:])) if any(p != 0 for p in pads) else x
 
 
 def fold_depth(x: TermLike, shape: Ints) -> TermLike:
-    """x [batch, channels, depth, space…] as [batch · depth, channels, space…]."""
+    """Reshapes x [batch, channels, depth, space…] to [batch · depth, channels, space…]."""
     n, c, d, *space = shape
     return reshape(transpose(x, perm=(0, 2, 1, *range(3, len(shape)))), shape=(n * d, c, *space))
 
 
 def unfold_depth(y: TermLike, batch: int, depth: int, shape: Ints) -> TermLike:
-    """y of `shape` [batch · depth, channels, space…] as [batch, channels, depth, space…]."""
+    """Reshapes y of `shape` [batch · depth, channels, space…] to [batch, channels, depth, space…]."""
     return transpose(reshape(y, shape=(batch, depth, *shape[1:])), perm=(0, 2, 1, *range(3, len(shape) + 1)))

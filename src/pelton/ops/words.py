@@ -7,8 +7,8 @@ from pelton.ops.op import Op
 
 
 def __getattr__(name: str) -> Op:
-    """Type checkers take a declared class for the class that it no longer is; here it is the op. A trailing underscore
-    is left off."""
+    """Returns an op by name, without a trailing underscore. Type checkers see declared classes otherwise; here it is
+    the op."""
     try:
         return get(name.rstrip("_"))
     except KeyError:

@@ -15,7 +15,7 @@ from pelton.ir.unread import Branches, Known, Repeated, Scanned, Unread, UnreadG
 
 from .segment import Symbols
 
-MAX_READINGS = 16  # of a body until the types of its carried values stop changing
+MAX_READINGS = 16  # of a body, until the types of its carried values are stable
 Types = list[TensorType | None]
 
 
@@ -28,7 +28,7 @@ class ScriptMark(NamedTuple):
 
 
 class Partitioner(Protocol):
-    """What these functions need of `partition.ModelPartitioner`."""
+    """The interface of `partition.ModelPartitioner` used here."""
 
     model: Unread
     symbols: Symbols
@@ -48,7 +48,7 @@ class Partitioner(Protocol):
 
 
 def step(partitioner: Partitioner, node: UnreadNode, known: Known) -> Action | None:
-    """Builds the step of a node with nested graphs; None for others, and for those that have to run as a whole."""
+    """Builds the step of a node with nested graphs; None for others, and for those that must run as a whole."""
     control = node.control
     if isinstance(control, Branches):
         return _if(partitioner, node, control, known)
@@ -80,9 +80,9 @@ def _if(partitioner: Partitioner, node: UnreadNode, control: Branches, known: Kn
 def _branch(
     partitioner: Partitioner, node: UnreadNode, graph: UnreadGraph, known: Known
 ) -> tuple[Block, Types | ModelError]:
-    """Builds the block of a branch, with the types of its outputs.
+    """Builds the block of a branch; returns it with the types of its outputs.
 
-    A branch that cannot be imported becomes a step that raises the error if it runs, with that error.
+    A branch that cannot be imported becomes a step that raises the error if it runs; the error replaces the types.
     """
     mark = partitioner.mark()
     try:
@@ -96,14 +96,14 @@ def _branch(
 
 
 def _symbols(known: Known) -> set[str]:
-    """The names of the symbols that are known before a step."""
+    """Returns the names of the symbols known before a step."""
     return {s.name for t in known.types.values() if t is not None for s in dims.symbols(t.shape)}
 
 
 def _common_type(
     partitioner: Partitioner, name: str, a: TensorType | None, b: TensorType | None, inside: set[str]
 ) -> TensorType | None:
-    """The most specific type that covers both; sizes that differ, or are known only inside, become new symbols."""
+    """Returns the most specific type that covers both; sizes that differ, or known only inside, become new symbols."""
     if a is None or b is None or a.dtype is not b.dtype or a.rank != b.rank:
         return None
 
@@ -157,7 +157,7 @@ def _read_until_types_hold(
 def _stacked_types(
     partitioner: Partitioner, names: Sequence[str], types: Types, into: Sequence[int], inside: set[str]
 ) -> tuple[Types, tuple[tuple[str, tuple[int, ...]], ...]]:
-    """The types of stacked outputs, and element type and shape of each for the case of no iterations."""
+    """Returns the types of stacked outputs, and element type and shape of each for zero iterations."""
     joined: Types = []
     stacked: list[tuple[str, tuple[int, ...]]] = []
     for name, t, axis in zip(names, types, into):

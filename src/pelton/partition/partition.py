@@ -25,13 +25,13 @@ from . import control_flow
 from .control_flow import ScriptMark
 from .segment import Segment, Symbols, Unsettled
 
-# bytes of constants that a script stores again, so that a segment runs by reference for sizes its engine does not take
+# bytes of constants that a script stores twice, to run a segment by reference for sizes that its engine rejects
 MAX_FALLBACK_CONSTANTS = 1 << 20
 
 
 @dataclass(frozen=True)
 class UnbuiltScript:
-    """A model as a script whose engines, one per program, are still to be built."""
+    """A model as a script whose engines, one per program, are not built yet."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -46,9 +46,9 @@ class UnbuiltScript:
 
 
 def partition_model(model: Unread) -> UnbuiltScript:
-    """Partitions a model into a script; raises ModelError if that is impossible, too."""
+    """Partitions a model into a script; raises ModelError if that is impossible."""
     settled: dict[str, SizeConstraint] = {}
-    tries = Counter[str]()  # by the node that needed constraints on sizes of the inputs
+    tries = Counter[str]()  # by the node that needed constraints on input sizes
     while True:
         try:
             return _read(model, settled, {where for where, count in tries.items() if count > MAX_ATTEMPTS})
@@ -97,7 +97,7 @@ def _read(model: Unread, settled: Mapping[str, SizeConstraint], unanswered: Coll
 
 
 def _port(model: Unread, name: str, found: TensorType | None) -> Port:
-    """The port of an output, as known at build time; shape "..." stands for any shape, or for a list."""
+    """Returns the port of an output, as known at build time; shape "..." means any shape, or a list."""
     if found is not None:
         shape = tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape)
         return Port(name, found.dtype.value, shape)
@@ -108,7 +108,7 @@ def _port(model: Unread, name: str, found: TensorType | None) -> Port:
 
 
 class ModelPartitioner:
-    """Partitions blocks of nodes into programs and steps between them."""
+    """Partitions blocks of nodes into programs and the steps between them."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class ModelPartitioner:
     ):
         self.model, self.symbols, self.unspecified = model, Symbols(given), unspecified
         self._observed, self._unanswered = observed, unanswered
-        self._given = frozenset(given)  # sizes of the inputs, which fit every engine or are refused before
+        self._given = frozenset(given)  # sizes of the inputs, which fit every engine or are rejected earlier
         self.programs: list[Imported] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.host: list[str] = []
@@ -132,7 +132,7 @@ class ModelPartitioner:
     # --- names
 
     def name(self, known: Known, name: str) -> str:
-        """The name in the script of a name of the model; all blocks share the constants."""
+        """Returns the name in the script of a name of the model; all blocks share the constants."""
         name = known.aliases.get(name, name)
         if name not in known.constants or not name:
             return name
@@ -159,7 +159,7 @@ class ModelPartitioner:
     ) -> list[Action]:
         """Builds the steps that compute the outputs, and adds their results to `known`.
 
-        own: the names that the block starts with.
+        own: the names defined before the block.
         """
         own = set(own)
         titles = [node.name or node.operator for node in nodes]
@@ -183,7 +183,7 @@ class ModelPartitioner:
             for text in segment.reader.warnings:
                 if text not in self.warnings:
                     self.warnings.append(text)
-            if segment.unreadable:  # as early as possible, so that the following nodes form one segment
+            if segment.unreadable:  # as early as possible: the following nodes then form one segment
                 steps += [
                     self._single_node_step(node, known, segment.reasons.get(id(node), ""))
                     for node in segment.unreadable
@@ -256,9 +256,9 @@ class ModelPartitioner:
         known.types[name] = t
 
     def _run(self, segment: Segment, known: Known, outputs: Collection[str], later: Collection[str]) -> list[Action]:
-        """Builds the step that runs a segment as a program, and steps for its results that are not tensors.
+        """Builds the step that runs a segment as a program, and steps for its non-tensor results.
 
-        outputs: the names that the block gives. later: those that its other nodes read.
+        outputs: the outputs of the block. later: the names that its other nodes read.
         """
         after: list[Action] = []
         tensors: dict[str, Value] = {}
@@ -276,7 +276,7 @@ class ModelPartitioner:
             elif isinstance(binding, Value) and binding in segment.inputs and not segment.settled and name not in later:
                 self._alias(known, name, segment.inputs[binding])
             elif isinstance(binding, Value):
-                # also constants that depend on assumptions, which are checked when the engine runs
+                # also constants that depend on assumptions, which are checked at run time
                 tensors[name] = binding
             elif isinstance(binding, MapSequence):
                 tensors[f"{name}.rows"] = binding.matrix
@@ -320,14 +320,14 @@ class ModelPartitioner:
         return [run, *after]
 
     def _alias(self, known: Known, name: str, source: str) -> None:
-        """Gives a value another name, as Identity does, instead of a program that copies it."""
+        """Aliases a value, as Identity does, instead of running a program that copies it."""
         self.set_type(known, name, known.types[source])
         known.aliases[name] = known.aliases.get(source, source)
         if source in known.sizes:
             known.sizes[name] = known.sizes[source]
 
     def _learn(self, segment: Segment, known: Known, name: str, value: Value) -> None:
-        """Records the type of a result as known outside of its segment."""
+        """Records the type of a result as it is known outside its segment."""
         shape: list[Size] = []
         for axis, d in enumerate(value.type.shape):
             outside = None if d == 0 and name in segment.made_of_data_sizes else segment.size_outside(d)
@@ -363,6 +363,6 @@ class ModelPartitioner:
 
 
 def _bounds(d: Size) -> tuple[int, int, int]:
-    """Bounds of a size that is unknown outside its segment; a number may be an assumption, so it bounds nothing."""
+    """Returns bounds of a size unknown outside its segment; a number may be an assumption, so it bounds nothing."""
     low, high = dims.bounds(d) if isinstance(d, Dim) else (0, dims.UNBOUNDED)
     return 0, max(dims.optimum(d), 0), min(max(high, 0), dims.UNBOUNDED)

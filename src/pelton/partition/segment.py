@@ -1,4 +1,4 @@
-"""Imports as many nodes as possible into one straight-line program, under assumptions on sizes where necessary."""
+"""Imports as many nodes as possible into one straight-line program, if necessary under assumptions on sizes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Unsettled(Exception):
 
 
 class Symbols:
-    """Makes symbols, unique in a script, for sizes that depend on data."""
+    """Creates symbols, unique in a script, for data-dependent sizes."""
 
     def __init__(self, taken: Iterable[str]):
         self._taken = set(taken)
@@ -43,7 +43,7 @@ class Symbols:
     def fresh(
         self, hint: str, minimum: int = 0, optimum: int = DEFAULT_OPTIMUM, maximum: int = dims.UNBOUNDED, rank: int = 1
     ) -> Size:
-        """Makes a symbol. rank: that of the array; the higher, the smaller the optimum, as all axes may be dynamic."""
+        """Creates a symbol. rank: of the array; the higher, the smaller the optimum: all axes may be dynamic."""
         optimum = min(optimum, round(MAX_OPTIMUM_ELEMENTS ** (1 / rank)))
         name = identifier(hint, self._taken)
         self._taken.add(name)
@@ -53,7 +53,7 @@ class Symbols:
 class Segment:
     """The nodes of one program.
 
-    `taken` are in the program; `unreadable` cannot be, though all their inputs are known; `waiting` depend on those.
+    `taken` are in the program; `unreadable` cannot be, although all their inputs are known; `waiting` depend on those.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class Segment:
         self.settled: dict[str, SizeConstraint] = {}  # assumptions on sizes of this segment
         self.assumed = False
         self._tries: dict[int, int] = {}
-        # position of a node → the arrays that it took for sizes, and the sizes that it assumed something of
+        # position of a node → the arrays that it uses as sizes, and the sizes that it makes assumptions about
         self._assumed_for: dict[int, tuple[set[str], set[str]]] = {}
-        self._given_up: set[int] = set()  # positions of nodes that no assumption makes readable
-        self.reasons: dict[int, str] = {}  # id of a node → why it could not be imported
+        self._given_up: set[int] = set()  # positions of nodes that remain unreadable under any assumption
+        self.reasons: dict[int, str] = {}  # id of a node → the reason why it could not be imported
         while not self._try_to_read():
             pass
 
     # --- reading
 
     def _try_to_read(self) -> bool:
-        """Imports all nodes that it can; returns False if that has to be repeated under more assumptions."""
+        """Imports all nodes that it can; returns False if more assumptions require another try."""
         self.reader = reader = self.model.reader(
             frozenset().union(*(node.reads for node in self.nodes), *(node.outputs for node in self.nodes))
         )
@@ -103,7 +103,7 @@ class Segment:
                     if not (
                         all(text in reader.on_data for text in new_problems)
                         or self.settled
-                        or self._reads_data_sizes(node)  # others than those that it refuses may come
+                        or self._reads_data_sizes(node)  # other values than the rejected ones may arrive
                     ):
                         raise ModelError(new_problems[0])
                     if self._tries.get(i, 0) < MAX_TRIES and self._assume_more(
@@ -129,12 +129,12 @@ class Segment:
         return True
 
     def _bind(self, reader: Reader) -> None:
-        """Binds what the nodes read: constants, arrays of sizes, and inputs with symbols of this segment."""
+        """Binds the operands of the nodes: constants, arrays of sizes, and inputs with symbols of this segment."""
         read = [name for node in self.nodes for name in sorted(node.reads) if name in self.known]
         parts = [part for name in read for part in self.known.sequences.get(name, ())]
         names = [name for name in dict.fromkeys([*read, *parts]) if name not in self.known.sequences]
         self.inputs: dict[Value, str] = {}
-        self.origin: dict[str, Feed] = {}  # symbol → where its value comes from at run time
+        self.origin: dict[str, Feed] = {}  # symbol → the source of its value at run time
         # symbol of the model, or text of another size outside → size inside the segment
         self._inside: dict[str, Size] = {}
         self._outside: dict[str, Size] = {}  # symbol inside → size outside
@@ -230,7 +230,7 @@ class Segment:
                 isinstance(s.size, int) or isinstance(s.size, Range) and s.size.minimum == s.size.maximum
                 for s in self.settled.values()
             )
-            return None if assumed_number else d  # it may come from a size that was assumed to be a number
+            return None if assumed_number else d  # it may come from a size assumed to be a number
         if self.settled:
             return None
         try:
@@ -239,8 +239,8 @@ class Segment:
             return None
 
     def _assume_more(self, node: int, asked: Sequence[Value], undecided: Sequence) -> bool:
-        """Takes more arrays as sizes, or assumes more of sizes, to resolve the node at a position; returns whether
-        there was any."""
+        """Uses more arrays as sizes, or assumes more about sizes, to resolve the node at a position; returns True if
+        any."""
         arrays, assumed = self._assumed_for.setdefault(node, (set(), set()))
         for value in asked:
             names = self._deciding_inputs(value)
@@ -248,7 +248,7 @@ class Segment:
                 for name in names:
                     t = self.known.types[name]
                     assert t is not None
-                    # the optimum is 1: it is as often an index as a size
+                    # optimum 1: the element is as often an index as a size
                     fresh = [
                         self.symbols.fresh(f"{name}_{i}" if t.shape else name, optimum=1) for i in range(int(t.size))
                     ]
@@ -277,7 +277,7 @@ class Segment:
         return bool(found)
 
     def _take_back(self, node: int) -> bool:
-        """Drops what was assumed for the node at a position, in vain; returns whether there was any."""
+        """Drops the vain assumptions for the node at a position; returns True if there were any."""
         arrays, assumed = self._assumed_for.pop(node, (set(), set()))
         for name in arrays:
             del self.known.sizes[name]
@@ -287,7 +287,7 @@ class Segment:
         return bool(arrays or assumed)
 
     def _question_outside(self, undecided: UndecidedNode) -> UndecidedNode:
-        """Translates a question to sizes of the model with a given optimum, so that its answer holds everywhere."""
+        """Translates a question to sizes of the model with a given optimum: its answer then holds everywhere."""
         q = undecided.question
         try:
             difference = 0 if q is None else parse_size(str(q.difference), self._outside)
@@ -301,11 +301,11 @@ class Segment:
         )
 
     def _observed_sizes(self) -> set[str]:
-        """The symbols inside that depend only on sizes with a given optimum."""
+        """Returns the symbols inside that depend only on sizes with a given optimum."""
         return {name for name, d in self._outside.items() if {x.name for x in dims.symbols(d)} <= set(self._observed)}
 
     def _deciding_inputs(self, value: Value) -> list[str]:
-        """The small integer inputs that alone determine a value, by foldable arithmetic; empty if there are others."""
+        """Returns the small integer inputs that alone determine a value, by foldable arithmetic; empty if none."""
         found = dict[str, None]()
         for v, maker in self.reader.builder.ancestors(value, self.inputs):
             if v in self.inputs:
@@ -323,7 +323,7 @@ class Segment:
         return list(found)
 
     def _reads_data_sizes(self, node: UnreadNode) -> bool:
-        """Whether a node reads numbers that are computed from elements of arrays taken as sizes."""
+        """Returns True if a node reads numbers computed from elements of arrays used as sizes."""
         values = {name for name, feed in self.origin.items() if feed.source == "value"}
         made = (self.reader.bound[name] for name in node.reads if name in self.reader.bound)
         numbers = [self.reader.builder.sizes.get(v, np.empty(0)) for v in made if isinstance(v, Value)]
@@ -333,7 +333,7 @@ class Segment:
 
     @cached_property
     def made_of_data_sizes(self) -> set[str]:
-        """Names that depend on elements of arrays taken as sizes, which are assumed not to be negative."""
+        """Names that depend on elements of arrays used as sizes, which are assumed not to be negative."""
         found = {feed.name for feed in self.origin.values() if feed.source == "value"}
         for node in self.taken:
             if not found.isdisjoint(node.reads):
@@ -341,7 +341,7 @@ class Segment:
         return found
 
     def results(self, wanted: Collection[str]) -> dict[str, Binding | Broken]:
-        """The bindings of those of the wanted names that the nodes produce, in order."""
+        """Returns the bindings of those wanted names that the nodes produce, in order."""
         made = [name for node in self.taken for name in node.outputs if name and name in wanted]
         for name in made:
             if name not in self.reader.bound:
@@ -351,8 +351,8 @@ class Segment:
     def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:
         """Reduces the graph to the inputs that it needs; returns it with the feed of each input.
 
-        Sizes that no input has become inputs without elements, and so do sizes under assumptions, so that the engine
-        rejects others. The graph is for sizes from 1 on; `assumed` tells whether a run may have others.
+        Sizes without an input become inputs without elements; so do sizes under assumptions, and the engine rejects
+        others. The graph is for sizes from 1 on; `assumed` is True if a run may have others.
         """
         read = {v for n in graph.nodes for v in n.inputs}.union(graph.outputs)
         inputs = [v for v in graph.inputs if v in read]

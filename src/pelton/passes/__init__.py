@@ -1,1 +1,1 @@
-"""Graph → Graph: every rewriting of a program, as rules that are data and passes that report what they did."""
+"""Graph rewriting: rules as data, and passes that report their changes."""

@@ -1,4 +1,4 @@
-"""Ops that nobody claims, written out in the ops that they stand for."""
+"""Expands ops without a kernel into simpler ops."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from .fold import fold_constants
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import node_label
 
-Takes = Callable[[Graph, Node], bool]  # whether kernels take a node of a graph as it is
+Takes = Callable[[Graph, Node], bool]  # True if kernels take a node of a graph directly
 
 
 def expansion(node: Node) -> Any:
-    """What a node says in simpler terms; None where there are none, or where they would have to know a size which a run
-    decides."""
+    """Returns a node's expansion; None if it has none, or if the expansion depends on a size known only at run time."""
     try:
         return node.op.expand(*node.inputs, **node.attrs) if node.op.expand is not None else None
     except Undecided:
@@ -26,11 +25,9 @@ def expansion(node: Node) -> Any:
 
 
 def decompose(graph: Graph, keep: Takes, report: PassReport | None = None) -> Graph:
-    """The graph with every node expanded that has an expansion and for which `keep` says no, also those inside of
-    expansions. Nodes keep their names.
+    """Expands every expandable node that `keep` rejects, also inside expansions. Nodes keep their names.
 
-    Level by level: what an expansion computes of constants alone is a constant again before `keep` sees what became of
-    it.
+    Works level by level: constants are folded before `keep` sees the parts of an expansion.
     """
     done = report or PassReport("decompose")
     while True:

@@ -17,7 +17,7 @@ from pelton.passes.rewriting.draft import join_names
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import node_label
 
-SMALL = 1 << 20  # elements: limit of a folded constant, as in imports, unless an operand has more
+SMALL = 1 << 20  # elements: limit of a folded constant, as in imports, unless an operand is larger
 
 
 def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
@@ -60,7 +60,7 @@ def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
 
 
 def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Merges equal constants, and equal nodes on equal inputs. Every graph output keeps a node of its own."""
+    """Merges equal constants, and equal nodes on equal inputs. Every graph output keeps its own node."""
     to = _equal_constants(graph)
     first_of: dict[Any, int] = {}
     nodes: list[Node] = []
@@ -85,7 +85,7 @@ def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph
 
 
 def _key(node: Node) -> Any:
-    """Equal for nodes of equal results. Foreign ops, even inside nested ones, may be random: each is unique."""
+    """Returns a key, equal for nodes with equal results. Foreign ops, also nested ones, may be random: each differs."""
     if node.op.kind in ("foreign", "nested"):
         return node
     operands = frozenset(node.inputs) if node.op.commutative else node.inputs
@@ -93,7 +93,7 @@ def _key(node: Node) -> Any:
 
 
 def _equal_constants(graph: Graph) -> dict[Value, Value]:
-    """constant → the first one with the same type and bytes; a few elements are compared before all of them."""
+    """Maps each constant to the first one with the same type and bytes; compares a few elements before all of them."""
     to: dict[Value, Value] = {}
     similar: dict[Any, list[Value]] = {}
     for value, array in graph.constants.items():

@@ -1,4 +1,4 @@
-"""The passes in their order, each in one line that says why it stands there."""
+"""The passes in order, each with one line that gives the reason for its position."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from pelton.passes.rewriting.rule import rewrite, rules
 from .siblings import sibling_convolutions, sibling_matmuls
 
 T = TypeVar("T")
-Observer = Callable[[str, Graph], None]  # gets the name of a pass and the program after it
-Pass = tuple[str, Callable[[Graph, PassReport, T], Graph]]  # its name, and what it does, knowing a T besides
+Observer = Callable[[str, Graph], None]  # receives the name of a pass and the program after it
+Pass = tuple[str, Callable[[Graph, PassReport, T], Graph]]  # its name and function; T is a further argument
 
 
 def stage(*names: str) -> Callable[[Graph, PassReport, bool], Graph]:
-    """The rules of these stages, together until none applies."""
+    """Returns a pass that applies the rules of these stages until none matches."""
     return lambda graph, report, strict: rewrite(graph, rules(*names), report, strict=strict)
 
 
-# What they have to know is `Options.strict`.
+# Their argument is `Options.strict`.
 PIPELINE: tuple[Pass[bool], ...] = (
-    # exporters leave things behind; no rule should have to look at them
+    # exporters leave dead nodes; no rule should have to consider them
     ("dead", drop_dead),
-    # rules ask whether something is constant: let it be one
+    # rules ask for constants: fold these first
     ("constant", fold_constants),
     # patterns name a value twice where exporters compute it twice
     ("equal", merge_equal),
-    ("simplify", stage("simplify", "views")),  # one spelling instead of many
-    # names for what is still spelled out, before its parts are folded away
+    ("simplify", stage("simplify", "views")),  # one form instead of many
+    # name the composites before their parts are folded away
     ("recognize", stage("simplify", "views", "recognize")),
     # constants around convolutions and products move into the weights
     ("merge", stage("simplify", "views", "recognize", "merge")),
-    # after folding: siblings differ in nothing but their weights then
+    # after folding: siblings differ only in their weights then
     ("sibling convolutions", sibling_convolutions),
     ("sibling matmuls", sibling_matmuls),
-    # slices that came from merging meet joins and other slices
+    # slices from merging meet joins and other slices
     ("rest", stage("simplify", "views", "recognize", "merge")),
-    ("rest constant", fold_constants),  # what the rules made out of constants
+    ("rest constant", fold_constants),  # results of the rules
     ("rest equal", merge_equal),
     ("rest dead", drop_dead),
 )
 
-# What they have to know is which nodes kernels take as they are.
+# Their argument is the predicate of nodes that kernels take directly.
 DECOMPOSE: tuple[Pass[Takes], ...] = (
     ("decompose", lambda graph, report, takes: decompose(graph, takes, report)),
-    ("widen parts", widen_nodes),  # what no kernel takes narrow, one may take in f32
+    ("widen parts", widen_nodes),  # without a narrow kernel, one in f32 may do
 )
 
 
 def run(graph: Graph, strict: bool = False, observe: Observer | None = None) -> tuple[Graph, Report]:
-    """Runs all passes: the optimized graph, of the same meaning and the same inputs and outputs, and what they did."""
+    """Runs all passes; returns the optimized graph, with the same meaning, inputs and outputs, and the report."""
     return apply(PIPELINE, graph, strict, observe)
 
 
 def apply(passes: Iterable[Pass[T]], graph: Graph, known: T, observe: Observer | None = None) -> tuple[Graph, Report]:
-    """Runs passes in order: the graph, and what they did. known: an argument of every pass."""
+    """Runs passes in order; returns the graph and the report. known: an argument of every pass."""
     report = Report()
     for name, step in passes:
         done = PassReport(name, before=len(graph.nodes))

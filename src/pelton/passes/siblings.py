@@ -1,4 +1,4 @@
-"""Horizontal merging: convolutions, or matrix products, of one input become one with wider weights, and slices."""
+"""Merges convolutions, or matrix products, of one input into one with wider weights, and slices."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _merge(
 
 
 def _report_unmerged(families: dict[Any, list[Node]], report: PassReport, rule: str) -> None:
-    """Reports why nodes are not merged with others of their op that read the same input."""
+    """Reports the reasons for unmerged nodes with the same op and input."""
     readers: dict[Value, int] = {}
     for family in families.values():
         readers[family[0].inputs[0]] = readers.get(family[0].inputs[0], 0) + 1
@@ -113,12 +113,12 @@ def _merge_tails(draft: Draft, merged_value: Value, family: list[Node], axis: in
 
 
 def _constants(nodes: Sequence[Node], draft: Draft) -> list[np.ndarray]:
-    """The constants that nodes read."""
+    """Returns the constants that nodes read."""
     return [draft.constants[v] for n in nodes for v in n.inputs if v in draft.constants]
 
 
 def _tail(draft: Draft, value: Value) -> Node | None:
-    """The pointwise node of the same shape that is the only reader of a value."""
+    """Returns the pointwise node of the same shape that is the only reader of a value."""
     if draft.uses(value) != 1 or value in draft.outputs:
         return None
     (user,) = draft.users[value]
@@ -128,7 +128,7 @@ def _tail(draft: Draft, value: Value) -> Node | None:
 def _operands(
     draft: Draft, merged_value: Value, values: list[Value], tails: Sequence[Node], axis: int
 ) -> list[Any] | None:
-    """The operands of a merged tail: the merged value, concatenated constants; None if they cannot be merged."""
+    """Returns the operands of a merged tail: the merged value, concatenated constants; None if unmergeable."""
     operands: list[Any] = []
     rows = [_operands_value_first(t, v) for t, v in zip(tails, values)]
     for column in zip(*rows):
@@ -152,7 +152,7 @@ def _operands_value_first(node: Node, value: Value) -> tuple[Value, ...]:
 
 
 def _along(draft: Draft, c: Value, value: Value, axis: int) -> np.ndarray | None:
-    """A constant that varies along the axis alone, as a vector of the value's size there; None otherwise."""
+    """Returns a constant that varies along the axis alone, as a vector of the value's size there; None otherwise."""
     array, size = draft.constants.get(c), value.type.shape[axis]
     if array is None or array.ndim > value.type.rank:
         return None

@@ -1,4 +1,4 @@
-"""Steps that are over before another thread has heard of them: one thread runs them, one after the other."""
+"""Steps too short to parallelize: one thread runs them, one after the other."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pelton.ir.dims import Size, is_known
 
 from .lower import ScheduledTask
 
-# Nanoseconds of a wave, by the estimate below, up to which threads do not share it. On two Zen 4 cores a wave that is
-# shared costs 0.1 to 0.3 µs: wake words of 23 steps take 4.5 µs by one thread, 5.3 µs by two.
+# Maximum estimated nanoseconds of a wave on one thread. On two Zen 4 cores, sharing a wave costs 0.1 to 0.3 µs: wake
+# words of 23 steps take 4.5 µs on one thread, 5.3 µs on two.
 BRIEF = 600
 
 
 def serialized(scheduled: Sequence[ScheduledTask]) -> list[ScheduledTask]:
-    """The same tasks, of kernels for CPUs; those of a brief wave in waves of their own, each by one thread."""
+    """Returns the same tasks, of kernels for CPUs, with each task of a brief wave in its own wave, on one thread."""
     found, wave = list(scheduled), 0
     order = sorted(range(len(found)), key=lambda i: found[i].wave)
     for _, group in groupby(order, lambda i: scheduled[i].wave):
@@ -33,12 +33,12 @@ def serialized(scheduled: Sequence[ScheduledTask]) -> list[ScheduledTask]:
 
 
 def _whole(kernel: Any) -> Any:
-    """A kernel whose tiles one thread takes all at once."""
+    """Returns a kernel with all tiles in one grain, for one thread."""
     return replace(kernel, grain=max(kernel.tiles, 1))
 
 
 def _nanoseconds(task: ScheduledTask) -> float:
-    """What a task takes at least; no end to it where that is not known, or where its tiles are not independent."""
+    """Returns a lower bound on a task's time; infinite if it is unknown or the tiles depend on each other."""
     k, flops, moved = task.kernel, *(cast(Size | None, task.info.get(name)) for name in ("flops", "bytes"))
     if k is None or flops is None or moved is None or not is_known(flops, moved, k.tiles, k.phases) or k.phases != 1:
         return float("inf")

@@ -1,4 +1,4 @@
-"""Fusion: a structured node and the pointwise nodes behind it become one region, with slices that concats read."""
+"""Fusion: a structured node and the pointwise nodes after it become one region, with the slices that concats read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .region import Region, cut
 
 @dataclass(frozen=True)
 class RejectedFusion:
-    """A fusion that was rejected, and why."""
+    """A rejected fusion and the reason."""
 
     node: str
     reason: str
@@ -24,7 +24,7 @@ class RejectedFusion:
 class Fused:
     """A graph cut, in executable order, into regions and single nodes, which are views or host steps.
 
-    `chains`: for people, what was decided about regions that could be one; `joined`: the regions that were several.
+    `chains`: for people, the decisions about regions that could be one; `joined`: the regions made of several.
     """
 
     graph: Graph
@@ -35,14 +35,14 @@ class Fused:
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node only changes strides and offsets, or copies where that is impossible."""
+    """Returns True if a node only changes strides and offsets, or copies where that is impossible."""
     return node.op.view
 
 
 def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
-    """Cuts a graph into regions. rejection: why no template accepts a region, None if one does.
+    """Cuts a graph into regions. rejection: the reason why no template accepts a region, None if one does.
 
-    What widens bytes at the end of a region goes to the region that reads the result (a residual that is added).
+    Widening of bytes at the end of a region moves to the region that reads the result (a residual that is added).
     """
     group: dict[Node, list[Node]] = {}
     notes: list[RejectedFusion] = []
@@ -52,7 +52,7 @@ def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
         return cut(graph, tuple(nodes), _anchors(nodes))
 
     def reaches(node: Node, goal: list[Node]) -> bool:
-        """Whether the node depends on any of the goal. A group runs at once: it depends on what any member reads."""
+        """Returns True if the node depends on any of the goal, directly or through its group, which runs at once."""
         inside, stack = set(goal), list(group.get(node, [node]))
         seen = set(stack)
         while stack:
@@ -115,8 +115,8 @@ def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
 
 
 def _widening(graph: Graph, group: dict[Node, list[Node]], value: Value) -> list[Node]:
-    """The last nodes of a region that make `value` of bytes and constants alone, and which the one other region that
-    reads it may as well compute: it then reads the bytes."""
+    """Returns the last nodes of a region that compute `value` from bytes and constants alone, if the only other region
+    that reads it can compute them, too: it then reads the bytes."""
     nodes, found, at = group[graph.producer[value]], list[Node](), value
     readers = graph.users.get(value, ())
     if value in graph.outputs or not readers or any(u.op.scalar is None or u not in group for u in readers):
@@ -140,9 +140,9 @@ def _anchors(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def _pieces(graph: Graph, value: Value) -> list[Node]:
-    """The slices of a value that its maker should write one by one. As views they cost nothing, but no buffer can lie
-    in several joins: where one is joined it is worth a place of its own; and where nothing reads the whole, which then
-    need not be written, all are."""
+    """Returns the slices of a value that its maker should write one by one. As views they cost nothing, but a buffer
+    cannot be in several joins: a joined slice deserves its own buffer. If nothing reads the whole value, it need not be
+    written, and all slices are written singly."""
     users = graph.users.get(value, [])
     slices = [u for u in users if u.op is slice_]
     joined = [s for s in slices if any(u.op is concat for u in graph.users.get(s.output, ()))]
@@ -151,7 +151,7 @@ def _pieces(graph: Graph, value: Value) -> list[Node]:
 
 
 def _ordered(graph: Graph, group: dict[Node, list[Node]]) -> tuple[Region | Node, ...]:
-    """Groups of nodes as units, in topological order."""
+    """Returns groups of nodes as units, in topological order."""
     units: dict[int, Node] = {}
     stands: dict[Node, Region | Node] = {}
     for node in graph.nodes:

@@ -14,7 +14,7 @@ Order = tuple[int, ...]  # the axes, outermost first
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a value in a buffer of its own; zero_padded: all other elements of the buffer are always zero."""
+    """The layout of a value in its own buffer; zero_padded: all other elements of the buffer are always zero."""
 
     strides: Strides
     zero_padded: bool = False
@@ -22,7 +22,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Layouts(Mapping[Value, Strides]):
-    """The layouts of values: a mapping to their strides, and which of them are zero-padded."""
+    """The layouts of values: a mapping to their strides, and the set of zero-padded ones."""
 
     strides: Mapping[Value, Strides]
     zero_padded: frozenset[Value] = frozenset()
@@ -37,12 +37,12 @@ class Layouts(Mapping[Value, Strides]):
         return len(self.strides)
 
     def moved(self, to: Mapping[Value, Strides], zero_padded: bool = False) -> Layouts:
-        """A copy with these strides for these values, old or new, zero-padded or not."""
+        """Returns a copy with these strides for these values, old or new, zero-padded or not."""
         others = self.zero_padded - to.keys()
         return Layouts({**self.strides, **to}, others | to.keys() if zero_padded else others)
 
     def sized(self, sizes: Mapping[str, int], to: Mapping[Value, Value]) -> Layouts:
-        """The layouts at these values of the symbols; `to`: the values that replace these."""
+        """Returns the layouts at these values of the symbols; `to`: replacements of values."""
         strides = {to[v]: tuple(at(s, sizes) for s in steps) for v, steps in self.strides.items()}
         return Layouts(strides, frozenset(to[v] for v in self.zero_padded))
 
@@ -52,18 +52,18 @@ def row_major(rank: int) -> Order:
 
 
 def channels_last(rank: int) -> Order:
-    """N, spatial…, C: what convolution-like kernels read and write."""
+    """Returns the axis order N, spatial…, C of convolution-like kernels."""
     return (0, *range(2, rank), 1) if rank > 2 else row_major(rank)
 
 
 def last_of(order: Order, rank: int) -> Order:
-    """The order of an operand with only the last `rank` axes, aligned as in broadcasting."""
+    """Returns the order of an operand with only the last `rank` axes, aligned as in broadcasting."""
     lead = len(order) - rank
     return tuple(a - lead for a in order if a >= lead)
 
 
 def dense(shape: Sequence[Size], order: Order | None = None) -> Strides:
-    """The strides of a buffer without gaps, axes in this order (row-major by default)."""
+    """Returns the strides of a buffer without gaps, axes in this order (row-major by default)."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(order if order is not None else row_major(len(shape))):
         strides[axis] = step
@@ -72,12 +72,12 @@ def dense(shape: Sequence[Size], order: Order | None = None) -> Strides:
 
 
 def far(stride: Size) -> int:
-    """A stride as a number to sort axes by: dynamic sizes at their optimum, at least 2, so that no two axes tie."""
+    """Returns a sort key for a stride: dynamic sizes at their optimum, at least 2, to avoid ties between axes."""
     return at(stride, {s.name: max(2, s.optimum) for s in symbols(stride)})
 
 
 def order_of(shape: Sequence[Size], strides: Strides) -> Order:
-    """The axes by descending absolute stride; axes of size one stay at their row-major position."""
+    """Returns the axes by descending absolute stride; axes of size one stay at their row-major position."""
     moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-abs(far(strides[a])), a))
     out = list(moving)
     for a in range(len(shape)):
@@ -87,7 +87,7 @@ def order_of(shape: Sequence[Size], strides: Strides) -> Order:
 
 
 def is_dense(shape: Sequence[Size], strides: Strides) -> bool:
-    """Whether the tensor fills its memory without gaps or overlaps, in any order of axes."""
+    """Returns True if the tensor fills its memory without gaps or overlaps, in any order of axes."""
     step = 1
     for a in sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (far(strides[a]), -a)):
         if strides[a] != step:
@@ -97,28 +97,28 @@ def is_dense(shape: Sequence[Size], strides: Strides) -> bool:
 
 
 def same_memory(shape: Sequence[Size], a: Strides, b: Strides) -> bool:
-    """Whether both strides give every element the same offset (axes of size one do not matter)."""
+    """Returns True if both strides give every element the same offset (axes of size one do not matter)."""
     return all(d == 1 or x == y for d, x, y in zip(shape, a, b))
 
 
 def span(shape: Sequence[Size], strides: Strides) -> Size:
-    """Elements from the first to past the last one."""
+    """Returns the number of elements from the first to past the last one."""
     return 0 if 0 in shape else 1 + sum((d - 1) * s for d, s in zip(shape, strides))
 
 
 def first_element(shape: Sequence[Size], strides: Strides) -> Size:
-    """Elements from the lowest address to the first one: not 0 if a stride is negative."""
+    """Returns the number of elements from the lowest address to the first one; not 0 if a stride is negative."""
     return sum((d - 1) * -s for d, s in zip(shape, strides) if s < 0)
 
 
 def broadcast(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides:
-    """The strides of a tensor broadcast to a shape as numpy does; repeated axes get stride 0."""
+    """Returns the strides of a tensor broadcast to a shape as numpy does; repeated axes get stride 0."""
     lead = len(to) - len(shape)
     return tuple(0 if i < lead or (shape[i - lead] == 1 and to[i] != 1) else strides[i - lead] for i in range(len(to)))
 
 
 def reshaped(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides | None:
-    """The strides of a reshape without a copy, or None if it needs one."""
+    """Returns the strides of a reshape without a copy, or None if it needs one."""
     if 0 in shape or tuple(strides) == dense(shape):  # for all sizes
         return dense(to)
     old = [(d, s) for d, s in zip(shape, strides) if d != 1]
@@ -147,7 +147,7 @@ def reshaped(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Str
         if to[axis] != 1:
             return None
         axis -= 1
-    # axes of size one: any stride will do; take the row-major one
+    # axes of size one: any stride works; use the row-major one
     for a in range(len(to) - 1, -1, -1):
         if to[a] == 1:
             out[a] = out[a + 1] * to[a + 1] if a + 1 < len(to) else 1

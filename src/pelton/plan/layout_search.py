@@ -1,8 +1,8 @@
 """Layout search: chooses, over the whole graph, the template of each region whose layouts count.
 
-A state is the layout of every value that is still to be read. From each state, every template of the next region leads
-to a state behind the region, at the cost of the copies that it needs and of its kernel. Transitions to the same state
-merge; where all templates ask for the same layouts there is one, and nothing is multiplied.
+A state is the layout of every value still to be read. From each state, every template of the next region leads to a
+state after the region, at the cost of its kernel and the copies that it needs. Transitions to the same state merge;
+where all templates need the same layouts there is one, and nothing multiplies.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .place import Placer, PreferredLayout
 from .placed import LayoutConstraints, Task
 from .region import Region
 
-MAX_STATES = 16  # kept side by side; those that the first templates lead to come first
+MAX_STATES = 16  # kept side by side; those of the first templates come first
 NEVER = float("inf")  # the cost of a task that no kernel runs
 
 
 @dataclass(frozen=True, eq=False)
 class Transition:
-    """From a state before an item to a state behind it (by number), in the layouts of a template; the tasks it adds."""
+    """From a state before an item to a state after it (by number), in the layouts of a template; the tasks it adds."""
 
     before: int
     after: int
@@ -33,7 +33,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Decision:
-    """The template chosen for a region, and by how much more the whole graph would cost with each of the others."""
+    """The template chosen for a region, and the extra cost of the whole graph with each of the others."""
 
     region: Region
     by: str
@@ -42,19 +42,19 @@ class Decision:
 
 @dataclass(frozen=True)
 class LayoutSearch:
-    """All transitions past every item (None: the outputs of the graph), those of the first templates first."""
+    """All transitions across every item (None: the outputs of the graph), those of the first templates first."""
 
     items: tuple[Region | Node | None, ...]
     transitions: tuple[tuple[Transition, ...], ...]
 
     def undecided_tasks(self) -> list[Task]:
-        """The tasks whose cost decides: those of items with more than one transition."""
+        """Returns the tasks whose cost matters: those of items with more than one transition."""
         return list(dict.fromkeys(t for past in self.transitions if len(past) > 1 for p in past for t in p.tasks))
 
     def cheapest(
         self, cost: Callable[[Task], float]
     ) -> tuple[Mapping[Region, LayoutConstraints], tuple[Decision, ...]]:
-        """The template of every region on the cheapest path, and the decisions on it. cost: NEVER if it cannot run."""
+        """Returns each region's template on the cheapest path, and its decisions. cost: NEVER if a task cannot run."""
         ahead: dict[int, float] = {p.after: 0.0 for p in self.transitions[-1]}  # cost from a state to the end
         totals: list[list[float]] = []
         for past in reversed(self.transitions):
@@ -80,7 +80,7 @@ def explore(
     templates_of: Callable[[Region], Sequence[LayoutConstraints]],
     preferred: PreferredLayout = lambda v: None,
 ) -> LayoutSearch:
-    """All transitions through a graph. templates_of: the templates that accept a region, the preferred one first."""
+    """Returns all transitions through a graph. templates_of: the templates of a region, the preferred one first."""
     items = (*fused.items, None)
     last_use = _last_uses(fused)
     states, transitions = [Placer(fused.graph, preferred)], []
@@ -108,7 +108,7 @@ def explore(
 def _place(
     item: Region | Node | None, placer: Placer, templates: Sequence[LayoutConstraints | None]
 ) -> list[tuple[LayoutConstraints | None, Placer]]:
-    """An item placed by each template, once per distinct result; the placers hold the tasks of this item only."""
+    """Places an item by each template, once per distinct result; the placers hold the tasks of this item only."""
     found: dict[object, tuple[LayoutConstraints | None, Placer]] = {}
     placer.result.tasks.clear()
     for by in templates:
@@ -124,7 +124,7 @@ def _place(
 
 
 def _last_uses(fused: Fused) -> dict[Value, int]:
-    """The last item that depends on the layout of a value: reads it, or makes it (concats are placed early)."""
+    """Returns the last item that depends on each value's layout: reads it, or makes it (concats come early)."""
     last = {
         v: k
         for k, i in enumerate(fused.items)
@@ -135,7 +135,7 @@ def _last_uses(fused: Fused) -> dict[Value, int]:
 
 
 def _state(placer: Placer, last_use: Mapping[Value, int], k: int) -> object:
-    """What items behind item k depend on."""
+    """Returns all that items after item k depend on."""
     return (
         frozenset((v, at) for v, at in placer.places.items() if last_use.get(v, -1) > k),
         frozenset(key for key in placer.copied if last_use.get(key[0], -1) > k),

@@ -31,7 +31,7 @@ from .workspace import KernelWorkspace
 
 
 class KernelInterface(Protocol):
-    """What lowering needs to know of a kernel: its operands, its sizes, and how its work is cut into tiles."""
+    """The facts about a kernel for lowering: its operands, its sizes, and the division of its work into tiles."""
 
     @property
     def symbol(self) -> str: ...
@@ -53,7 +53,7 @@ class KernelInterface(Protocol):
 class ScheduledTask:
     """A task with its kernel (None for a host step) and its wave.
 
-    `info`: what the engine records of it, for people. `alternatives`: names of other tactics, with their kernels.
+    `info`: the record of it in the engine, for people. `alternatives`: names of other tactics, with their kernels.
     """
 
     task: Task
@@ -64,7 +64,7 @@ class ScheduledTask:
 
 
 class Blob:
-    """Constants one after another, each aligned to 64 bytes; equal keys are stored once."""
+    """Concatenated constants, each aligned to 64 bytes; equal keys are stored once."""
 
     def __init__(self) -> None:
         self.fillers: list[Callable[[np.ndarray], None]] = []
@@ -76,7 +76,7 @@ class Blob:
     def add(
         self, key: object, kind: str, dtype: np.dtype, shape: Sequence[int], fill: Callable[[np.ndarray], None]
     ) -> int:
-        """The number of a piece; `fill` will write it into a zeroed array of this type and shape."""
+        """Adds a piece and returns its number; `fill` will write it into a zeroed array of this type and shape."""
         if key not in self.index:
             nbytes = math.prod(shape) * dtype.itemsize
             self.index[key] = len(self.fillers)
@@ -87,7 +87,7 @@ class Blob:
         return self.index[key]
 
     def constants(self) -> DeferredConstants:
-        """All of it."""
+        """Returns all pieces."""
         return DeferredConstants(self.size, self._fill, self.fillers)
 
     def _fill(self, out: np.ndarray) -> Iterator[int]:
@@ -103,8 +103,8 @@ class Blob:
 
 
 def _kind(dtype: DType) -> str:
-    """The kind of buffer for constants of this type. Integers of 32 and 64 bits may be addresses, which every load
-    verifies; in less, no op has any, and there may be a hundred megabytes of weights."""
+    """Returns the kind of buffer for constants of this type. Integers of 32 and 64 bits may be addresses, which every
+    load verifies; smaller ones never are, and there may be a hundred megabytes of such weights."""
     return "table" if dtype.numpy.kind in "iu" and dtype.size >= 4 else "constant"
 
 
@@ -154,7 +154,7 @@ def lower(
 
 
 class _Assembly:
-    """What the parts of an engine refer to while it is assembled: buffers, constants, and dynamic sizes."""
+    """The state of an engine while it is assembled: buffers, constants, and dynamic sizes."""
 
     def __init__(self, placed: Placed):
         self.placed, self.places = placed, placed.places
@@ -163,8 +163,8 @@ class _Assembly:
         self.number_of: dict[Value | KernelWorkspace, int] = {}
         self.blob = Blob()
         self.sources: dict[int, list[str]] = {}
-        self.arrays: dict[int, list[np.ndarray]] = {}  # what each piece of the constants is made of
-        self.held: Mapping[Value, np.ndarray] = {}  # the constants of the region at hand
+        self.arrays: dict[int, list[np.ndarray]] = {}  # the arrays that each piece of the constants is made of
+        self.held: Mapping[Value, np.ndarray] = {}  # the constants of the current region
         for kind, values in (("input", placed.graph.inputs), ("output", placed.outputs)):
             for i, v in enumerate(values):
                 self._buffer(v, Buffer(kind, i, self.number(v.type.bytes)))
@@ -213,8 +213,8 @@ class _Assembly:
     def _workspaces(
         self, chosen: Sequence[ScheduledTask], lives: dict[Value | KernelWorkspace, Lifetime]
     ) -> dict[KernelWorkspace, KernelWorkspace]:
-        """Gives each step's kernel memory of its own, zeros for good and what lies in the arena while the step runs.
-        Its alternatives use the same, of which the largest decides: all → that."""
+        """Allocates private memory for each step's kernel: permanent zeros, and arena space while the step runs. Its
+        alternatives share it; returns each one's workspace → the largest."""
         largest, zeros = dict[KernelWorkspace, KernelWorkspace](), self._zero_padded()
         for c in chosen:
             for zero in (False, True):
@@ -235,7 +235,7 @@ class _Assembly:
         return largest
 
     def _zero_padded(self) -> int:
-        """Buffers of zeros for zero-padded values; the bytes of them all."""
+        """Creates zero-filled buffers for zero-padded values; returns their bytes."""
         end = 0
         for v, at in [(v, at) for v, at in self.places.items() if at.zero_padded]:
             nbytes = self.number(span(v.type.shape, at.strides) * v.type.dtype.size)
@@ -270,8 +270,8 @@ class _Assembly:
         )
 
     def by_reference(self, what: Region | Node) -> tuple[str, tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """A node, or the body of a region, as the text of a host step, and where its inputs (constants behind the
-        others) and outputs lie."""
+        """Returns a node, or the body of a region, as the text of a host step, and the tensors of its inputs (constants
+        after the others) and outputs."""
         if isinstance(what, Node):
             return node_text(what), tuple(map(self.tensor, what.inputs)), tuple(map(self.tensor, what.outputs))
         body = what.body
@@ -280,7 +280,7 @@ class _Assembly:
         return text, (*map(self.tensor, body.inputs), *constants), tuple(map(self.tensor, body.outputs))
 
     def constant(self, v: Value, array: np.ndarray) -> Tensor:
-        """A constant of a region, contiguous."""
+        """Adds a constant of a region, contiguous."""
         piece = self.blob.add(v, _kind(v.type.dtype), array.dtype, array.shape, lambda out: np.copyto(out, array))
         strides = [math.prod(array.shape[i + 1 :]) for i in range(array.ndim)]
         return Tensor(self._constant(piece, [v.name], 0, [array]), v.type.dtype.value, array.shape, tuple(strides))
@@ -306,8 +306,8 @@ class _Assembly:
         return Tensor(self.operand(v), v.type.dtype.value, self.shape(v.type.shape), self.shape(self.places[v].strides))
 
     def operand(self, x) -> Slice:
-        """Where a value, or a packed constant, lies. All other buffers have to be there before the first constant is
-        asked for."""
+        """Returns the slice of a value or a packed constant. All other buffers must exist before the first constant is
+        requested."""
         if isinstance(x, KernelWorkspace):
             return Slice(self.number_of[x], 0)
         if not isinstance(x, Value):
@@ -349,12 +349,12 @@ class _Assembly:
 
 
 def in_step_order(chosen: Sequence[ScheduledTask]) -> list[ScheduledTask]:
-    """Tasks in the order of the engine's steps."""
+    """Sorts tasks in the order of the engine's steps."""
     return sorted(chosen, key=lambda c: c.wave)
 
 
 def waves(placed: Placed) -> list[int]:
-    """The wave of every task: the earliest that its operands allow, so that branches run in parallel.
+    """Returns the wave of every task: the earliest that its operands allow, to run branches in parallel.
 
     A host step has a wave of its own.
     """
@@ -373,7 +373,7 @@ def waves(placed: Placed) -> list[int]:
 
 
 def dependences(placed: Placed) -> list[set[int]]:
-    """Per task, the numbers of the tasks that write what it reads."""
+    """Returns, per task, the numbers of the tasks that write its operands."""
     found: list[set[int]] = []
     # root → the ranges written so far, each with its task
     written: dict[Value, list[tuple[tuple[int, int] | None, int]]] = {}
@@ -386,7 +386,7 @@ def dependences(placed: Placed) -> list[set[int]]:
 
 
 def _extent(placed: Placed, v: Value) -> tuple[int, int] | None:
-    """The range of elements (first, end) that a value occupies in its root's buffer; None if it is dynamic."""
+    """Returns the range of elements (first, end) that a value occupies in its root's buffer; None if it is dynamic."""
     at = placed.places[v]
     if not is_known(at.offset, *v.type.shape, *at.strides) or v.type.size == 0:
         return None

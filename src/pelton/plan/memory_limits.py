@@ -14,12 +14,12 @@ MAX_RANK = 32  # of numpy, and of the engine's validation
 
 
 def limit(memory: int | None) -> int:
-    """Bytes that a run may take: the given number, or the memory of this machine."""
+    """Returns the maximum bytes of a run: the given number, or the memory of this machine."""
     return memory if memory is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def check_tensors(graph: Graph, memory: int | None) -> None:
-    """BuildError, naming the node, for a tensor that cannot fit in memory even at its minimum sizes."""
+    """Raises BuildError, naming the node, for a tensor that cannot fit in memory even at its minimum sizes."""
     max_bytes = limit(memory)
     results = [(v, f"{n.op.name} (node {n.name!r})" if n.name else n.op.name) for n in graph.nodes for v in n.outputs]
     for value, where in (*((v, f"input {v.name!r}") for v in graph.inputs), *results):
@@ -45,7 +45,7 @@ def _check(value: Value, where: str, max_bytes: int) -> None:
 
 
 def check_engine(engine: EnginePlan, memory: int | None) -> None:
-    """BuildError for an engine that exceeds the limit at its optimum sizes."""
+    """Raises BuildError for an engine that exceeds the limit at its optimum sizes."""
     plain = sizes.at(engine, sizes.optimum_sizes(engine))
     scratch = max((s.scratch for s in plain.steps), default=0) * (plain.meta.get("threads") or 1)
     need = plain.arena + scratch + sum(p.nbytes for p in (*plain.inputs, *plain.outputs)) + len(engine.constants)

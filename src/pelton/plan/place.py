@@ -1,4 +1,4 @@
-"""Gives every value a placement in memory: buffers in the layouts that templates ask for, views, and copies."""
+"""Places every value in memory: buffers in the layouts that templates need, views, and copies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .region import Region
 
 MAX_ZERO_PADDED = 64 << 20  # bytes of zero-padded values
 
-# The layout that the only reader of a value prefers to others that fit; None without a preference or with more readers.
+# The preferred layout of a value's only reader among those that fit; None without one or with more readers.
 PreferredLayout = Callable[[Value], Layout | None]
 
 
@@ -39,13 +39,13 @@ def place(
 
 
 class Placer:
-    """Places the items of a graph one after another; `result` holds what has been placed so far."""
+    """Places the items of a graph one after another; `result` holds the placements so far."""
 
     def __init__(self, graph: Graph, preferred: PreferredLayout = lambda v: None):
         self.graph, self.preferred = graph, preferred
         self.result = Placed(graph, constants=dict(graph.constants))
         self.places = self.result.places
-        # values whose placement inside a concat's buffer is fixed
+        # values with a fixed placement in a concat's buffer
         self.joined: set[Value] = set()
         self.copied: dict[tuple[Value, Strides], Value] = {}
         # the values of such copies, shared by all forks
@@ -54,7 +54,7 @@ class Placer:
             self.places[v] = Placement(v, 0, dense(v.type.shape))
 
     def fork(self) -> Placer:
-        """A placer with the same state, which may go on differently."""
+        """Returns an independent placer with the same state."""
         other = copy(self)
         other.result = replace(
             self.result,
@@ -75,7 +75,7 @@ class Placer:
 
     def place_node(self, node: Node) -> None:
         if any(v.type.dtype is STRING for v in node.inputs):
-            # strings are Python objects, of which there are no views
+            # strings are Python objects, without views
             self.place_host_step(node)
         elif node.op in (words.sizes, words.iota):
             self.places[node.output] = Placement(node.output, 0, dense(node.output.type.shape))
@@ -89,7 +89,7 @@ class Placer:
 
     def place_region(self, region: Region, chosen: LayoutConstraints) -> None:
         layouts = self.layouts(*region.body.inputs, *region.body.constants)
-        orders: dict[Value, Order] = {}  # of outputs, those of their axes of one among them
+        orders: dict[Value, Order] = {}  # of outputs, including their axes of size one
         for v in region.body.outputs:
             orders[v] = chosen.output_order(region, v, layouts)
             layouts = layouts.moved({v: dense(v.type.shape, orders[v])})
@@ -122,12 +122,12 @@ class Placer:
         self.add_task(Task(region, layouts))
 
     def layouts(self, *values: Value) -> Layouts:
-        """The layouts of placed values."""
+        """Returns the layouts of placed values."""
         zero_padded = frozenset(v for v in values if self.places[v].zero_padded)
         return Layouts({v: self.places[v].strides for v in values}, zero_padded)
 
     def has_room(self, v: Value, layout: Layout) -> bool:
-        """Whether one more value may have this layout: memory of zero-padded values is never shared."""
+        """Returns True if one more value may have this layout: memory of zero-padded values is never shared."""
         if not layout.zero_padded:
             return True
         held = [(v, layout.strides), *((w, at.strides) for w, at in self.places.items() if at.zero_padded)]
@@ -150,7 +150,7 @@ class Placer:
         self.places[node.output] = moved
 
     def view_placement(self, node: Node, at: Placement) -> Placement | None:
-        """The output of a view node as a view of its input at `at`; None where it needs a copy."""
+        """Returns the output of a view node as a view of its input at `at`; None if it needs a copy."""
         shape, out, attrs = node.inputs[0].type.shape, node.output.type.shape, node.attrs
         if node.op is words.transpose:
             return Placement(at.root, at.offset, tuple(at.strides[p] for p in attrs["perm"]))
@@ -197,7 +197,7 @@ class Placer:
         return order_of(big.type.shape, self.places[big].strides) if big in self.places else row_major(big.type.rank)
 
     def place_concat_buffer(self, node: Node, order: Order) -> None:
-        """Gives the output of a concat a buffer, inside that of another concat where it is an input of one."""
+        """Places the output of a concat in a buffer, inside that of another concat if it is an input of one."""
         out = node.output
         at = self.concat_slot(out, order)
         if at is not None:
@@ -205,7 +205,7 @@ class Placer:
         self.places[out] = at or Placement(out, 0, dense(out.type.shape, order))
 
     def concat_slot(self, v: Value, order: Order) -> Placement | None:
-        """The slice of a concat's buffer that a value can be written to directly, or None."""
+        """Returns the slice of a concat's buffer that a value can be written to directly, or None."""
         if v in self.joined or v in self.graph.outputs:
             return None
         for user in self.graph.users.get(v, ()):
@@ -243,7 +243,7 @@ class Placer:
         if v.type.dtype is STRING:
             self.place_host_step(node)
             return
-        if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):  # what no kernel moves
+        if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):  # no kernel moves these
             self.add_task(Task(node, self.layouts(v, fresh)))
             return
         constants = {v: self.result.constants[v]} if v in self.result.constants else {}
@@ -274,12 +274,12 @@ class Placer:
 
 
 def _inside(start: Size, size: Size) -> Size:
-    """Where a part begins on an axis. An empty part may begin past the end; it is moved to the last element."""
+    """Returns the start of a part on an axis. An empty part may start past the end; it is moved to the last element."""
     return start if bounds(size - start)[0] > 0 else minimum(start, maximum(size - 1, 0))
 
 
 def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Layouts) -> tuple[Region, Layouts]:
-    """The region with copies in place of some inputs; anchors still read their weights as constants."""
+    """Returns the region with copies in place of some inputs; anchors still read their weights as constants."""
     body = region.body
     reads = [v for n in body.nodes for v in n.inputs]
     weights = {

@@ -1,4 +1,4 @@
-"""A program whose values are placed in memory: the tasks to run, and what placing asks of templates."""
+"""A program whose values are placed in memory: the tasks to run, and the interface of templates for placing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .region import Region
 
 
 class LayoutConstraints(Protocol):
-    """What placing asks of a kernel template."""
+    """The interface of a kernel template for placing."""
 
     @property
     def name(self) -> str: ...
@@ -65,7 +65,7 @@ class Task:
         return self.what.body.outputs if isinstance(self.what, Region) else self.what.outputs
 
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Task:
-        """The task for these values of the symbols; `to` is extended by its values."""
+        """Returns the task for these values of the symbols; adds its values to `to`."""
         if isinstance(self.what, Region):
             what: Region | Node = self.what.sized(sizes, to)
         else:
@@ -77,9 +77,9 @@ class Task:
 class Placed:
     """Tasks in the order of execution, and the placement of every value.
 
-    `outputs`: per output of the graph, the root of its buffer. `sizes`: values that the runtime fills in when it first
-    meets a shape: with these numbers, or with 0, 1, 2, … (None). `copies`: what each copy writes, and its reason. `by`:
-    the template that decided the layouts of a region.
+    `outputs`: per output of the graph, the root of its buffer. `sizes`: values that the runtime fills when it first
+    meets a shape: with these numbers, or with 0, 1, 2, … (None). `copies`: the result of each copy and its reason.
+    `by`: the template that decided the layouts of a region.
     """
 
     graph: Graph
@@ -92,11 +92,11 @@ class Placed:
     by: dict[Region, str] = field(default_factory=dict)
 
     def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
-        """The same for these values of the symbols, and its values by those of this one."""
+        """Returns the same for these values of the symbols, and a map from these values to the new ones."""
         to: dict[Value, Value] = {}
         graph, _ = with_sizes(self.graph, sizes, to)
         tasks = [t.sized(sizes, to) for t in self.tasks]
-        with_sizes(Graph((), {}, (), tuple(self.outputs)), sizes, to)  # buffers of nothing, which no task writes
+        with_sizes(Graph((), {}, (), tuple(self.outputs)), sizes, to)  # empty buffers, which no task writes
         places = {
             to[v]: Placement(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides), p.zero_padded)
             for v, p in self.places.items()

@@ -1,4 +1,4 @@
-"""A region: the nodes that one kernel computes. Its body, in logical layout, is what tactics are checked against."""
+"""A region: the nodes that one kernel computes. Tactics are checked against its body, in logical layout."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pelton.ir.text import key
 class Region:
     """`anchors` are the structured nodes of the body, in order; all other nodes are pointwise or slices.
 
-    Body inputs and outputs are the very values of the graph that the region was cut from. A slice is a part of a
-    result with an output of its own.
+    Body inputs and outputs are the very values of the original graph. A slice is a part of a result with an output of
+    its own.
     """
 
     body: Graph
@@ -39,7 +39,7 @@ class Region:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the model's nodes that this region came from; of merged ones (joined by "+"), each."""
+        """The names of the model's nodes in this region; merged ones (joined by "+") are split."""
         return tuple(dict.fromkeys(part for n in self.body.nodes for part in n.name.split("+") if part))
 
     @property
@@ -53,7 +53,7 @@ class Region:
         return tuple(n for n in self.body.nodes if n.op.scalar is None and n not in self.anchors)
 
     def optimum_sizes(self, layouts: Mapping[Value, tuple]) -> dict[str, int]:
-        """The values of dynamic dimensions that the region is tuned for, including those of strides in these layouts.
+        """Returns the dynamic sizes that the region is tuned for, including those of strides in these layouts.
 
         They are the optima, or larger ones if there is nothing to compute at these (n - 1 rows at an optimum of 1).
         """
@@ -67,7 +67,7 @@ class Region:
         return {s.name: s.optimum for s in found}
 
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Region:
-        """The region at these values of the symbols; `to` is extended by its values."""
+        """Returns the region at these values of the symbols; adds its values to `to`."""
         body, _ = with_sizes(self.body, sizes, to)
         index = {n: i for i, n in enumerate(self.body.nodes)}
         return Region(body, tuple(body.nodes[index[n]] for n in self.anchors))
@@ -79,13 +79,12 @@ class Region:
         )
 
     def title(self) -> str:
-        """A short readable name: `convolution+relu`."""
+        """Returns a short readable name: `convolution+relu`."""
         return "+".join(n.op.name for n in self.body.nodes)
 
 
 def cut(graph: Graph, nodes: tuple[Node, ...], anchors: tuple[Node, ...]) -> Region:
-    """The region of these nodes: its inputs and constants are what they read from outside, its outputs what is read
-    outside."""
+    """Cuts the region of these nodes: its inputs and constants are read from outside, its outputs are read outside."""
     inside = set(nodes)
     computed = {v for n in nodes for v in n.outputs}
     read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in computed)

@@ -1,4 +1,4 @@
-"""Memory that a kernel has for itself, beside its operands."""
+"""Private memory of a kernel, beside its operands."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pelton.ir.types import DType
 
 @dataclass(frozen=True, eq=False)
 class KernelWorkspace:
-    """What the programs of one launch tell each other. `zero`: it is zero when the kernel begins and the kernel leaves
-    it so, for its next run; what lies in other such memory is anybody's guess."""
+    """Memory shared by the programs of one launch. `zero`: zero when the kernel begins, and left zero for its next run;
+    other such memory has undefined content."""
 
     shape: tuple[Size, ...]
     dtype: DType
@@ -24,5 +24,5 @@ class KernelWorkspace:
         return math.prod(self.shape) * self.dtype.size
 
     def sized(self, sizes: Mapping[str, int]) -> KernelWorkspace:
-        """The same for these values of the symbols."""
+        """Returns the same for these values of the symbols."""
         return self if is_known(*self.shape) else replace(self, shape=tuple(at(d, sizes) for d in self.shape))

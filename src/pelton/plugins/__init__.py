@@ -1,4 +1,4 @@
-"""Operators of users' own: `Plugin`, one class for each, and `register`, the door through which they come."""
+"""User-defined operators: `Plugin`, one class for each, and `register`, which adds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source in C includes besides the headers of the house: files of a plugin, which change on their own."""
+"""Resolves a C source's includes outside Pelton's own headers: files of a plugin, which change independently."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _INCLUDED = re.compile(r"""^[ \t]*#[ \t]*(?:include|embed)[ \t]*["<]([^">\n]+)["
 
 
 def with_included(text: str, house: Path | None = None) -> str:
-    """A source with a line for every other file that it includes, and these in turn: the SHA-256 of its bytes.
+    """Adds a line with the SHA-256 of the bytes of every other file that a source includes, directly or not.
 
-    house: the folder where the compiler looks. Its files are left out, as their hash belongs to every key of code, and
-    so are names that lead nowhere.
+    house: the compiler's own include folder. Its files are left out, as every key of code contains their hash already,
+    and so are missing files.
     """
     found: dict[Path, str] = {}
 
@@ -30,7 +30,7 @@ def with_included(text: str, house: Path | None = None) -> str:
 
 
 def with_paths(text: str, folder: Path) -> str:
-    """A source whose includes of files in `folder`, where it lies, name these by their whole paths."""
+    """Rewrites includes of files in `folder` to their whole paths."""
 
     def whole(m: re.Match[str]) -> str:
         path = folder.absolute() / m[1]

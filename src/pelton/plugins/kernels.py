@@ -1,4 +1,4 @@
-"""Kernels of plugins, as users write them: a source with two marked blocks, and how it is run."""
+"""Plugin kernels as users write them: a source with two marked blocks, and its launch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pelton.ir.types import F32, TensorType
 
 from .includes import with_paths
 
-MAX_COUNT = (1 << 31) - 1  # tiles, and what a tactic or an attribute may say
+MAX_COUNT = (1 << 31) - 1  # limit of tiles, and of numbers in tactics and attributes
 
 Types = Sequence[TensorType]
 Tactics = Sequence[Mapping[str, int]] | Callable[..., Sequence[Mapping[str, int]]]
@@ -49,12 +49,12 @@ class PluginKernel:
     dynamic: bool = False
 
     def __init_subclass__(cls) -> None:
-        """Says in each class what the fields are, as `help` shows no text of a base."""
+        """Adds the fields' descriptions to each class, as `help` shows no text of a base."""
         own, common = (inspect.cleandoc(c.__doc__ or "") for c in (cls, PluginKernel))
         cls.__doc__ = "\n\n".join((own, common.partition("\n\n")[2]))
 
     def text(self) -> str:
-        """The source; InputError where it cannot be read, or lacks a block or the function."""
+        """Returns the source; InputError if it cannot be read, or lacks a block or the function."""
         try:
             path = self.source if isinstance(self.source, Path) else None
             text = self.source if path is None else with_paths(path.read_text("utf-8"), path.parent)
@@ -73,7 +73,7 @@ class PluginKernel:
         return text
 
     def choices(self, inputs: Types, outputs: Types) -> list[dict[str, int]]:
-        """The tactics for these types; InputError where they are no numbers by name."""
+        """Returns the tactics for these types; InputError unless they are numbers by name."""
         found = self._ask("tactics", inputs, outputs) if callable(self.tactics) else self.tactics
         if not isinstance(found, Iterable):
             raise InputError(f"`tactics` should be or give a list of tactics, got {found!r:.99}")
@@ -88,7 +88,7 @@ class PluginKernel:
         return choices
 
     def rejection(self, inputs: Types, outputs: Types) -> str | None:
-        """Why it cannot compute these types; None where it can."""
+        """Returns the reason why it cannot compute these types, or None."""
         if self.takes is not None:
             why = self._ask("takes", inputs, outputs)
             if why is not None and not isinstance(why, str):
@@ -100,7 +100,7 @@ class PluginKernel:
         return why or (None if self.choices(inputs, outputs) else "there is no tactic for these types")
 
     def count(self, function: str, inputs: Types, outputs: Types, tactic: Mapping[str, int]) -> Size:
-        """What `tiles` or `scratch` gives; InputError unless that is a number."""
+        """Returns the result of `tiles` or `scratch`; InputError unless it is a number."""
         found = self._ask(function, inputs, outputs, **tactic)
         limit = MAX_COUNT if function == "tiles" else sys.maxsize
         if not isinstance(found, Dim) and not (isinstance(found, (int, np.integer)) and 0 <= found <= limit):
@@ -108,12 +108,12 @@ class PluginKernel:
         return found if isinstance(found, Dim) else int(found)
 
     def _ask(self, function: str, *given: Types, **tactic: int) -> Any:
-        """What a function of the kernel gives; InputError that names it where it raises."""
+        """Calls a function of the kernel; InputError with its name if it raises."""
         try:
             return getattr(self, function)(*given, **tactic)
         except Undecided:
             raise
-        except Exception as e:  # whatever the plugin raises
+        except Exception as e:  # any error of the plugin
             raise InputError(f"`{function}` raised {type(e).__name__}: {e}") from e
 
 
@@ -152,5 +152,5 @@ class TritonKernel(PluginKernel):
 
 
 def attribute_macros(attrs: Mapping[str, Any]) -> dict[str, float | int | bool]:
-    """Attributes that kernels can read, by the names of their macros."""
+    """Returns the attributes that kernels can read, by the names of their macros."""
     return {k.upper(): v for k, v in attrs.items() if isinstance(v, (bool, int, float))}

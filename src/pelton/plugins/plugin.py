@@ -1,4 +1,4 @@
-"""What a plugin is: an operator in one class, its types, meaning, kernels and life."""
+"""Plugins: an operator in one class, with its types, meaning, kernels and lifetime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = {"scalar": "pointwise", "layers": "composite"}  # methods → what ops 
 
 
 class Plugin:
-    """An operator of a user's own. A subclass, under `@pelton.register`, is all that there is to write:
+    """A user-defined operator. Write a subclass under `@pelton.register`:
 
     >>> @pelton.register
     ... class HardMish(pelton.Plugin):
@@ -37,33 +37,32 @@ class Plugin:
     ...     def scalar(self, x):
     ...         return x * sc.minimum(sc.maximum(x + self.shift, 0.0), 2.0) * 0.5
 
-    Annotated fields are its attributes: a bool, int, float, str, or a tuple of these; without a default they have to be
-    given. They are checked, and `__post_init__` may raise ValueError for values out of range. What it computes is one
-    of these:
+    Annotated fields are its attributes: a bool, int, float, str, or a tuple of these; without a default they are
+    required. They are checked, and `__post_init__` may raise ValueError for values out of range. One of these defines
+    the result:
 
     scalar(*x): one element of the output from those of the operands, in terms of `pelton.plugins.scalar`. Operands
-        broadcast as in numpy. It has kernels for CPUs and GPUs at once, and fuses like operators that are built in.
+        broadcast as in numpy. It has kernels for CPUs and GPUs at once, and fuses like built-in operators.
     infer(*types) and reference(*arrays): the output's `TensorType`, or a tuple, from those of the operands (ValueError
-        with a reason where these do not fit); and the outputs by numpy, an array or a tuple, with integers or bools
-        where the types are. Operands come as arrays that are not to be written to, their floats as float64. With these
-        alone it runs as a step on the host, which is reported.
+        with a reason if these do not fit); and the outputs by numpy, an array or a tuple, with integers or bools
+        where the types have them. Operands are read-only arrays, with floats as float64. With these alone it runs as a
+        host step, which is reported.
     layers(net, *tensors): the output, or a tuple, by layers that it adds to a `pelton.Network`, which have kernels.
 
-    Besides, each optional:
+    Optional members:
 
-    kernels: `CKernel`s and `TritonKernel`s, timed beside each other; an engine that has them runs without this class.
+    kernels: `CKernel`s and `TritonKernel`s, which are timed; an engine with them runs without this class.
     flops(*types): the number of arithmetic operations, for reports.
-    configure(*types): arrays that it computes once, when it is built, such as tables and packed weights. They follow
-        the operands of all other functions, and are constants of the engine.
-    weights(*types): the shapes of weights that follow the operands, where a format keeps these apart from its layers
-        (Caffe, Darknet, Keras). Without it, such a layer has what a file of Caffe or Keras holds for it.
-    initialize(), terminate(): called before a context runs `reference` for the first time, and when it goes. The object
-        is that context's own, one for each set of sizes: what one run leaves in it, the next one finds.
+    configure(*types): arrays computed once, by the build, such as tables and packed weights. They follow the operands
+        of all other functions, and are constants of the engine.
+    weights(*types): the shapes of weights that follow the operands, if a format separates these from its layers
+        (Caffe, Darknet, Keras). Without it, such a layer has the weights in a file of Caffe or Keras.
+    initialize(), terminate(): called before a context first runs `reference`, and when it is freed. Each context has
+        its own object for each set of sizes, which keeps its state between runs.
 
-    Where models have it: `name` is that of the operator, by which networks call it (default: the class's name in
-    lower_case), `onnx` its domain and type, `caffe` and `darknet` the type of a layer, `keras` the class
-    of one ("MyLayer", or as it is registered, "Package>MyLayer"), `tflite` a custom code, `torch` a custom operator,
-    such as "mylib::shift".
+    Names in models: `name` is the operator's, the method of networks (default: the class's name in lower_case), `onnx`
+    its domain and type, `caffe` and `darknet` the type of a layer, `keras` the class of one ("MyLayer", or as it is
+    registered, "Package>MyLayer"), `tflite` a custom code, `torch` a custom operator, such as "mylib::shift".
     """
 
     name: ClassVar[str] = ""
@@ -79,11 +78,11 @@ class Plugin:
         """Called before a context runs `reference` for the first time."""
 
     def terminate(self) -> None:
-        """Called when that context goes."""
+        """Called when that context is freed."""
 
 
 def declare(cls: type[Plugin]) -> Op:
-    """The op of a plugin's class; InputError where the class is not complete."""
+    """Declares the op of a plugin's class; InputError if the class is incomplete."""
     has = {f for f in FUNCTIONS if callable(getattr(cls, f, None))}
     name = cls.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
     _check_class(cls, name, has)
@@ -154,7 +153,7 @@ def declare(cls: type[Plugin]) -> Op:
 
 
 def compute(plugin: Any, arrays: Sequence[np.ndarray]) -> Any:
-    """What a plugin's `reference` gives for operands that it cannot write to: they may be an array of the caller's."""
+    """Calls a plugin's `reference` on read-only operands: they may be an array of the caller's."""
     given = [np.asarray(a).view() for a in arrays]
     for a in given:
         a.flags.writeable = False
@@ -162,7 +161,7 @@ def compute(plugin: Any, arrays: Sequence[np.ndarray]) -> Any:
 
 
 def is_numeric(array: np.ndarray) -> bool:
-    """Whether elements are numbers or bools, of a type that tensors have."""
+    """True if elements are numbers or bools, of a type that tensors have."""
     try:
         found = DType.of(array)
     except TypeError:
@@ -171,7 +170,7 @@ def is_numeric(array: np.ndarray) -> bool:
 
 
 def _check_class(cls: type[Plugin], name: str, has: set[str]) -> None:
-    """InputError for a class that says too little, or what plugins cannot be."""
+    """Raises InputError for a class that lacks something, or declares something that plugins cannot have."""
     if not re.fullmatch(r"[^\W\d_](\w*[^\W_])?", name):
         raise InputError(
             f"plugin {cls.__name__}: its name should be an identifier without underscores at its ends, got {name!r}"
@@ -192,7 +191,7 @@ def _check_class(cls: type[Plugin], name: str, has: set[str]) -> None:
 
 
 def _with_attributes(cls: type[Plugin]) -> Any:
-    """The class as a dataclass of its attributes; InputError for annotations that are no attributes."""
+    """Makes the class a dataclass of its attributes; InputError for annotations that are no attributes."""
     try:
         made: Any = dataclasses.dataclass(kw_only=True, eq=False)(cls)
         fields = {f.name: f.default for f in dataclasses.fields(made)}
@@ -211,7 +210,7 @@ def _with_attributes(cls: type[Plugin]) -> Any:
 
 @contextmanager
 def _faults_of(function: str) -> Iterator[None]:
-    """Raises what a plugin's function raises as a ValueError that names it; a ValueError is a reason and stays."""
+    """Converts errors of a plugin's function to a ValueError with its name; a ValueError is a reason and stays."""
     try:
         yield
     except ValueError:
@@ -221,7 +220,7 @@ def _faults_of(function: str) -> Iterator[None]:
 
 
 def _check_count(function: Callable[..., Any], given: Sequence[Any]) -> None:
-    """ValueError unless a function of a plugin takes so many operands."""
+    """Raises ValueError unless a function of a plugin takes so many operands."""
     signature = inspect.signature(function)
     try:
         signature.bind(*given)
@@ -252,7 +251,7 @@ def _layers(name: str, plugin: Any, types: Sequence[TensorType]) -> Graph:
 
 
 def _terms(graph: Graph, values: Sequence[Value]) -> tuple[TermLike, ...]:
-    """The outputs of a graph as terms of values for its inputs."""
+    """Returns the outputs of a graph as terms of values for its inputs."""
     known: dict[Value, TermLike] = {**dict(zip(graph.inputs, values, strict=True)), **graph.constants}
     for node in graph.nodes:
         term = node.op(*(known[v] for v in node.inputs), **node.attrs)
@@ -261,8 +260,8 @@ def _terms(graph: Graph, values: Sequence[Value]) -> tuple[TermLike, ...]:
 
 
 def weight_shapes(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> list[tuple[int, ...]] | None:
-    """The shapes of a plugin's weights for operands of these types; None where it does not say. InputError for what are
-    no shapes."""
+    """Returns the shapes of a plugin's weights for operands of these types; None if it declares none. InputError for
+    invalid shapes."""
     assert op.instance is not None, f"{op.name} is no plugin"
     try:
         weights = getattr(op.instance(**attrs), "weights", None)

@@ -1,4 +1,4 @@
-"""The plugins that are known: those that were registered, and those of installed packages (`pelton.plugins`)."""
+"""The registry of plugins: those registered, and those of installed packages (`pelton.plugins`)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _BY_FORMAT: dict[tuple[str, Any], Op] = {}
 
 
 def register(cls: P) -> P:
-    """Class decorator: makes a `Plugin` known, to networks, to readers of models, and to engines with host steps.
+    """Registers a `Plugin` for networks, model readers and engines with host steps; a class decorator.
 
-    A class of the same module and name replaces the one before, so that notebooks may run a cell again, and one that
-    reads the same layers as a plugin of the house is taken instead of that. InputError for a class that is not
-    complete, and for names that another operator has.
+    A class of the same module and name replaces the one before, so that notebooks may run a cell again; one that reads
+    the same layers as a built-in plugin takes precedence over it. InputError for an incomplete class, and for names of
+    other operators.
     """
     if not (isinstance(cls, type) and issubclass(cls, Plugin)):
         raise InputError(f"register takes a subclass of pelton.Plugin, got {cls!r}")
@@ -59,7 +59,7 @@ def register(cls: P) -> P:
 
 
 def _check_place(cls: type, format: str, what: Any) -> None:
-    """InputError unless a plugin says what it reads as that format names it."""
+    """Raises InputError unless a plugin names its layers as that format does."""
     names = what if format == "onnx" and isinstance(what, tuple) and len(what) == 2 else (what,)
     if len(names) != 1 + (format == "onnx") or not all(isinstance(n, str) for n in names):
         expected = "a pair of texts, domain and type" if format == "onnx" else "a text"
@@ -71,38 +71,38 @@ def _home(cls: type) -> str:
 
 
 def registered() -> dict[str, type[Plugin]]:
-    """Operator → the plugin that it is, with those of installed packages."""
+    """Maps each plugin operator to its plugin, including those of installed packages."""
     load_entry_points()
     return dict(_BY_OP)
 
 
 def types_of(format: str) -> list[Any]:
-    """What plugins read in a model format, such as types of layers."""
+    """Returns the items that plugins read in a model format, such as types of layers."""
     load_entry_points()
     return [what for name, what in _BY_FORMAT if name == format]
 
 
 def plugin_for(format: str, what: Any) -> Op | None:
-    """The operator of a plugin that a model format names so: ("onnx", (domain, type)), ("caffe", "MyLayer")."""
+    """Returns the plugin operator for a name in a model format: ("onnx", (domain, type)), ("caffe", "MyLayer")."""
     if (format, what) not in _BY_FORMAT:
         load_entry_points()
     return _BY_FORMAT.get((format, what))
 
 
 def plugin_named(name: str) -> Op | None:
-    """The operator of the plugin of that name."""
+    """Returns the operator of the plugin of that name."""
     return REGISTRY[name] if name in registered() else None
 
 
 def fingerprints(graph: Graph) -> dict[str, str | None]:
-    """Operator → fingerprint, of all plugins in a graph but those of the house."""
+    """Maps operators to fingerprints, for all plugins in a graph but built-in ones."""
     names = {n.op.name for n in _nodes(graph) if n.op.instance is not None}
     return {name: fingerprint(name) for name in sorted(names) if not _home(_BY_OP[name]).startswith("pelton.")}
 
 
 def fingerprint(name: str) -> str | None:
-    """SHA-256 of what the plugin of that name is written in, its file, the sources of its kernels and what these
-    include: another one where any of these has changed. None where that is unknown."""
+    """Returns the SHA-256 of a plugin's code: its file, the sources of its kernels and their includes. It changes with
+    any of these. None if it is unknown."""
     cls = _BY_OP[name]
     try:
         file = inspect.getsourcefile(cls)
@@ -116,7 +116,7 @@ def fingerprint(name: str) -> str | None:
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
-    """The nodes of a graph, and of those within it."""
+    """Yields the nodes of a graph, and of those within it."""
     for node in graph.nodes:
         yield node
         for body in bodies(node):
@@ -125,18 +125,18 @@ def _nodes(graph: Graph) -> Iterator[Node]:
 
 @functools.cache
 def load_entry_points() -> None:
-    """Imports what installed packages declare as plugins, once; one that fails is left out, which is logged."""
+    """Imports the plugins that installed packages declare, once; logs and skips those that fail."""
     for point in metadata.entry_points(group=GROUP):
         try:
             found = point.load()
             if isinstance(found, type) and issubclass(found, Plugin) and found not in _BY_OP.values():
                 register(found)
-        except Exception as e:  # whatever the package raises
+        except Exception as e:  # any error of the package
             log.warning("the plugin %s of %s cannot be loaded: %s: %s", point.name, point.value, type(e).__name__, e)
 
 
 def _of_packages(name: str) -> Op | None:
-    """An op that is not declared yet, of an installed package."""
+    """Returns an op of an installed package that is not declared yet."""
     load_entry_points()
     return REGISTRY.get(name)
 

@@ -1,5 +1,4 @@
-"""Host steps: single nodes that no kernel covers, run by their reference. Loaded only for engines that have such
-steps."""
+"""Host steps: single nodes without a kernel, run by their reference. Loaded only for engines with such steps."""
 
 from .host import check_call, function, run_node, run_text
 

@@ -1,4 +1,4 @@
-"""Operators whose results have whatever shape the data gives: functions of arrays, which scripts call by name."""
+"""Operators whose results have data-dependent shapes: functions of arrays, which scripts call by name."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ Found = tuple[np.ndarray, ...]
 
 
 def nonzero(x: np.ndarray) -> Found:
-    """The indices of what is not zero, [rank, count], in row-major order; of a scalar as many as it is not zero,
-    without numbers: [0, count]."""
+    """Returns the indices of nonzero elements, [rank, count], in row-major order; for a scalar an empty [0, count],
+    with count 1 if it is nonzero."""
     return (np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: x.ndim],)
 
 
 def compress(x: np.ndarray, condition: np.ndarray, axis: int | None = None) -> Found:
-    """The slices along an axis, or the elements, for which the condition holds; what it does not reach to, or what it
-    has beyond them, is left out."""
+    """Returns the slices along an axis, or the elements, for which the condition holds. Elements beyond the condition,
+    and conditions beyond the elements, are ignored."""
     return (np.compress(condition[: x.size if axis is None else x.shape[axis]], x, axis=axis),)
 
 
 def unique(x: np.ndarray, axis: int | None = None, sorted: bool = True) -> Found:
-    """What is there, each once: (values, index of the first of each, for every element the index of its value, how
-    often each is there).
+    """Returns the distinct values: (values, index of the first of each, for every element the index of its value, count
+    of each).
 
-    In rising order, or in the order in which they come first.
+    The values are in rising order, or in the order of their first occurrence.
     """
     if axis is not None and not x.size:
-        kept = min(x.shape[axis], 1)  # slices without elements are all alike
+        kept = min(x.shape[axis], 1)  # empty slices are all alike
         index = np.arange(kept, dtype=np.int64)
         values, inverse = np.take(x, index, axis), np.zeros(x.shape[axis], np.int64)
         counts = np.full(kept, x.shape[axis], np.int64)
@@ -53,19 +53,19 @@ def unique(x: np.ndarray, axis: int | None = None, sorted: bool = True) -> Found
 
 
 def unique_in_order(x: np.ndarray) -> Found:
-    """The values in the order in which they come first, for each element the index of its value, and how often each is
-    there."""
+    """Returns the distinct values in the order of their first occurrence, for each element the index of its value, and
+    the counts."""
     values, _, inverse, counts = unique(x, sorted=False)
     return values, inverse.reshape(x.shape), counts
 
 
 def rows(x: np.ndarray, keys: list) -> tuple[list[dict]]:
-    """A dict per row, with a key per column."""
+    """Returns a dict per row, with a key per column."""
     return ([dict(zip(keys, row)) for row in x.reshape(-1, len(keys)).tolist()],)
 
 
 def refused(*_: Any, why: str) -> Found:
-    """Raises EngineError: stands for a branch that could not be translated, which is rarely taken."""
+    """Raises EngineError: replaces a branch that could not be translated, and is rarely taken."""
     raise EngineError(f"it cannot run: {why}")
 
 
@@ -100,8 +100,8 @@ ATTRIBUTES: dict[str, dict[str, tuple[type, ...]]] = {
 def prepared(
     name: str, attributes: Any, instead: Mapping[str, Callable[..., Found]] = MappingProxyType({})
 ) -> Callable[..., Found]:
-    """The function of a name with these attributes, one of `instead` if there is; ValueError where there is none, or
-    they are not its own."""
+    """Returns the function of this name with these attributes, preferring `instead`. Raises ValueError for unknown
+    names or attributes."""
     known = ATTRIBUTES.get(name)
     if (
         known is None

@@ -1,9 +1,8 @@
 """Runs one node by its reference: floats computed in float64 and rounded once, foreign nodes by the onnx package in
 their own types.
 
-References are code of other packages (numpy, onnx, Pillow), with exceptions of their own for data they cannot take: any
-of them becomes an InputError that says what the data is. An EngineError says that a step is damaged, or that a package
-is not there.
+References are code of other packages (numpy, onnx, Pillow), with their own exceptions for unsuitable data: each becomes
+an InputError that describes the data. An EngineError means a damaged step or a missing package.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Graph, Node, with_sizes
 from pelton.ir.text import parse, parse_node
 from pelton.ir.types import DType, TensorType
-from pelton.plugins.plugin import compute  # steps may be operators of packages
+from pelton.plugins.plugin import compute  # steps may be plugin operators
 from . import functions
 from pelton.ops.foreign import evaluator, unpacked
 
-MAX_SHOWN = 8  # elements of an array that messages show one by one
-MAX_REASON = 200  # characters of an element, or of what another package says
+MAX_SHOWN = 8  # elements of an array that messages list one by one
+MAX_REASON = 200  # characters of an element, or of another package's message
 
 
 def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The outputs of a node for arrays of its input types, contiguous. InputError where they do not fit, or the
-    reference cannot take their elements; EngineError where a plugin fails."""
+    """Returns the outputs of a node, contiguous. Raises InputError if the arrays do not have its input types, or the
+    reference cannot process their elements; EngineError if a plugin fails."""
     given = tuple(map(np.asarray, arrays))
     expected = tuple(v.type for v in node.inputs)
     if tuple(map(_type, given)) != expected:
@@ -59,7 +58,7 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
 
 
 def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
-    """A result converted to its declared type; EngineError if its shape is another."""
+    """Converts a result to its declared type; raises EngineError if its shape differs."""
     if found.shape != type.shape:
         raise EngineError(
             f"step {_where(node)} should give {type}, as the model declares or onnx infers, but for this data it gave"
@@ -71,8 +70,8 @@ def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
 
 
 def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The function of arrays that the text of a node (`pelton.ir.text.node_text`), or of a whole graph, describes, for
-    these values of symbols; EngineError if the text cannot be parsed."""
+    """Returns the function of arrays described by the text of a node (`pelton.ir.text.node_text`) or of a whole graph,
+    for these values of symbols; raises EngineError if the text cannot be parsed."""
     try:
         if text.startswith("graph "):
             return run_graph(with_sizes(parse(text), sizes or {})[0])
@@ -94,7 +93,7 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
 
 
 class PluginStep:
-    """A plugin's node with an object of its own, from its first run on."""
+    """A plugin node with an object of its own, from its first run on."""
 
     def __init__(self, node: Node):
         self.node = node
@@ -106,7 +105,7 @@ class PluginStep:
         return run_node(self._held, arrays)
 
     def own(self) -> PluginStep:
-        """The same for another context, with another object."""
+        """Returns the same step for another context, with another object."""
         return PluginStep(self.node)
 
     def _instance(self) -> Node:
@@ -127,7 +126,7 @@ class PluginStep:
 
 
 def run_graph(graph: Graph) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The function of arrays that a graph of known sizes describes; floats are rounded once per value."""
+    """Returns the function of arrays described by a graph of known sizes; floats are rounded once per value."""
 
     def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         env = dict(zip(graph.inputs, arrays))
@@ -139,9 +138,9 @@ def run_graph(graph: Graph) -> Callable[..., tuple[np.ndarray, ...]]:
 
 
 def function(name: str, call: str, text: str, native: Mapping[str, Callable[..., Any]]) -> Callable[..., Sequence[Any]]:
-    """What a step of a script calls, of arrays, lists and None: a function of `functions` with its attributes, or the
-    backend's own; or a one-node model (as `ops.foreign`): "onnx" for the evaluator of the onnx package, "read" for our
-    own importer and references; or "tflite", one operator of TFLite."""
+    """Returns the callable of a script's step, on arrays, lists and None: a function of `functions` with its
+    attributes, or the backend's own; or a one-node model (as `ops.foreign`): "onnx" for the evaluator of the onnx
+    package, "read" for our own importer and references; or "tflite", one operator of TFLite."""
     if call in _MODELS:
         return lambda *given: _MODELS[call](name, text, given)
     try:
@@ -160,9 +159,9 @@ def function(name: str, call: str, text: str, native: Mapping[str, Callable[...,
 
 
 def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
-    """The outputs of a one-node model, whatever they turn out to be.
+    """Returns the outputs of a one-node model, of any type and shape.
 
-    Data that the onnx package cannot take may have a meaning all the same; if it has none, the importer says why.
+    Data that the onnx package rejects may have a meaning all the same; if it has none, the importer's error says why.
     """
     try:
         run = evaluator(model)
@@ -177,7 +176,7 @@ def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
 
 
 def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
-    """The same by our own importer: read anew for these arrays, which are constants by then."""
+    """Returns the same by our own importer: reads the model anew, with these arrays as constants."""
     from pelton.importers.onnx.host_steps import result
 
     (node,), names = unpacked(model).graph.node, [i.name for i in unpacked(model).graph.input]
@@ -186,7 +185,7 @@ def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
 
 
 def _tflite(name: str, operator: str, given: Sequence[Any]) -> Sequence[Any]:
-    """The outputs of an operator of TFLite, read anew for these arrays."""
+    """Returns the outputs of a TFLite operator, read anew for these arrays."""
     with _step_errors(f"step {name!r}", given):
         from pelton.importers.tflite import single
 
@@ -198,7 +197,7 @@ _MODELS = {"onnx": _evaluated, "read": _read, "tflite": _tflite}
 
 @contextmanager
 def _step_errors(where: str, given: Sequence[Any], names: Sequence[str] = ()) -> Iterator[None]:
-    """Raises what the block raises on data as an InputError that names the step and says what it was given."""
+    """Context manager: turns errors on data into an InputError that names the step and describes its arrays."""
     try:
         yield
     except InputError as e:
@@ -212,8 +211,8 @@ def _step_errors(where: str, given: Sequence[Any], names: Sequence[str] = ()) ->
 
 
 def _refused(where: str, reason: Exception, given: Sequence[Any], names: Sequence[str] = ()) -> InputError:
-    """The error of a step whose data has no meaning. `where` begins with the operator, which errors of the importer
-    name as a rule."""
+    """Returns the error of a step whose data has no meaning. `where` begins with the operator, which errors of the
+    importer usually name."""
     held = [f"{name} {_described(a)}".strip() for name, a in zip_longest(names, given, fillvalue="") if a is not None]
     why = str(reason)
     if not isinstance(reason, ModelError) or where.split()[0] not in why:
@@ -222,7 +221,7 @@ def _refused(where: str, reason: Exception, given: Sequence[Any], names: Sequenc
 
 
 def _described(value: Any) -> str:
-    """A value for messages: its type with its elements, or with their range where these are many."""
+    """Describes a value for messages: its type with its elements, or with their range if there are many."""
     if not isinstance(value, np.ndarray):
         return f"a sequence of {len(value)}" if isinstance(value, list) else str(value)[:MAX_REASON]
     kind = f"{_type(value) or value.dtype}"
@@ -236,7 +235,7 @@ def _described(value: Any) -> str:
 
 
 def check_call(name: str, call: str, text: str) -> None:
-    """Checks before the first run of what `function` gives that the package that it needs is installed."""
+    """Checks, before the first run, that the package needed by the result of `function` is installed."""
     if call == "tflite":
         with Needs(f"step {name!r} reads an operator of TFLite, which", EngineError):
             import pelton.importers  # noqa: F401
@@ -245,7 +244,7 @@ def check_call(name: str, call: str, text: str) -> None:
 
 
 def _prepare(where: str, needed: Callable[[str], object], model: str) -> None:
-    """Checks before the first run that the onnx package is installed and has what is needed of it for a model."""
+    """Checks, before the first run, that the onnx package is installed and supports a model."""
     try:
         needed(model)
     except EngineError as e:

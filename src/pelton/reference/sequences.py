@@ -1,4 +1,4 @@
-"""Operators on sequences whose results are as long as the data says: alignments, and tokens that were predicted."""
+"""Operators on sequences whose results have data-dependent lengths: alignments, and predicted tokens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 
 
 def warped(costs: np.ndarray) -> tuple[np.ndarray]:
-    """The cheapest path through a matrix of costs, from corner to corner, as i32 [2, steps] of rows and columns.
+    """Returns the cheapest path through a matrix of costs, corner to corner: i32 [2, steps], rows and columns.
 
-    Each step goes down, right, or both; to both only if neither other way is as cheap, and to the right if in doubt.
-    The sums are of 32 bits: they decide. They are computed by diagonals, whose elements do not depend on each other.
+    Each step goes down, right, or both; to both only if neither other way is as cheap, and to the right on ties. The
+    sums are of 32 bits: they decide. They are computed by diagonals, whose elements do not depend on each other.
     """
     if costs.ndim != 2 and not (costs.ndim == 3 and costs.shape[0] == 1):
         raise ValueError(f"needs costs [rows, columns] or [1, rows, columns], got {list(costs.shape)}")
@@ -41,8 +41,8 @@ def bifurcated(
     shortest: int = 1,
     longest: int = 3,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The current tokens with those of the predicted ones up to the first that the source, from where it matched on,
-    does not have; and where the source goes on behind their last n-gram, if it has that once (else −1)."""
+    """Appends predicted tokens to the current ones, up to the first that differs from the source after its matched
+    position; returns them with the position in the source after their last n-gram, if it occurs once (else −1)."""
     tokens = current
     if predicted is not None:
         rest = source[matched.item() :]

@@ -1,5 +1,4 @@
-"""Operators on texts whose results have whatever shape the data gives: functions of arrays, which scripts call by
-name."""
+"""Operators on texts whose results have data-dependent shapes: functions of arrays, which scripts call by name."""
 
 from __future__ import annotations
 
@@ -11,14 +10,13 @@ import numpy as np
 from pelton.ops.expressions import compiled_safely
 
 START, END = "\x02", "\x03"  # mark the beginning and the end of a text
-MAX_TOKENS = 1 << 24  # texts that a table of tokens may have
+MAX_TOKENS = 1 << 24  # maximum texts in a table of tokens
 
 Found = tuple[np.ndarray, ...]
 
 
 def normalized(x: np.ndarray, case: str = "NONE", sensitive: bool = False, stopwords: list | None = None) -> Found:
-    """Texts without those that are stop words, in lower or upper case, or as they are. Where none is left there is one
-    without letters.
+    """Returns the texts without stop words, in lower or upper case, or unchanged; one empty text if none is left.
 
     Case is Unicode's, whatever the locale.
     """
@@ -39,7 +37,7 @@ def tokens(
     expression: str = "",
     shortest: int = 1,
 ) -> Found:
-    """[…, longest]: the parts of each text, filled up with `pad`: what an expression finds, else what is between
+    """Returns the parts of each text, […, longest], filled up with `pad`: matches of an expression, else parts between
     separators, else single letters."""
     split = finder(expression) if expression else splitter(separators or [""])
     rows = [[t for t in split(text) if len(t) >= shortest] for text in x.reshape(-1).tolist()]
@@ -60,7 +58,7 @@ def finder(expression: str) -> Callable[[str], list[str]]:
 
 
 def splitter(separators: list) -> Callable[[str], list[str]]:
-    """Text → parts, by one separator after the other."""
+    """Returns a function from a text to its parts, split by one separator after the other."""
     if not any(separators):
         return list
     compiled = [compiled_safely(s) for s in separators if s]
@@ -75,7 +73,7 @@ def splitter(separators: list) -> Callable[[str], list[str]]:
 
 
 def _between(separator: re.Pattern, text: str) -> list[str]:
-    """The parts of a text between matches, groups left out of it."""
+    """Returns the parts of a text between matches, without groups."""
     parts, start = [], 0
     for m in separator.finditer(text):
         if m.end() > m.start():

@@ -1,4 +1,4 @@
-"""Contexts: working memory for one run of an engine at a time, and the plans prepared for the latest shapes."""
+"""Contexts: working memory for one run of an engine at a time, and the prepared plans of recent shapes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pelton.system.forks import survives_fork
 
 from .in_process import InProcess
 
-REMEMBERED = 32  # shapes that a context keeps ready
+REMEMBERED = 32  # number of shapes that a context keeps ready
 ENTERED = (
     "this context is in the middle of a run of the same thread, which called it again (in a step of Python, a finalizer"
     " or a signal handler); take another context, or engine.run, which takes a free one"
@@ -28,7 +28,7 @@ ENTERED = (
 
 
 class Owner(Protocol):
-    """What a context needs of its engine, which has been started."""
+    """The interface of a started engine that a context needs."""
 
     plain: EnginePlan
 
@@ -41,8 +41,8 @@ class Owner(Protocol):
 class Context(InProcess):
     """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run concurrently.
 
-    With dynamic dimensions, memory and steps are laid out when a shape first runs, and kept for the 32 shapes that were
-    used last. threads: as for `Engine.context`, which makes contexts.
+    With dynamic dimensions, memory and steps are laid out when a shape first runs, and kept for the 32 most recent
+    shapes. threads: as for `Engine.context`, which creates contexts.
     """
 
     def __init__(self, engine: Owner, threads: int | None = None):
@@ -70,7 +70,7 @@ class Context(InProcess):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Waits until no other thread uses this context. InputError if this thread does, which would deadlock."""
+        """Context manager: waits for other threads' use of this context. Raises InputError in a run of this thread."""
         with self._lock:
             if self._busy:
                 raise InputError(ENTERED)
@@ -87,7 +87,7 @@ class Context(InProcess):
 
     @property
     def stream(self) -> int | None:
-        """The context's own CUDA stream, as the number that other libraries take; None on a CPU."""
+        """The context's own CUDA stream, as a number that other libraries accept; None on a CPU."""
         return self.workspace.stream
 
     def _prepare(self, values: Mapping[str, int]) -> Ready:
@@ -100,7 +100,7 @@ class Context(InProcess):
         self._latest = None
 
     def _of(self, shapes: tuple[tuple[int, ...], ...]) -> Ready:
-        """The plan for inputs of these shapes, in their order. InputError if the engine does not take them."""
+        """Returns the plan for inputs of these shapes, in their order. Raises InputError if they do not fit."""
         if self._only is not None:
             return self._only
         if shapes in self._known:
@@ -114,7 +114,7 @@ class Context(InProcess):
         )
 
     def _for(self, inputs: Mapping[str, Any]) -> Ready:
-        """The plan for the shapes of these inputs, prepared now if it was not yet."""
+        """Returns the plan for the shapes of these inputs; prepares it if necessary."""
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
             refuse_mapping(self.engine.inputs, inputs)
         if inputs.keys() != self._names:
@@ -130,7 +130,7 @@ class Context(InProcess):
             fit = self.workspace.fit
             for port in self.engine.inputs:
                 if len(shapes[port.name]) != len(port.shape):
-                    fit(port, inputs[port.name])  # raises, saying what is wrong
+                    fit(port, inputs[port.name])  # raises InputError with the reason
             found = self._prepare(sizes.solve(self.engine.plain, shapes))
             for port in found.resolved.inputs:
                 if port.shape != shapes[port.name]:
@@ -144,16 +144,16 @@ class Context(InProcess):
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Runs the engine, waits for its end and returns its outputs by name.
 
-        inputs: one array for each input, of its element type and shape. Arrays are numpy's or another library's: those
-        with `__dlpack__` are used in place, others have `__array__`. Engines for GPUs also take arrays on their GPU, by
+        inputs: one array for each input, of its element type and shape, from numpy or another library: arrays with
+        `__dlpack__` are used in place, others need `__array__`. Engines for GPUs also accept arrays on their GPU, by
         DLPack or `__cuda_array_interface__`. Strided, unaligned and byte-swapped inputs are copied.
         out: arrays that some or all outputs are written into; other outputs are new numpy arrays. With contiguous
-        inputs and all outputs given, no memory is allocated for arrays.
+        inputs and all outputs in `out`, no memory is allocated for arrays.
         Raises InputError for names, types, shapes and sizes that do not fit, for outputs that are not writable,
         contiguous and aligned or share memory with other arrays, and if the same thread is already in a run of this
         context; EngineError if there is not enough memory for the shapes, or a step fails.
         """
-        with self._lock:  # as `_alone` does it, in half the time
+        with self._lock:  # as in `_alone`, in half the time
             if self._busy:
                 raise InputError(ENTERED)
             self._busy = True
@@ -169,14 +169,14 @@ class Context(InProcess):
                 self._busy = False
 
     def output_shapes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-        """The shapes of all outputs for inputs of these shapes, both by name. Raises as `prepare` does."""
+        """Returns the shapes of all outputs for inputs of these shapes, both by name. Raises as `prepare` does."""
         return {port.name: port.numbers for port in self._prepared(shapes).resolved.outputs}
 
     def run_at(self, shapes: tuple[tuple[int, ...], ...], addresses: Sequence[int]) -> bool:
-        """Runs on memory at these addresses: dense arrays of the types of the ports, inputs and then outputs, that
-        overlap no output. For callers that have made sure of this, and to whom microseconds matter.
+        """Runs on memory at these addresses, without checks, for callers to whom microseconds matter. They must ensure
+        dense arrays of the ports' types, inputs and then outputs, that overlap no output.
 
-        shapes: those of the inputs, which an engine of static shapes does not read.
+        shapes: those of the inputs, ignored by an engine of static shapes.
         Returns False, without a run, for engines with host steps and on GPUs. Raises as `run` does.
         """
         with self._lock:
@@ -195,11 +195,11 @@ class Context(InProcess):
         """Enqueues a run on a stream of the GPU and returns without waiting for it.
 
         inputs: as for `run`; numpy arrays wait for the copies of the run before. out: arrays on the GPU.
-        stream: a number such as `torch.cuda.current_stream().cuda_stream`, 0 for the default stream; the context's own
-        stream if left out.
+        stream: a number such as `torch.cuda.current_stream().cuda_stream`, 0 for the default stream; default: the
+        context's own stream.
         Returns outputs by name: the arrays of `out`, or `DeviceArray`s in memory of the context, which its next run
-        overwrites. Arrays on the GPU must not change until the run is over. Runs of one context come one after the
-        other, also on different streams; engines with host steps wait for these.
+        overwrites. Arrays on the GPU must not change until the run is over. Runs of one context execute in order, also
+        on different streams; engines with host steps wait for these.
         Raises InputError for engines that run on the CPU, and as `run` does.
         """
         if self.stream is None:
@@ -217,19 +217,19 @@ class Context(InProcess):
             self.workspace.synchronize()
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """Takes inputs in order or by name; returns the output, or a tuple of several. Raises as `run` does."""
+        """Accepts inputs in order or by name; returns the output, or a tuple of several. Raises as `run` does."""
         results = tuple(self.run(named_inputs(self.engine.inputs, arrays, named)).values())
         return results[0] if len(results) == 1 else results
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Lays out memory and steps for inputs of these shapes (by name), so that the next such run need not.
+        """Lays out memory and steps for inputs of these shapes (by name), ahead of the first such run.
 
-        Raises InputError for names, ranks or sizes that the engine does not take, EngineError if memory is short.
+        Raises InputError for names, ranks or sizes that do not fit, EngineError if memory is short.
         """
         self._prepared(shapes)
 
     def _prepared(self, shapes: Mapping[str, Sequence[int]]) -> Ready:
-        """The plan for inputs of these shapes, by name."""
+        """Returns the plan for inputs of these shapes, by name."""
         check_shapes(self.engine.inputs, shapes)
         with self._alone():
             empty = {}
@@ -246,7 +246,7 @@ class Context(InProcess):
     def warmup(self) -> None:
         """Runs once on zeros of the optimum shapes.
 
-        This touches all memory and starts the threads, so that the next run takes no longer than later ones.
+        This touches all memory and starts the threads: the next run is then as fast as later ones.
         """
         shapes = self.engine.shapes()
         self.run(
@@ -257,7 +257,7 @@ class Context(InProcess):
         )
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """Runs once, no two steps at the same time; returns each step and its nanoseconds. Raises as `run` does."""
+        """Runs once, one step at a time; returns each step and its nanoseconds. Raises as `run` does."""
         with self._alone():
             inputs = self._import_inputs(inputs)
             return self._for(inputs).profile(inputs)
@@ -265,7 +265,7 @@ class Context(InProcess):
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], list[Stamped]]:
-        """Runs like `run` and returns the outputs by name, and each step with its begin and its end.
+        """Runs like `run` and returns the outputs by name, and each step with its begin and end.
 
         Times are nanoseconds of `time.monotonic_ns`. No two steps overlap. Raises as `run` does.
         """
@@ -274,15 +274,15 @@ class Context(InProcess):
             return self._for(inputs).trace(inputs, out)
 
     def trace_engines(self, inputs: Mapping[str, Any]) -> list[tuple[Any, Sequence[Stamped]]]:
-        """Runs once as `trace` does; returns what ran in the order in which it ended: each run of an engine with its
-        steps, and of a script each step between its engines, with None for the engine."""
+        """Runs once as `trace` does; returns the finished parts in order: each run of an engine with its steps, and
+        each step of a script between its engines, with None for the engine."""
         return [(self.engine, self.trace(inputs)[1])]
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Ready], None]) -> dict[str, Any]:
         """Runs one step after the other and returns the outputs by name.
 
-        see: called before each step and after the last, with the number of steps done and the `Ready` whose `memory`
-        gives buffers as they are then; later steps may overwrite them. Raises as `run` does.
+        see: called before each step and after the last, with the number of finished steps and the `Ready` whose
+        `memory` holds the buffers at that time; later steps may overwrite them. Raises as `run` does.
         """
         with self._alone():
             inputs = self._import_inputs(inputs)

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 def machine(target: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The machine that an engine was made for: of CPUs the name, where it was built on one of this kind."""
+    """Returns the machine that an engine was built for; a CPU's name only if the build ran on such a machine."""
     if target.get("arch") == "cuda":
         return {"gpu": meta.get("gpu"), "architectures": str(target.get("isa", "")).split(",")}
     return {"cpu": target.get("cpu"), "isa": target.get("isa"), "threads": meta.get("threads")}
 
 
 class Engine:
-    """A network compiled for one kind of machine. Threads may share an engine: each run takes a context of its own.
+    """A network compiled for one kind of machine. Threads may share an engine: each run uses a context of its own.
 
-    An engine starts when it is loaded or first run, and raises EngineError if this machine is not of that kind. Before
-    that it can be inspected and saved on any machine. The constructor raises EngineError if the plan is inconsistent.
+    An engine starts when it is loaded or first run, and raises EngineError on an unsuitable machine. Before that it can
+    be inspected and saved on any machine. The constructor raises EngineError if the plan is inconsistent.
     """
 
     _started = False
@@ -49,9 +49,9 @@ class Engine:
         self._backend = backend(plain.target)
         self._code = self._backend.open(self.plan)
         forms = plain.meta.get("forms") or {}
-        # inputs and outputs of the model that are no single port
+        # inputs and outputs of the model that are not a single port
         self.forms = forms if any(forms.values()) else None
-        self._contexts: deque[Context] = deque()  # those that no run is using
+        self._contexts: deque[Context] = deque()  # the idle ones
 
     @property
     def name(self) -> str:
@@ -59,17 +59,17 @@ class Engine:
 
     @property
     def label(self) -> str:
-        """How messages name the engine: the file that it was loaded from, else its name."""
+        """The engine's name in messages: the file that it was loaded from, else its own name."""
         return self.plain.label
 
     @property
     def constants(self) -> np.ndarray:
-        """The bytes of all constants, u8[n]; computed now if they were not yet."""
+        """The bytes of all constants, u8[n]; computed on first use."""
         return self.plan.constants
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """Name, element type and shape of each input; dynamic dimensions of a shape are the names of symbols."""
+        """Name, element type and shape of each input; dynamic dimensions appear as symbol names."""
         return self.plain.inputs
 
     @property
@@ -83,61 +83,60 @@ class Engine:
         return self.plain.symbols
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
-        """Input name → shape, for these values of dynamic dimensions; those left out have their optimum."""
+        """Returns input name → shape, for these values of dynamic dimensions; missing ones have their optimum."""
         return {
             p.name: p.numbers for p in sizes.ports(self.plain, {**sizes.optimum_sizes(self.plain), **(values or {})})
         }
 
     @property
     def parts(self) -> tuple[Engine, ...]:
-        """The engines that this one consists of: itself, or those that a script runs."""
+        """The engines inside this one: itself, or those that a script runs."""
         return (self,)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Kernel calls, library calls and host steps, in the order in which they run."""
+        """Kernel calls, library calls and host steps, in the order of execution."""
         return self.plain.steps
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """What the build recorded: versions, options, host steps, tactics."""
+        """The build record: versions, options, host steps, tactics."""
         return self.plain.meta
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Where the engine comes from, as JSON can hold it (docs/provenance.md): "pelton" (the version that built it),
-        "model" (its files with their SHA-256, and its own "metadata"), "options", "metadata" (that of the user),
-        "machine" (what it was built for). Engines of older versions say "machine" alone."""
+        """The origin of the engine, as JSON-compatible data (docs/provenance.md): "pelton" (the version that built it),
+        "model" (its files with their SHA-256, and its own "metadata"), "options", "metadata" (the user's), "machine"
+        (the machine it was built for). Engines of older versions have "machine" alone."""
         recorded = self.meta.get("provenance")
         made_for = machine(self.plain.target, self.meta)
         return {**(recorded if isinstance(recorded, dict) else {}), "machine": made_for}
 
     @property
     def refittable(self) -> dict[str, Port]:
-        """The weights that `refit` may replace, by their names in the model; none where the engine was built without
+        """The weights that `refit` can replace, by their names in the model; empty if the engine was built without
         `refit=True`."""
         return dict(refit_record.of_plan(self.plain).weights) if len(self.plain.refit) else {}
 
     @property
     def refit_refusals(self) -> dict[str, str]:
-        """The constants of the model that `refit` may not replace, each with the reason."""
+        """The constants of the model that `refit` cannot replace, each with the reason."""
         return dict(refit_record.of_plan(self.plain).refused) if len(self.plain.refit) else {}
 
     def refit(self, weights: Mapping[str, Any]) -> None:
-        """Puts other weights in place of those that the engine has, without a new build: of a model that was trained
-        further, by the names of its initializers. Results are those of an engine that was built of that model with the
-        same tactics, bit for bit.
+        """Replaces the weights of the engine without a new build, by the names of the model's initializers, for example
+        after further training. Results equal, bit for bit, those of an engine built from that model with the same
+        tactics.
 
-        weights: arrays by name, of the types and shapes that `refittable` has. Those left out stay as they are.
-        Runs that are under way end with the weights with which they began, and so do all runs of contexts and queues
-        that are there already; all others, those of `run` included, have the new ones. One thread at a time may
-        refit an engine. For engines that were built with `refit=True`, or `strip_weights=True`: these need all weights
-        the first time. It takes about as long as a build without timing, and needs `pip install "pelton[build]"`, but
-        no compiler.
+        weights: arrays by name, of the types and shapes in `refittable`. Missing ones stay as they are.
+        Runs in progress keep their weights, and so do all runs of existing contexts and queues; all others, including
+        those of `run`, use the new ones. One thread at a time may refit an engine. Requires an engine built with
+        `refit=True`, or `strip_weights=True`, which needs all weights the first time. It takes about as long as a build
+        without timing, and needs `pip install "pelton[build]"`, but no compiler.
 
         Raises InputError for names, types and shapes that the engine does not have, and for weights that the build
-        joined with others which are not given; EngineError where the engine was built without `refit`, or by another
-        version of Pelton, or would have another plan with these numbers. The engine is then unchanged.
+        joined with missing ones; EngineError if the engine was built without `refit`, or by another version of Pelton,
+        or would have another plan with these numbers. The engine is then unchanged.
         """
         with Needs("refitting engines", EngineError):
             from pelton.compiler.refit import refitted  # only this needs the compiler
@@ -145,12 +144,12 @@ class Engine:
         if self._started:
             fresh.start(self.device or 0)
         self.__dict__.update(fresh.__dict__)  # at once, for other threads
-        self.__dict__.pop("_queue", None)  # the contexts of the queue that was there have the weights of before
+        self.__dict__.pop("_queue", None)  # contexts of the existing queue keep the old weights
 
     def initial_states(self) -> dict[str, np.ndarray]:
-        """What the inputs that keep state from run to run begin with, by name; empty for models without state.
+        """Returns initial values of the inputs that keep state between runs, by name; empty without state.
 
-        The values for the next run are outputs: `state_outputs` says which.
+        The values for the next run are outputs, named by `state_outputs`.
         """
         states = (self.meta.get("model") or {}).get("states") or {}
         shapes = self.shapes() if states else {}
@@ -159,20 +158,20 @@ class Engine:
 
     @property
     def state_outputs(self) -> dict[str, str]:
-        """Input that keeps state → the output that has its values for the next run."""
+        """Input that keeps state → the output with its values for the next run."""
         states = (self.meta.get("model") or {}).get("states") or {}
         return {name: output for name, (output, _) in states.items()}
 
     @property
     def device(self) -> Any:
-        """The device that the engine was started on, as its backend describes one; None for the CPU."""
+        """The device that the engine was started on, as described by its backend; None for the CPU."""
         return self.loaded.device
 
     def start(self, device: Any = 0) -> Engine:
-        """Loads code and constants, unless that has been done, and returns the engine itself.
+        """Loads code and constants, unless already loaded, and returns the engine itself.
 
-        device: the number of a GPU, or an object that stands for one; ignored by engines for CPUs.
-        Raises EngineError, saying what is missing, if the engine does not run on this machine.
+        device: the number of a GPU, or an object that represents one; ignored by engines for CPUs.
+        Raises EngineError, naming the missing feature, if the engine does not run on this machine.
         """
         if not self._started:
             if self.plain.absent:
@@ -186,13 +185,13 @@ class Engine:
         return self
 
     def allocate(self, threads: int | None) -> Workspace:
-        """Allocates the working memory of a context; InputError for numbers of threads that the backend cannot have."""
+        """Allocates the working memory of a context; raises InputError for an unsupported number of threads."""
         return self._backend.allocate(self.loaded, threads)
 
     def context(self, threads: int | None = None) -> Context:
-        """A context with memory of its own, for one run at a time; all contexts share the constants.
+        """Creates a context with memory of its own, for one run at a time; all contexts share the constants.
 
-        threads: 1 to 256; by default those that the engine was built for, at most one per CPU.
+        threads: 1 to 256; default: those that the engine was built for, at most one per CPU.
         Raises InputError for other numbers and for `threads` of an engine that runs on a GPU, EngineError if the engine
         does not run on this machine or there is not enough memory.
         """
@@ -201,12 +200,12 @@ class Engine:
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Runs the engine once and returns its outputs by name; may be called from any thread.
 
-        inputs: arrays by name, of the types and shapes that `inputs` has. A sequence of the model is a list of arrays,
-        or one array for each of its ports ("x[0]", "x[1]", …); an optional without a value is None.
+        inputs: arrays by name, of the types and shapes of `inputs`. A sequence of the model is a list of arrays, or one
+        array for each of its ports ("x[0]", "x[1]", …); an optional without a value is None.
         out: arrays that some or all outputs are written into; the others are allocated.
         Raises InputError for arrays that do not fit (see `Context.run`).
         """
-        contexts = self._contexts  # with a refit, there are others
+        contexts = self._contexts  # a refit replaces it
         try:
             context = contexts.pop()
         except IndexError:
@@ -218,34 +217,33 @@ class Engine:
         return model_outputs(found, self.forms["outputs"]) if self.forms else found
 
     def run_async(self, inputs: Mapping[str, Any], *, share_inputs: bool = False) -> AsyncRun:
-        """Starts a run and returns at once: `result()` of what it returns waits for the outputs, `await` does so in a
-        coroutine. Runs that are started so come one after the other, each with all threads; `pelton.AsyncQueue` runs
-        several at once.
+        """Starts a run and returns at once; `result()` of the returned run waits for the outputs, `await` does so in a
+        coroutine. Such runs execute in order, each with all threads; `pelton.AsyncQueue` runs several at once.
 
-        inputs: as for `run`; arrays in the memory of the CPU are copied, unless share_inputs says that they do not
-        change until the run is over.
+        inputs: as for `run`; arrays in CPU memory are copied, unless share_inputs promises that they do not change
+        until the run is over.
         """
         if self._queue is None:
-            from .queue import AsyncQueue  # only programs that start runs so need it
+            from .queue import AsyncQueue  # imported only for asynchronous runs
 
-            # of threads that come here at once, one has made the queue of all
+            # the first of concurrent threads creates the queue for all
             self.__dict__.setdefault("_queue", AsyncQueue(self, 1))
         assert self._queue is not None
         return self._queue.run_async(inputs, share_inputs=share_inputs)
 
     def run_in(self, context: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """As `run`, in a context of this engine, for callers that keep contexts."""
+        """Runs as `run` does, in a context of this engine, for callers that keep contexts."""
         results = context.run(self._ported(inputs))
         return model_outputs(results, self.forms["outputs"]) if self.forms else results
 
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], list[Stamped]]:
-        """Runs the engine like `run` and returns its outputs and its steps, each with its begin and its end.
+        """Runs the engine like `run` and returns its outputs and its steps, each with its begin and end.
 
         Times are nanoseconds of `time.monotonic_ns`. No two steps overlap.
         """
-        contexts = self._contexts  # with a refit, there are others
+        contexts = self._contexts  # a refit replaces it
         try:
             context = contexts.pop()
         except IndexError:
@@ -257,15 +255,15 @@ class Engine:
             contexts.append(context)
 
     def _ported(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arrays for ports that the given inputs of the model consist of."""
+        """Maps inputs of the model to arrays for ports."""
         return arrays_of_ports(inputs, self.forms["inputs"]) if self.forms and isinstance(inputs, Mapping) else inputs
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """Takes inputs in order, or by name as in `engine(image=x)`; returns the output, or a tuple of several.
+        """Accepts inputs in order, or by name as in `engine(image=x)`; returns the output, or a tuple of several.
 
-        Raises InputError for arrays that are missing, given twice, or do not fit.
+        Raises InputError for arrays that are missing, duplicate, or do not fit.
         """
-        contexts = self._contexts  # with a refit, there are others
+        contexts = self._contexts  # a refit replaces it
         try:
             context = contexts.pop()
         except IndexError:
@@ -278,14 +276,14 @@ class Engine:
     def save(self, path: str | os.PathLike[str], sign: Any = None) -> None:
         """Writes the engine file atomically. Raises EngineError if that fails.
 
-        sign: an Ed25519 private key, with which the file is signed: the path of a PEM file, its bytes, or a key of the
-        package cryptography, which this needs (`pip install "pelton[sign]"`). Without it the file is not signed, also
-        where that was which the engine came from. Raises InputError for what is no such key.
+        sign: an Ed25519 private key to sign the file with: the path of a PEM file, its bytes, or a key of the package
+        cryptography, which this needs (`pip install "pelton[sign]"`). Without it the file is not signed, even if the
+        engine came from a signed file. Raises InputError for an invalid key.
         """
         file.write(self.plain, path, sign)
 
     def tobytes(self) -> bytes:
-        """The content of the engine file; equal engines give equal bytes."""
+        """Returns the content of the engine file; equal engines give equal bytes."""
         return file.to_bytes(self.plain)
 
     @classmethod
@@ -296,8 +294,8 @@ class Engine:
         return self._again, (self.tobytes(),)  # the copy starts when it is first run
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: inputs, outputs, and the steps that take longest; without scripts."""
-        from .notebook import summary  # only notebooks need it
+        """Returns the notebook view: inputs, outputs, and the slowest steps; without scripts."""
+        from .notebook import summary  # imported only in notebooks
 
         return summary(self.name, self.inputs, self.outputs, [part.plain for part in self.parts])
 

@@ -17,7 +17,7 @@ Forms = Mapping[str, Any]
 
 
 def arrays_of_ports(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
-    """Inputs of the model as arrays by port; InputError if they are not what the engine was built for."""
+    """Converts inputs of the model to arrays by port; raises InputError if they do not match the build."""
     out: dict[str, Any] = {}
     for name, value in inputs.items():
         if name not in forms:
@@ -44,7 +44,7 @@ def arrays_of_ports(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
 
 
 def map_arrays(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """A map as two arrays [n] of keys and values, sorted by key; an empty map has one key, 0 or "", for 0 or ""."""
+    """Converts a map to keys and values, arrays [n] sorted by key; an empty map has one key, 0 or "", for 0 or ""."""
     if not isinstance(value, Mapping):
         raise InputError(
             f"input {name!r} is a map, a dict from {form['types'][0]} to {form['types'][1]}; given"
@@ -64,7 +64,7 @@ def map_arrays(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.n
 
 
 def model_outputs(results: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
-    """The outputs of the model, from arrays by port."""
+    """Converts arrays by port to the outputs of the model."""
     of = {port: name for name, ports in forms.items() for port in ports or () if isinstance(ports, list)}
     rows = {form["rows"]: form["keys"] for form in forms.values() if isinstance(form, dict)}
     out: dict[str, Any] = {}

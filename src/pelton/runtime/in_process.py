@@ -1,4 +1,4 @@
-"""What cannot leave the process that made it."""
+"""Objects that cannot leave the process that made them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NoReturn
 
 
 class InProcess:
-    """Objects with memory and threads of this process; TypeError where they are pickled or copied, unless their class
-    has a `__getstate__` of its own."""
+    """Objects with memory and threads of this process; pickling or copying raises TypeError, unless their class has its
+    own `__getstate__`."""
 
     __slots__ = ()
 

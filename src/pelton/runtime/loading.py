@@ -16,25 +16,24 @@ def load(
 ) -> Engine:
     """Loads the engine in a file, whose weights are mapped, or in bytes, and starts it.
 
-    verify: whether to check the hash of the weights, too. device: the number of the GPU for engines that need one. With
-    None the engine does not start yet, so that it can be inspected on machines that do not run it.
-    trust: Ed25519 public keys, of which one has to have signed the engine (see `Engine.save`): paths of PEM files,
-    their bytes, or keys of the package cryptography, one or a list of them. The whole file is then read and checked
-    before any of it is used, and weights are in memory of this process, not mapped. Without it, whether a file is
-    signed makes no difference.
+    verify: True to check the hash of the weights, too. device: the number of the GPU for engines that need one. With
+    None the engine does not start yet, for inspection on any machine.
+    trust: Ed25519 public keys, one of which must have signed the engine (see `Engine.save`): paths of PEM files, their
+    bytes, or keys of the package cryptography, one or a list of them. The whole file is then read and checked before
+    any of it is used, and weights are in memory of this process, not mapped. Without it, signatures are ignored.
 
     While an engine is in use, its file may be replaced (as `save` and `mv` do) but not written into (as `cp` does):
     that would change weights during a run.
 
-    An engine contains machine code: load only what you would run as a program. Raises EngineError, saying what to do,
-    for what is no engine, is damaged, is not signed as `trust` demands, or does not run on this machine, and InputError
-    for keys that are none.
+    An engine contains machine code: load only files that you would run as a program. Raises EngineError, with the
+    remedy, for data that is no engine, is damaged, is not signed as `trust` demands, or does not run on this machine,
+    and InputError for invalid keys.
     """
     plain = file.read(source, verify, trust)
     if isinstance(plain, EnginePlan):
         engine = Engine(plain)
     else:
-        from .program import ScriptEngine  # only scripts need it
+        from .program import ScriptEngine  # imported only for scripts
 
         engine = ScriptEngine(plain)
     return engine if device is None else engine.start(device)

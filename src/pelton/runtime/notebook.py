@@ -1,4 +1,4 @@
-"""What notebooks show of an engine: a table of its ports, and one of the steps that take longest."""
+"""The notebook view of an engine: a table of its ports, and one of its slowest steps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pelton.engine.model import EnginePlan, Port
 from pelton.engine.sizes import at, optimum_sizes
 from pelton.engine.times import recorded_time, shares
 
-LONGEST = 10  # steps that are listed
+LONGEST = 10  # number of listed steps
 
 
 def summary(name: str, inputs: Sequence[Port], outputs: Sequence[Port], plans: Sequence[EnginePlan]) -> str:
-    """HTML without scripts. plans: of the engine, or of those that a script runs. Times are those that they record, at
-    the sizes that they are tuned for."""
+    """Returns HTML without scripts. plans: of the engine, or of those that a script runs. Times are those recorded in
+    the plans, at the sizes that they are tuned for."""
     ports = [("input", p.name, str(p)) for p in inputs] + [("output", p.name, str(p)) for p in outputs]
     steps = [step for plan in plans for step in at(plan, optimum_sizes(plan)).steps]
     times = [recorded_time(step) for step in steps]

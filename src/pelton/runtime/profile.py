@@ -1,4 +1,4 @@
-"""What the steps of a script took and did, in all their runs."""
+"""Time and work of the steps of a script, over all their runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pelton.engine.model import Step
 
 
 class StepRuns:
-    """What the runs of a step took and did."""
+    """Time and work of the runs of a step."""
 
     def __init__(self, step: Step):
         self.step, self.ns = step, 0
         self.done = {name: 0 for name in ("flops", "bytes") if name in step.info}
 
     def add(self, step: Step, ns: int) -> None:
-        """One more, at the sizes of `step`."""
+        """Adds a run, at the sizes of `step`."""
         self.ns += ns
         self.done = {name: done + step.info.get(name, 0) for name, done in self.done.items()}
 

@@ -1,4 +1,4 @@
-"""Engines that are scripts: engines, and between them steps of Python that decide what runs next."""
+"""Engines that are scripts: engines, and between them Python steps that decide what runs next."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from .script_context import RUNNERS, Call, PlannedAction, ScriptContext, between
 log = logging.getLogger("pelton.runtime")
 SHOWN = 6  # names of steps in the warning at load
 NATIVE: dict[str, Call] = {"non_max_suppression": non_max_suppression}  # instead of the functions of `ops.data`
-# what steps call that no operator of the model waits for
+# functions of the script itself, which no operator of the model waits for
 GLUE = ("list", "none", "rows", "refused")
 
 
 class ScriptEngine(Engine):
-    """An engine that is a script over engines; between them it decides by the data what runs next. It is used like any
-    other."""
+    """An engine that is a script over engines; between them, the data decides what runs next. Its interface is that of
+    any other engine."""
 
     def __init__(self, plain: Script):
         validate_script(plain)
@@ -61,10 +61,10 @@ class ScriptEngine(Engine):
         forms = plain.meta.get("forms") or {}
         self.forms = forms if any(forms.values()) else None
         self.calls: dict[int, Call] = {}
-        self.plans: dict[int, list[PlannedAction]] = {}  # what each block does
-        self.feeds: dict[int, list[tuple[str, Feed]]] = {}  # which input of its engine gets what
-        self.warned = set[int]()  # engines that did not take the sizes of a run, which has been logged
-        self.lent = {id(a) for a in self.arrays.values()}  # results that are one of them are copied
+        self.plans: dict[int, list[PlannedAction]] = {}  # the steps of each block
+        self.feeds: dict[int, list[tuple[str, Feed]]] = {}  # the sources of each engine's inputs
+        self.warned = set[int]()  # engines that rejected the sizes of a run, already logged
+        self.lent = {id(a) for a in self.arrays.values()}  # results that are one of these are copied
         self._prepare(plain.main)
         actions = between(plain.main)
         self._between = [step_of(a) for a in actions]
@@ -81,7 +81,7 @@ class ScriptEngine(Engine):
         self._contexts = deque()
 
     def _prepare(self, block: Block) -> None:
-        """Plans the steps of a block and of those in it: what runs and is called, and which names are dead after."""
+        """Plans the steps of a block and of inner blocks: engines, functions, and names that are dead after each."""
         needed, drops = set(block.outputs), list[tuple[str, ...]]()
         own = {name for a in block.steps for name in a.outputs if name}
         for action in reversed(block.steps):
@@ -104,7 +104,7 @@ class ScriptEngine(Engine):
         return self.script.symbols
 
     def ports(self, values: Mapping[str, int]) -> tuple[Port, ...]:
-        """The inputs for these values of the symbols."""
+        """Returns the inputs for these values of the symbols."""
         return sizes.ports(self.script, values)
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
@@ -119,11 +119,11 @@ class ScriptEngine(Engine):
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Those of all engines, one after the other, then those between them."""
+        """The steps of all engines, one after the other, then those between them."""
         return (*(s for e in self.engines for s in e.steps), *self._between)
 
     def start(self, device: int = 0) -> Engine:
-        """Starts all engines. EngineError if a package that steps between them need is not installed."""
+        """Starts all engines. Raises EngineError if a step between them needs a missing package."""
         if not self._started:
             backend(self.script.target).check(self.label, self.script.target)
             for action in self.hosted:
@@ -166,6 +166,6 @@ def _check(action: HostAction) -> None:
 
 def _function(action: HostAction) -> Call:
     with Needs(f"step {action.name!r} runs on the host, which", EngineError):
-        from pelton import reference  # only scripts with such steps need what it imports
+        from pelton import reference  # only scripts with such steps need its imports
 
         return reference.function(action.name, action.call, action.text, NATIVE)

@@ -1,4 +1,4 @@
-"""Runs that nobody waits for: several contexts of an engine that take inputs from one queue."""
+"""Asynchronous run queue: several contexts of an engine run the inputs of one queue."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pelton.targets import is_gpu
 from .context import Context
 from .in_process import InProcess
 
-ON_GPU = 2  # jobs, of which one copies while the other computes
+ON_GPU = 2  # jobs: one copies while the other computes
 MOST = 256
 
 
 class Runner(Protocol):
-    """What a queue needs of its engine."""
+    """The interface of an engine that a queue needs."""
 
     @property
     def plain(self) -> Any: ...
@@ -35,20 +35,20 @@ class Runner(Protocol):
 
 
 class AsyncRun(InProcess, Future[dict[str, Any]]):
-    """A run that was started, and is perhaps not over: a `concurrent.futures.Future` of the outputs by name, which
-    asyncio can wait for, too (`await run`)."""
+    """A started run: a `concurrent.futures.Future` of the outputs by name, which asyncio can await, too (`await
+    run`)."""
 
     def __await__(self) -> Generator[Any, None, dict[str, Any]]:
         return asyncio.wrap_future(self).__await__()
 
 
-# called with a run that is over, and what it was started with
+# called with a finished run and its user data
 Callback = Callable[[AsyncRun, Any], object]
 
 
 class AsyncQueue(InProcess):
-    """Runs an engine on several inputs at once, each in a context of its own; what waits begins in the order in which
-    it was started. For OpenVINO's AsyncInferQueue and for servers.
+    """Runs an engine on several inputs at once, each in a context of its own; waiting runs begin in the order of their
+    start. For users of OpenVINO's AsyncInferQueue and for servers.
 
         with pelton.AsyncQueue(engine, jobs=2) as queue:
             queue.set_callback(lambda run, name: print(name, run.result()["y"].argmax()))
@@ -58,10 +58,10 @@ class AsyncQueue(InProcess):
 
         y = (await queue.run_async({"x": x}))["y"]    # in a coroutine
 
-    jobs: 1 to 256 runs at once, each by a thread of its own. Default: as many as an engine built with hint="throughput"
-        found best for so many CPUs, else one for each CPU that the process may use, 2 on a GPU.
-    threads: 1 to 256 of each run, on CPUs. Default: those that were found with the jobs, else the CPUs divided among
-        the jobs, at least one; for one job, as `Engine.context`.
+    jobs: 1 to 256 runs at once, each on its own thread. Default: the best number measured for this many CPUs by a build
+    with hint="throughput", else one for each CPU that the process may use, 2 on a GPU.
+    threads: 1 to 256 per run, on CPUs. Default: the number measured with the jobs, else the CPUs divided among the
+    jobs, at least one; for one job, as `Engine.context`.
     Closing waits for all runs, as the end of `with` does. A forked child may go on using a queue, whose earlier runs
     stay with its parent.
 
@@ -95,37 +95,37 @@ class AsyncQueue(InProcess):
         self._failed: BaseException | None = None
         self._changed = threading.Condition()
         self._pool = ThreadPoolExecutor(self.jobs, "pelton-queue")
-        self._working = threading.local()  # `callback`: whether this thread is in one
+        self._working = threading.local()  # `callback`: True while this thread is in one
 
     def __repr__(self) -> str:
         return f"<pelton.AsyncQueue of {self.engine!r}, {self.jobs} jobs>"
 
     def __len__(self) -> int:
-        """The number of jobs."""
+        """Returns the number of jobs."""
         return self.jobs
 
     def set_callback(self, callback: Callback | None) -> None:
-        """`callback(run, userdata)` is called by the thread of each run from now on when the run is over, whether it
-        succeeded, failed or was cancelled; `run.result()` gives its outputs, or raises. What the callback raises,
-        `wait_all` does. It may start runs by `run_async`; what waits for a job is an InputError in it."""
+        """Sets `callback(run, userdata)`, which the thread of each later run calls when the run succeeded, failed or
+        was cancelled; `run.result()` returns its outputs, or raises. `wait_all` raises the callback's exceptions. The
+        callback may start runs by `run_async`; methods that wait for a job raise InputError in it."""
         if callback is not None and not callable(callback):
             raise InputError(f"a callback is a function of a run and its userdata, got {callback!r}")
         self._callback = callback
 
     def is_ready(self) -> bool:
-        """Whether a job is free: `start_async` would not wait."""
+        """Returns True if a job is free: `start_async` would not wait."""
         with self._changed:
             return self._pending < self.jobs
 
     def start_async(self, inputs: Mapping[str, Any], userdata: Any = None, *, share_inputs: bool = False) -> AsyncRun:
         """Waits until a job is free, and starts a run there.
 
-        inputs: as for `Engine.run`; arrays in the memory of the CPU are copied, those on a GPU must not change until
-            the run is over.
+        inputs: as for `Engine.run`; arrays in CPU memory are copied, those on a GPU must not change until the run is
+            over.
         userdata: for the callback.
         share_inputs: copy none.
 
-        Raises InputError if the queue is closed; what is wrong with the inputs, the run and `wait_all` raise.
+        Raises InputError if the queue is closed; the run and `wait_all` raise errors of the inputs.
         """
         self._refuse_waiting("start_async", "run_async does not")
         with self._changed:
@@ -133,12 +133,12 @@ class AsyncQueue(InProcess):
             return self._submit(inputs, userdata, share_inputs)
 
     def run_async(self, inputs: Mapping[str, Any], userdata: Any = None, *, share_inputs: bool = False) -> AsyncRun:
-        """The same without waiting: the run begins when its turn comes. For coroutines, which may not be held up."""
+        """Starts a run without waiting for a job, for coroutines: the run begins when a job is free."""
         with self._changed:
             return self._submit(inputs, userdata, share_inputs)
 
     def _refuse_waiting(self, method: str, instead: str) -> None:
-        """InputError in a callback, which is part of what would be waited for."""
+        """Raises InputError in a callback, whose own end it would wait for."""
         if getattr(self._working, "callback", False):
             raise InputError(f"a callback is part of a job of its queue, for which {method} would wait; {instead}")
 
@@ -159,7 +159,7 @@ class AsyncQueue(InProcess):
                 context = self._free.get()
                 try:
                     results = self.engine.run_in(context, inputs)
-                except BaseException as e:  # nobody shall wait for ever
+                except BaseException as e:  # no caller may wait forever
                     failed = e
                 finally:
                     self._free.put(context)
@@ -179,8 +179,8 @@ class AsyncQueue(InProcess):
                 self._changed.notify_all()
 
     def wait_all(self) -> None:
-        """Waits until all runs are over that were started. Raises what the first of them raised that failed since the
-        last call, or its callback."""
+        """Waits until all started runs are over. Raises the first exception of a run or callback since the last
+        call."""
         self._refuse_waiting("wait_all", "call it where runs are started")
         with self._changed:
             self._changed.wait_for(lambda: not self._pending)
@@ -189,7 +189,7 @@ class AsyncQueue(InProcess):
             raise failed
 
     def close(self) -> None:
-        """Waits until all runs are over, and ends the threads. Nothing can be started any more."""
+        """Waits until all runs are over, and ends the threads. No run can start any more."""
         self._refuse_waiting("close", "call it where runs are started")
         with self._changed:
             self._closed = True
@@ -207,11 +207,11 @@ class AsyncQueue(InProcess):
 
 
 def _copied(value: Any) -> Any:
-    """A copy of an array, or of a list of them, that lies in the memory of the CPU; all else as it is."""
+    """Copies an array in CPU memory, or a list of them; returns all else unchanged."""
     if isinstance(value, list):
         return [_copied(v) for v in value]
     try:
         found = value if isinstance(value, np.ndarray) else borrow(value, "an input")
-    except InputError:  # which the run raises
+    except InputError:  # the run raises it again
         return value
     return value if found is None else found.copy()

@@ -49,12 +49,12 @@ from .profile import StepRuns
 from .script_values import StackedRows, address_range, as_output, outside, size_operand, write_output
 
 log = Logger("pelton.runtime")
-REMEMBERED = 1024  # shapes that an engine in a loop keeps ready
+REMEMBERED = 1024  # number of shapes that an engine in a loop keeps ready
 Call = Callable[..., Sequence[Any]]
 
 
 class PlannedAction(NamedTuple):
-    """A step of a block: what runs it, its outputs, and the names that nothing reads after it."""
+    """A step of a block: its runner, its outputs, and the names that nothing reads after it."""
 
     run: Callable[..., Iterable[Any]]
     action: Action
@@ -63,8 +63,8 @@ class PlannedAction(NamedTuple):
 
 
 class ScriptOwner(Protocol):
-    """What a context asks of the engine whose script it runs. Per block, by `id`: `plans`; per action: `calls`, the
-    functions of host steps, and `feeds`, what the inputs of its engine get."""
+    """The interface of a script's engine that a context needs. Per block, by `id`: `plans`; per action: `calls`, the
+    functions of host steps, and `feeds`, the sources of its engine's inputs."""
 
     script: Script
     engines: list[Engine]
@@ -81,7 +81,7 @@ class ScriptOwner(Protocol):
 
 
 class Names(dict[str, Any]):
-    """Name → array, list or None in a block; names that it does not define are looked up in the block around it."""
+    """Maps names in a block to arrays, lists or None; undefined names are looked up in the enclosing block."""
 
     __slots__ = ("outer",)
 
@@ -104,10 +104,10 @@ class ScriptContext(Context):
             context.remembered = REMEMBERED
         self.threads = max((c.threads for c in self.contexts), default=threads or 1)
         self._room = share.memory() // 2
-        # while tracing: what has run, with its steps
+        # while tracing: all that ran, with its steps
         self._traced: list[tuple[Action, Sequence[Stamped]]] | None = None
         self._turns = 0  # of all loops of the run
-        # shapes of the inputs → what the inputs then have to be
+        # shapes of the inputs → types and shapes that the inputs must have
         self._ports: dict[tuple[tuple[int, ...], ...], list[PortCheck]] = {}
         # the same if there are no dynamic dimensions
         self._static_checks = None if engine.script.symbols else port_checks(engine.ports({}))
@@ -120,14 +120,14 @@ class ScriptContext(Context):
 
     @property
     def stream(self) -> None:
-        """None: a script reads what its engines give, so that their runs cannot be enqueued."""
+        """None: a script reads the results of its engines, and their runs cannot be enqueued."""
 
     def synchronize(self) -> None:
         """Does nothing: runs are over when `run` returns."""
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name: new arrays, or those of `out`, which must have the shapes that the data leads to."""
-        with self._lock:  # as `_alone` does it, in half the time
+        """Runs the script; returns outputs by name: new arrays, or those of `out`, which must have their shapes."""
+        with self._lock:  # as in `_alone`, in half the time
             if self._busy:
                 raise InputError(ENTERED)
             self._busy = True
@@ -137,20 +137,20 @@ class ScriptContext(Context):
                 self._busy = False
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """Every step with the nanoseconds, operations and bytes of all its runs, of which there may be none; steps
-        between the engines without what they run."""
+        """Returns every step with the nanoseconds, operations and bytes of all its runs, possibly none; steps between
+        the engines exclude the steps inside them."""
         with self._alone():
             inside = [
                 [StepRuns(s) for s in sizes.at(e.plain, sizes.optimum_sizes(e.plain)).steps] for e in self.owner.engines
             ]
             outside = {id(a): StepRuns(step_of(a)) for a in between(self.owner.script.main)}
-            ran: list[Stamped] = []  # what no step around it has taken for its own yet
+            ran: list[Stamped] = []  # not yet attributed to an enclosing step
             for action, steps in self._trace(inputs, None)[1]:
                 if isinstance(action, RunAction):
                     for runs, (step, begin, end) in zip(inside[action.engine], steps):
                         runs.add(step, end - begin)
                     ran += steps
-                elif id(action) in outside:  # not what ran instead of an engine
+                elif id(action) in outside:  # excludes fallbacks that ran instead of an engine
                     for step, begin, end in steps:
                         own = sum(last - first for _, first, last in ran if first >= begin)
                         ran = [*(s for s in ran if s[1] < begin), (step, begin, end)]
@@ -160,7 +160,7 @@ class ScriptContext(Context):
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], list[Stamped]]:
-        """Outputs by name, and all that ran, as often as it did; steps between the engines include what they run."""
+        """Returns outputs by name, and every executed step; steps between the engines include the steps inside them."""
         with self._alone():
             results, found = self._trace(inputs, out)
             return results, [t for _, steps in found for t in steps]
@@ -175,7 +175,7 @@ class ScriptContext(Context):
     def _trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
     ) -> tuple[dict[str, np.ndarray], list[tuple[Action, Sequence[Stamped]]]]:
-        """Outputs by name, and what ran with its steps, in the order in which it ended."""
+        """Returns outputs by name, and all that ran with its steps, in the order of completion."""
         self._traced = []
         try:
             return self._run(inputs, out), self._traced
@@ -183,7 +183,7 @@ class ScriptContext(Context):
             self._traced = None
 
     def warmup(self) -> None:
-        """Runs each engine once on zeros of its optimum shapes; of the script, zeros may make a loop without an end."""
+        """Runs each engine once on zeros of its optimum shapes; not the script, which zeros may loop forever."""
         with self._alone():
             for context in self.contexts:
                 context.warmup()
@@ -231,7 +231,7 @@ class ScriptContext(Context):
         results: dict[str, Any] = {}
         for port, value in zip(script.outputs, found):
             results[port.name] = as_output(port, value, id(value) in lent)
-            lent.add(id(value))  # a value of two names is two arrays
+            lent.add(id(value))  # a value with two names is two arrays
         # after all are computed: their sources may share memory with `out`
         if out:
             results.update(
@@ -240,14 +240,14 @@ class ScriptContext(Context):
         return results
 
     def _for_shapes(self, inputs: Mapping[str, Any]) -> list[PortCheck]:
-        """The types and shapes that the inputs must have, for the shapes that they have."""
+        """Returns the types and shapes that the inputs must have, given their shapes."""
         script = self.owner.script
         shapes = {p.name: np.shape(inputs[p.name]) for p in script.inputs}
         key = tuple(shapes.values())
         if key not in self._ports:
             for port in script.inputs:
                 if len(shapes[port.name]) != len(port.shape):
-                    fit(port, inputs[port.name])  # raises, saying what is wrong
+                    fit(port, inputs[port.name])  # raises InputError with the reason
             if len(self._ports) >= REMEMBERED:
                 self._ports.clear()
             self._ports[key] = port_checks(self.owner.ports(sizes.solve(script, shapes)))
@@ -275,7 +275,7 @@ class ScriptContext(Context):
                 value = names[f.name]
                 feeds[name] = value if f.source == "array" else size_operand(f, value)
             if self._traced is None:
-                # nobody else runs this context
+                # only this thread runs this context
                 found = ready.call(feeds) if ready is not None and ready.call is not None else None
                 return (context.run(feeds) if found is None else found).values()
             results, steps = context.trace(feeds)
@@ -360,7 +360,7 @@ class ScriptContext(Context):
         return (*carried, *(rows.stack(k, into, back, *kind) for k, (into, back, kind) in enumerate(kinds)))
 
 
-# type of a step → the method that runs it: it takes the step and the names, and returns the values of its outputs
+# type of a step → the method that runs it on the step and the names, and returns the values of its outputs
 RUNNERS: dict[type, Callable[..., Iterable[Any]]] = {
     RunAction: ScriptContext._engine,
     HostAction: ScriptContext._host,
@@ -371,8 +371,8 @@ RUNNERS: dict[type, Callable[..., Iterable[Any]]] = {
 
 
 def between(block: Block) -> list[Action]:
-    """The steps that are no runs of engines, outer ones first; what runs only where an engine's sizes do not fit is
-    left out."""
+    """Returns the steps that run no engine, outer ones first, without the fallbacks for sizes that an engine
+    rejects."""
     found: list[Action] = []
     for action in block.steps:
         if not isinstance(action, RunAction):
@@ -383,7 +383,7 @@ def between(block: Block) -> list[Action]:
 
 
 def step_of(action: Action) -> Step:
-    """How a step of a script shows among the steps of engines."""
+    """Returns the step of a script in the form of an engine's step."""
     kind = action.name if isinstance(action, HostAction) else f"{_kind(action)} → {', '.join(action.outputs)}"
     return Step(
         kind,
@@ -395,5 +395,5 @@ def step_of(action: Action) -> Step:
 
 
 def _kind(action: Action) -> str:
-    """What users call a step of a script: "Run", "If", "Loop" or "Scan"."""
+    """Returns the name of a script's step for users: "Run", "If", "Loop" or "Scan"."""
     return type(action).__name__.removesuffix("Action")

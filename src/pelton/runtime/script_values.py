@@ -1,4 +1,4 @@
-"""Values between the engines of a script: sizes as operands, rows that loops stack, and outputs."""
+"""Values between the engines of a script: sizes as operands, stacked rows of loops, and outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pelton.system.memory import address
 
 
 class StackedRows:
-    """Results of a loop's iterations, stacked at its end. `room`: bytes they may take; EngineError beyond these."""
+    """Results of a loop's iterations, stacked at its end. `room`: maximum bytes; EngineError beyond these."""
 
     def __init__(self, count: int, room: int):
         self._rows: list[list[Any]] = [[] for _ in range(count)]
@@ -33,7 +33,7 @@ class StackedRows:
             )
 
     def stack(self, k: int, axis: int, reversed: bool, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Result k of all iterations, stacked along a new `axis`; `dtype` and `shape` are those of one row."""
+        """Stacks result k of all iterations along a new `axis`; `dtype` and `shape` are those of one row."""
         rows = self._rows[k][::-1] if reversed else self._rows[k]
         try:
             return np.stack(rows, axis) if rows else np.empty((*shape[:axis], 0, *shape[axis:]), numpy_dtype(dtype))
@@ -42,7 +42,7 @@ class StackedRows:
 
 
 def size_operand(feed: Feed, value: Any) -> np.ndarray:
-    """The size that a feed reads (an axis or an element of `value`), as an empty array of shape [size, 0] for engines.
+    """Returns the size that a feed reads (an axis or an element of `value`), as an empty array of shape [size, 0].
 
     Raises InputError if `value` has no such axis or element, or if that is no size."""
     if not isinstance(value, np.ndarray) or feed.at >= (value.ndim if feed.source == "axis" else value.size):
@@ -54,7 +54,7 @@ def size_operand(feed: Feed, value: Any) -> np.ndarray:
 
 
 def outside(refusal: InputError, feeds: Iterable[tuple[str, Feed]]) -> InputError:
-    """The error of an engine in terms of the script: sizes that it is fed are axes or elements of other values."""
+    """Rewrites an engine's error in terms of the script: its sizes are axes or elements of other values."""
     text = str(refusal)
     for name, feed in feeds:
         if feed.source != "array":
@@ -64,12 +64,12 @@ def outside(refusal: InputError, feeds: Iterable[tuple[str, Feed]]) -> InputErro
 
 
 def address_range(array: Any) -> tuple[int, int]:
-    """First address of an array and the one past its end; (0, 0) for anything else."""
+    """Returns the first address of an array and the one past its end; (0, 0) for anything else."""
     return (address(array), address(array) + array.nbytes) if isinstance(array, np.ndarray) else (0, 0)
 
 
 def copy_value(value: Any) -> Any:
-    """A deep copy of an array, or of lists and dicts of arrays."""
+    """Copies an array, or lists and dicts of arrays, deeply."""
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, dict):
@@ -78,7 +78,7 @@ def copy_value(value: Any) -> Any:
 
 
 def write_output(port: Port, array: Any, out: Any) -> Any:
-    """Copies an output into `out`, which the caller gave, and returns that; InputError if it does not fit."""
+    """Copies an output into the caller's `out`, and returns that; raises InputError if it does not fit."""
     if not isinstance(array, np.ndarray):
         raise InputError(f"out[{port.name!r}] cannot take what is no array")
     port = replace(port, shape=array.shape)
@@ -90,7 +90,7 @@ def write_output(port: Port, array: Any, out: Any) -> Any:
 
 
 def as_output(port: Port, value: Any, shared: bool) -> Any:
-    """An output as the caller gets it: of the port's type, and in memory that nothing else uses."""
+    """Returns an output for the caller: of the port's type, in memory that nothing else uses."""
     if not isinstance(value, np.ndarray):
         return copy_value(value)
     if not shared and value.base is None and value.dtype == port.numpy_dtype and value.flags.carray:

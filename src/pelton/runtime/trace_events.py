@@ -1,5 +1,5 @@
-"""Events in the trace event format that ui.perfetto.dev and chrome://tracing open
-(docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU), written one a line."""
+"""Events, one a line, in the trace event format of ui.perfetto.dev and chrome://tracing
+(docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pelton.engine.model import Step
 
 
 class TraceEvents:
-    """What happened in this process since it was made."""
+    """Events of this process since the object's creation."""
 
     def __init__(self) -> None:
         self.start = time.monotonic_ns()
@@ -24,8 +24,8 @@ class TraceEvents:
     def add(
         self, name: str, category: str, begin: int, end: int, args: Mapping[str, Any], thread: int | None = None
     ) -> None:
-        """Something that lasted from one time to another, in nanoseconds of `time.monotonic_ns`. thread: the number of
-        the track that shows it; by default the thread that calls."""
+        """Adds an event from one time to another, in nanoseconds of `time.monotonic_ns`. thread: the number of its
+        track; default: the calling thread."""
         self.events.append(
             {
                 "cat": category,
@@ -40,22 +40,22 @@ class TraceEvents:
         )
 
     def add_name(self, what: str, name: str, thread: int | None = None, order: int = 0) -> None:
-        """The name of the process or of a thread (`what`: "process" or "thread"); tracks are shown by their `order`."""
+        """Names the process or a thread (`what`: "process" or "thread"); tracks are sorted by their `order`."""
         track = {"pid": os.getpid(), "tid": threading.get_native_id() if thread is None else thread, "ts": 0, "ph": "M"}
         self.events.append({"cat": "__metadata", **track, "name": f"{what}_name", "args": {"name": name}})
         self.events.append({"cat": "__metadata", **track, "name": f"{what}_sort_index", "args": {"sort_index": order}})
 
     def lines(self) -> str:
-        """The events as JSON, separated by commas, a line for each."""
+        """Returns the events as JSON, separated by commas, a line for each."""
         return ",\n".join(json.dumps(e) for e in self.events)
 
     def in_order(self) -> Iterable[dict[str, Any]]:
-        """The events by their begin, names first, and of those that begin together what encloses others before them."""
+        """Returns the events by their begin, names first; of those that begin together, enclosing ones first."""
         return sorted(self.events, key=lambda e: (e["ph"] != "M", e["ts"], -e.get("dur", 0)))
 
 
 def facts(step: Step) -> dict[str, Any]:
-    """What a trace says of a step, beside its time."""
+    """Returns the facts about a step in a trace, beside its time."""
     return {
         "tactic": "host" if step.host else step.info.get("tactic", ""),
         "layers": ", ".join(step.info.get("layers") or ()),
@@ -65,5 +65,5 @@ def facts(step: Step) -> dict[str, Any]:
 
 
 def number(value: Any) -> int | float | None:
-    """A number as JSON has it."""
+    """Returns a finite number; None for anything else, which JSON cannot hold."""
     return value if isinstance(value, (int, float)) and math.isfinite(value) else None

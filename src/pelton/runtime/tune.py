@@ -25,11 +25,11 @@ def tune(
 ) -> Engine:
     """Selects the fastest alternative kernel of each step, timed at the optimum sizes on a GPU; returns a new engine.
 
-    This needs neither the model nor a compiler. The results of a step's kernels are compared; kernels whose results
-    differ are dropped with a warning in the log.
+    This needs neither the model nor a compiler. The results of a step's kernels are compared; kernels with different
+    results are dropped with a warning in the log.
 
     engine: an engine for GPUs, or its file; it stays unchanged. device: the number of the GPU. budget: seconds; later
-    steps stay as they are. progress: called with a stage, how much of it is done, and of how much.
+    steps stay as they are. progress: called with a stage, the work done, and the total.
     Raises EngineError if there is no such GPU or the engine has no code for it, InputError for engines of CPUs.
     """
     engine = engine if isinstance(engine, Engine) else load(engine, device=None)

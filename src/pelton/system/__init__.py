@@ -1,1 +1,1 @@
-"""What Pelton asks of the operating system: whole files, temporary folders, locks, forks, and the cache directory."""
+"""Services of the operating system: whole files, temporary folders, locks, forks, and the cache directory."""

@@ -1,4 +1,4 @@
-"""The cache directory: entries are written atomically, read verified, and evicted, least recently used first."""
+"""The cache directory: entries are written atomically, verified when read, and evicted least recently used first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = Logger("pelton.cache")
 
-# folder → suffixes of the files in it; no other files are ever touched
+# folder → suffixes of its files; no other files are ever touched
 PARTS = {
     "objects": (".o",),
     "cubins": (".cubin",),
@@ -33,17 +33,17 @@ PARTS = {
     "imports": (".onnx",),
 }
 LIMIT = 4 * 10**9  # bytes, if unspecified
-# fraction of the limit that eviction frees, so that not every build evicts
+# fraction of the limit that eviction frees: not every build then evicts
 SPARE = 0.1
 KEPT = 90 * 24 * 3600  # seconds after which unused entries are evicted
-# seconds after which the directory is scanned, however little it has grown
+# seconds after which the directory is scanned, even if it hardly grew
 DAY = 24 * 3600
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-# file of the time of the last scan, the bytes then, and the bytes that each build added since
+# file with the time of the last scan, the bytes then, and the bytes added by each build since
 LEDGER = "size.txt"
 DIGEST = hashlib.sha256().digest_size
 
-_told: set[Path] = set()  # directories that cannot be used, for which there was a warning
+_told: set[Path] = set()  # unusable directories already warned about
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Cache:
         self._added: list[int] = []
 
     def path(self, part: str, name: str = "") -> Path | None:
-        """The path of an entry, or of all of a part; None without a directory."""
+        """Returns the path of an entry, or of a whole part; None without a directory."""
         return self.home / part / name if self.home is not None else None
 
     def read(self, part: str, name: str) -> bytes | None:
-        """The bytes stored under a name; None if there are none, or they are damaged."""
+        """Returns the bytes stored under a name; None if missing or damaged."""
         path = self.path(part, name)
         if path is None:
             return None
@@ -95,7 +95,7 @@ class Cache:
             self.write(path, hashlib.sha256(data).digest() + data)
 
     def write(self, path: Path, data: bytes) -> None:
-        """Writes a file of the cache, unchanged."""
+        """Writes a file of the cache unchanged."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             files.write(path, [data])
@@ -117,7 +117,7 @@ class Cache:
         )
 
     def problem(self) -> str | None:
-        """Why nothing can be stored, which is tried out, and what to do; None where it can."""
+        """Tries to store a file; returns the obstacle and its remedy, or None if it works."""
         if self.home is None:
             return "there is no cache directory, as this user has no home; name one with PELTON_CACHE_DIR"
         absent = [p for p in (self.home, *self.home.parents) if not os.path.exists(p)]
@@ -128,18 +128,18 @@ class Cache:
         except OSError as e:
             return self._unusable(e)
         finally:
-            for p in absent:  # again, unless another process uses it by now
+            for p in absent:  # removed again, unless another process uses it by now
                 with contextlib.suppress(OSError):
                     p.rmdir()
 
     def added(self, size: int) -> None:
-        """Counts bytes that were added, for the next `settle`."""
+        """Counts added bytes for the next `settle`."""
         self._added.append(size)
 
     def settle(self) -> None:
         """Evicts entries above the limit.
 
-        The directory is only scanned if the bytes that all processes added require it.
+        Scans the directory only if the bytes added by all processes require it.
         """
         added, self._added = sum(self._added), []
         if self.home is None:
@@ -151,7 +151,7 @@ class Cache:
             self.refused(e)
 
     def _grown(self, added: int) -> bool:
-        """Whether the directory may exceed its limit, or was not scanned for a day."""
+        """Returns True if the directory may exceed its limit, or was not scanned for a day."""
         assert self.home is not None
         ledger = self.home / LEDGER
         if added:
@@ -164,7 +164,7 @@ class Cache:
         return sum(sizes) > self.limit or not 0 <= time.time() - looked <= DAY
 
     def entries(self) -> list[Entry]:
-        """All entries; raises OSError if the directory cannot be read."""
+        """Returns all entries; raises OSError if the directory cannot be read."""
         return [
             e
             for part, endings in PARTS.items()
@@ -187,7 +187,7 @@ class Cache:
             old = e.used < now - kept
             if total <= goal and not old:
                 break
-            # locks have no bytes, and a process may wait for one
+            # locks have no bytes, and a process may be waiting for one
             if (old or e.size) and _removed(e.path):
                 total -= e.size
                 gone.append(e)
@@ -228,13 +228,13 @@ def _entries(folder: str, part: str, endings: tuple[str, ...]) -> Iterator[Entry
             elif f.is_file(follow_symlinks=False) and (f.name.endswith(endings) or f.name.endswith(".part")):
                 with contextlib.suppress(FileNotFoundError):  # another process was faster
                     s = f.stat(follow_symlinks=False)
-                    # an unfinished file of a process that was killed
+                    # an unfinished file of a killed process
                     if f.name.endswith(endings) or s.st_mtime < time.time() - DAY:
                         yield Entry(f.path, part, s.st_size, s.st_mtime)
 
 
 def _removed(path: str) -> bool:
-    """Removes a file; whether it is gone, by this process or another."""
+    """Removes a file; returns True if it is gone, by this process or another."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -255,10 +255,10 @@ def open_cache(options: Options) -> Cache:
 
 
 def directory(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """The directory of compiled kernels, times and the engines of sessions; None without a home directory.
+    """Returns the directory of compiled kernels, times and session engines; None without a home directory.
 
     It is `given`, else PELTON_CACHE_DIR, else in the user's cache directory (XDG Base Directory Specification).
-    platformdirs says the same on Linux, but running engines takes this directory and has to do with numpy alone.
+    platformdirs returns the same on Linux, but engines need this directory with no package but numpy.
     """
     chosen = given if given is not None else os.environ.get("PELTON_CACHE_DIR") or None
     if chosen is not None:
@@ -268,7 +268,7 @@ def directory(given: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def parse_size(text: str) -> int:
-    """Parses a number of bytes, such as 500MB, 1.5 GB or 800000; raises ValueError that says what is expected."""
+    """Parses a number of bytes, such as 500MB, 1.5 GB or 800000; raises ValueError naming the expected form."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
     if not found:
         raise ValueError(f"a size such as 500MB or 4GB, got {text!r}")

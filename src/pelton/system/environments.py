@@ -1,4 +1,4 @@
-"""Virtual environments of frameworks, one for each, as their packages ask for different versions of the same ones."""
+"""Virtual environments, one for each framework, as their packages need different versions of the same ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pelton.errors import BuildError, InputError, near
 from pelton.progress import Progress
 from pelton.system import cache, files
 
-PART, VERSIONS = "environments", "versions.json"  # the latter is written last: it tells a complete one
+PART, VERSIONS = "environments", "versions.json"  # the latter is written last and marks a complete environment
 SHOWN = 20  # lines of pip's output in an error
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Packages that convert models of a framework to ONNX: requirements of pip, the modules that have to be there, and
-    the oldest Python that they run on."""
+    """Packages that convert models of a framework to ONNX: pip requirements, required modules, and the oldest supported
+    Python."""
 
     requirements: tuple[str, ...]
     modules: tuple[str, ...]
@@ -35,11 +35,11 @@ class Environment:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that has the packages of an environment. `versions` identifies theirs."""
+    """A Python with the packages of an environment. `versions` identifies theirs."""
 
     path: str
     versions: str
-    own: bool = False  # whether it is the one that runs this
+    own: bool = False  # True if it is the running interpreter
 
 
 ENVIRONMENTS = {
@@ -54,7 +54,7 @@ ENVIRONMENTS = {
 
 
 def folder(name: str) -> Path:
-    """Where the environment of a framework is, or would be made; InputError for other names, or without a home."""
+    """Returns the folder of a framework's environment. Raises InputError for unknown names, or without a home."""
     if name not in ENVIRONMENTS:
         raise InputError(
             f"there is no environment of {name!r}{near(name, ENVIRONMENTS)}; there are {', '.join(ENVIRONMENTS)}"
@@ -66,7 +66,7 @@ def folder(name: str) -> Path:
 
 
 def made(name: str) -> Interpreter | None:
-    """The interpreter of an environment that was made and still runs; None if there is none."""
+    """Returns the interpreter of an environment that exists and still runs; None if there is none."""
     if cache.directory() is None:
         return None
     home = folder(name)
@@ -79,8 +79,8 @@ def made(name: str) -> Interpreter | None:
 
 
 def find(name: str) -> Interpreter | None:
-    """The interpreter that converts models of a framework: that of the environment if it was made, else this one if it
-    has the packages; None if neither has."""
+    """Returns the interpreter that converts models of a framework: that of its environment if it exists, else this one
+    if it has the packages; None if neither has."""
     if (found := made(name)) is not None:
         return found
     if any(importlib.util.find_spec(module) is None for module in ENVIRONMENTS[name].modules):
@@ -90,9 +90,9 @@ def find(name: str) -> Interpreter | None:
 
 
 def make(name: str, progress: Progress) -> Interpreter:
-    """Makes the environment of a framework, unless it is there; another process that makes it is waited for.
+    """Creates the environment of a framework if it is missing; waits for another process that is creating it.
 
-    progress: called with ("environment", packages so far, 0). Raises BuildError, with what pip said, if that fails.
+    progress: called with ("environment", packages so far, 0). Raises BuildError with pip's output if that fails.
     """
     home, wanted = folder(name), ENVIRONMENTS[name]
     if sys.version_info < wanted.python:
@@ -119,7 +119,7 @@ def make(name: str, progress: Progress) -> Interpreter:
 
 
 def remove(name: str) -> bool:
-    """Removes the environment of a framework; whether there was one."""
+    """Removes the environment of a framework; returns True if there was one."""
     home = folder(name)
     was_there = home.is_dir()
     if was_there:
@@ -130,7 +130,7 @@ def remove(name: str) -> bool:
 
 def _install(home: Path, requirements: Sequence[str], progress: Progress) -> None:
     progress("environment", 0, 0)
-    shutil.rmtree(home, ignore_errors=True)  # one that was not completed
+    shutil.rmtree(home, ignore_errors=True)  # an incomplete one
     python = str(home / "bin" / "python")
     for _ in _lines([sys.executable, "-m", "venv", str(home)]):
         pass
@@ -145,7 +145,7 @@ def _install(home: Path, requirements: Sequence[str], progress: Progress) -> Non
 
 
 def _lines(command: Sequence[str], errors: int = subprocess.STDOUT) -> Iterator[str]:
-    """What a command prints, line by line; BuildError with the last of it if it fails."""
+    """Yields the output of a command line by line; raises BuildError with its end if it fails."""
     last: list[str] = []
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET")}
     with running(command, stdout=subprocess.PIPE, stderr=errors, env=environment) as process:
@@ -162,7 +162,7 @@ def _lines(command: Sequence[str], errors: int = subprocess.STDOUT) -> Iterator[
 
 @contextmanager
 def running(command: Sequence[str], **given) -> Iterator[subprocess.Popen]:
-    """Context manager: a process in a group of its own, killed with its children however the block ends."""
+    """Context manager: a process in its own group, killed with its children however the block ends."""
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **given)
     except OSError as e:

@@ -15,7 +15,7 @@ except ImportError:  # without it there are no locks
 
 
 def write(path: str | os.PathLike[str], pieces: Iterable[Any], *, durable: bool = False) -> None:
-    """Writes the concatenation of `pieces` to a file, atomically; raises OSError, and keeps the old file, if it cannot.
+    """Writes the concatenation of `pieces` to a file atomically; on failure raises OSError and keeps the old file.
 
     Devices and pipes are written to, not replaced. durable: sync the file to disk before it replaces the old one.
     """
@@ -35,7 +35,7 @@ def write(path: str | os.PathLike[str], pieces: Iterable[Any], *, durable: bool 
 
 
 def rejection(path: str | os.PathLike[str]) -> str | None:
-    """The reason why no file can be written at a path, as far as is known beforehand; None if there is none."""
+    """Returns the reason why no file can be written at a path, as far as it is known beforehand; else None."""
     folder = os.path.dirname(os.path.realpath(path))
     try:
         if not stat.S_ISDIR(os.stat(folder).st_mode):
@@ -52,14 +52,14 @@ def rejection(path: str | os.PathLike[str]) -> str | None:
 
 
 def replaces(path: str | os.PathLike[str]) -> bool:
-    """Whether writing at this path replaces a file or creates one, rather than writing to a device."""
+    """Returns True if writing at this path replaces or creates a file, rather than writing to a device."""
     return not os.path.exists(path) or os.path.isfile(path)
 
 
 def make(path: str | os.PathLike[str], put: Callable[[int], None], *, durable: bool = False) -> None:
     """Creates a file at a path atomically; `put` writes to its descriptor, open for reading and writing.
 
-    Until it is complete it has no name, so that nothing is left if the process is killed (open(2), O_TMPFILE); on file
+    The file has no name until it is complete: a killed process leaves nothing behind (open(2), O_TMPFILE). On file
     systems without that (NFS), it is called `.NAME.….part`.
     """
     path = os.path.realpath(path)
@@ -75,7 +75,7 @@ def make(path: str | os.PathLike[str], put: Callable[[int], None], *, durable: b
             if durable:
                 os.fsync(handle)
             if not named:
-                # Python follows the link only with a directory given
+                # Python follows the link only if a directory is passed
                 os.link(f"/proc/self/fd/{handle}", part, src_dir_fd=handle, follow_symlinks=True)
         finally:
             os.close(handle)
@@ -88,11 +88,11 @@ def make(path: str | os.PathLike[str], put: Callable[[int], None], *, durable: b
 
 
 def _nameless(folder: str) -> int | None:
-    """Opens an empty file without a name; None if the file system has no such files."""
+    """Opens an unnamed empty file; None if the file system has no such files."""
     try:
         handle = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
     except (AttributeError, OSError):
-        # other errors occur again for the named file
+        # other errors recur with the named file
         return None
     if os.path.exists(f"/proc/self/fd/{handle}"):
         return handle
@@ -135,7 +135,7 @@ def alone(path: str | os.PathLike[str], waiting: Callable[[], object] = lambda: 
 
 
 def _hold(path: str | os.PathLike[str], held: ExitStack, waiting: Callable[[], object]) -> bool:
-    """Locks the file; whether it is still the one at the path."""
+    """Locks the file; returns True if it is still the one at the path."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     held.callback(os.close, handle)
     try:

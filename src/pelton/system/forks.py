@@ -9,14 +9,14 @@ from typing import Protocol
 
 class Locked(Protocol):
     def _unlock(self) -> None:
-        """Replaces the lock by a new one: the other threads do not exist any more."""
+        """Replaces the lock by a new one: the other threads no longer exist."""
 
 
 _alive: weakref.WeakSet[Locked] = weakref.WeakSet()
 
 
 def survives_fork(holder: Locked) -> None:
-    """Registers an object whose `_unlock` is called in every child that is forked from now on."""
+    """Registers an object whose `_unlock` is called in every child forked from now on."""
     _alive.add(holder)
 
 

@@ -1,4 +1,4 @@
-"""What the first bytes of a file say to those who expected another: an engine, or a pointer of Git LFS."""
+"""Recognizes, by its first bytes, a file that is not the expected one: an engine, or a pointer of Git LFS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LONGEST = max(len(ENGINE), len(POINTER))
 
 
 def told(head: bytes) -> str:
-    """What a file that begins so is, and what to do; "" where that does not tell."""
+    """Describes a file with this beginning and the remedy; "" if it is not recognized."""
     if head.startswith(ENGINE):
         return "it is an engine already, which `pelton run`, `bench` and `inspect` take"
     if head.startswith(POINTER):

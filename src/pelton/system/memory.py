@@ -17,7 +17,7 @@ POPULATE_READ = 22  # MADV_POPULATE_READ of madvise(2), Linux 5.14 and newer
 
 
 def allocate(size: int) -> np.ndarray:
-    """A uint8 array of `size` bytes of zeros, aligned to a cache line, or from 2 MB on to a huge page.
+    """Allocates a uint8 array of `size` zero bytes, aligned to a cache line, or from 2 MB on to a huge page.
 
     Raises EngineError if the system refuses.
     """
@@ -38,22 +38,22 @@ def allocate(size: int) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """The address of an array's first element."""
+    """Returns the address of an array's first element."""
     return array.__array_interface__["data"][0]
 
 
 def populate(array: np.ndarray) -> None:
     """Maps all pages under an array of a mapped file at once, if the system can.
 
-    Otherwise they are mapped one by one at their first read: with 134 MB of weights a first run took 58, 56 and 39 ms
-    then, and 38, 31 and 42 ms after 6 to 10 ms for this.
+    Otherwise each page is mapped at its first read: with 134 MB of weights a first run took 58, 56 and 39 ms without
+    this call, and 38, 31 and 42 ms after 6 to 10 ms for it.
     """
     start = address(array) // mmap.PAGESIZE * mmap.PAGESIZE
     ctypes.CDLL(None).madvise(c_void_p(start), ctypes.c_size_t(address(array) + array.nbytes - start), POPULATE_READ)
 
 
 def aligned(data) -> np.ndarray:
-    """The bytes of a buffer as a uint8 array aligned to a cache line: the buffer itself if aligned, else a copy."""
+    """Returns the bytes of a buffer as a uint8 array aligned to a cache line: itself if aligned, else a copy."""
     view = np.frombuffer(data, np.uint8) if len(memoryview(data)) else np.empty(0, np.uint8)
     if address(view) % LINE == 0:
         return view
@@ -63,5 +63,5 @@ def aligned(data) -> np.ndarray:
 
 
 def installed() -> int:
-    """The bytes of memory of this machine."""
+    """Returns the bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

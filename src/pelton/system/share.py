@@ -1,4 +1,4 @@
-"""How many CPUs, and how much memory, this process may use: by its affinity and the limits of its control groups."""
+"""The CPUs and the memory that this process may use, by its affinity and the limits of its control groups."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from collections.abc import Iterator
 from .memory import installed
 
 PROC, ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
-UNLIMITED = 1 << 60  # bytes that version 1 names where nothing is limited are more
+UNLIMITED = 1 << 60  # version 1 reports more bytes than this where nothing is limited
 
 
 def quota(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = ROOT) -> float:
-    """CPUs that the control groups of this process allow (the smallest limit of versions 1 and 2), or infinity."""
+    """Returns the CPUs that this process's control groups allow (the least of versions 1 and 2), or infinity."""
     return min(map(_allowed, _groups("cpu", proc, root)), default=math.inf)
 
 
 def memory_limit(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = ROOT) -> int | None:
-    """Bytes that the control groups of this process allow, as `quota`; None where nothing is limited."""
+    """Returns the bytes that the control groups of this process allow, as `quota`; None without a limit."""
     found = min(map(_allowed_bytes, _groups("memory", proc, root)), default=UNLIMITED)
     return found if found < UNLIMITED else None
 
 
 @functools.cache
 def memory() -> int:
-    """Bytes that this process may use: those of the machine, or what its control groups allowed when it asked first."""
+    """Returns the bytes that this process may use: the machine's, or its control groups' limit at the first call."""
     limit = memory_limit()
     return installed() if limit is None else min(limit, installed())
 
 
 def cores() -> float:
-    """The number of CPUs that this process may use, possibly a fraction."""
+    """Returns the number of CPUs that this process may use, possibly a fraction."""
     return min(float(len(os.sched_getaffinity(0))), quota())
 
 
 def default_threads() -> int:
-    """One thread per CPU that this process may use, a part counting as one."""
+    """Returns one thread per CPU that this process may use, counting a fraction as one."""
     return max(1, math.ceil(cores()))
 
 
 def _groups(controller: str, proc: str | os.PathLike[str], root: str | os.PathLike[str]) -> Iterator[str]:
-    """The directories of this process' control groups that limit something, and of their ancestors."""
+    """Yields the directories of this process's control groups that limit something, and of their ancestors."""
     for line in _text(proc).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
@@ -57,8 +57,8 @@ def _groups(controller: str, proc: str | os.PathLike[str], root: str | os.PathLi
 
 
 def _up(mount: str, group: str) -> Iterator[str]:
-    """The directories of a group and of its ancestors. Inside a container the path may be the host's, and then only the
-    mount exists."""
+    """Yields the directories of a group and of its ancestors. Inside a container the path may be the host's; then only
+    the mount exists."""
     parts = [p for p in group.split("/") if p not in ("", "..")]
     for n in range(len(parts), -1, -1):
         yield os.path.join(mount, *parts[:n])

@@ -1,4 +1,4 @@
-"""Temporary folders, removed after use; those of killed processes are removed by the next process that needs one."""
+"""Temporary folders, removed after use; the next process that needs one removes those of killed processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _PREFIX, _LOCK = "pelton-", ".lock"
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Context manager: makes a folder, removed at the end of the block; its path."""
+    """Context manager: creates a folder, yields its path, and removes it at the end of the block."""
     base = os.path.realpath(tempfile.gettempdir())
     _sweep(base)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=base) as folder:
-        # the system releases it when the process ends, even if it is killed
+        # the system releases the lock when the process ends, even if it is killed
         handle = _locked(os.path.join(folder, _LOCK + ".new"), os.O_CREAT)
         try:
             if handle is not None:
@@ -42,7 +42,7 @@ def _sweep(base: str) -> None:
 
 
 def _owned(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder of this user; False if it is gone."""
+    """Returns True if it is a folder of this user; False if it is gone."""
     try:
         return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid()
     except OSError:

@@ -1,1 +1,1 @@
-"""Which tactic runs each region: candidates, measured on this machine, remembered in a timing cache."""
+"""Chooses each region's tactic: measures candidates on this machine and stores times in a timing cache."""

@@ -1,4 +1,4 @@
-"""Runs kernels of plugins between canaries: in a child process, on operands with known bytes around them."""
+"""Runs plugin kernels between canaries: in a child process, on operands with known bytes around them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pelton.plan.placed import Task
 from pelton.plan.region import Region
 from pelton.system.cache import Cache
 
-VERSION = 1  # of what is checked here: with another one, all kernels are checked again
+VERSION = 1  # of these checks: a new version repeats them for all kernels
 CANARY = 1 << 20  # bytes on each side of an operand
 LIMIT_S = 120  # of CPU time, for all tiles
 MARK, OTHER_MARK = 0xA5, 0xFF  # the second one makes NaNs
@@ -32,15 +32,15 @@ FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int6
 
 
 class Guarded:
-    """Memory that the child shares, between canaries; all of it may be written."""
+    """Shared memory between canaries, writable throughout by the child."""
 
     def __init__(self, size: int):
         self.size = size
         self.map = mmap.mmap(-1, size + 2 * CANARY)
         self.bytes = np.frombuffer(self.map, np.uint8)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map)) + CANARY
-        self.inside = "over"  # what writes within it are that should not be
-        self.kept = np.ones(len(self.bytes), bool)  # what has to stay as it is
+        self.inside = "over"  # description of invalid writes inside it
+        self.kept = np.ones(len(self.bytes), bool)  # True for bytes that must not change
         self.kept[CANARY : CANARY + size] = False
 
     def fill(self, mark: int) -> None:
@@ -48,15 +48,15 @@ class Guarded:
         self.before = self.bytes.copy()
 
     def harm(self) -> str | None:
-        """What was written where it should not."""
+        """Returns a description of invalid writes, or None."""
         at = np.flatnonzero((self.bytes != self.before) & self.kept)
         places = ("before", at < CANARY), ("behind", at >= CANARY + self.size), (self.inside, at >= 0)
         return next((f"writes {int(there.sum())} bytes {where}" for where, there in places if there.any()), None)
 
 
 class GuardedOperand(Guarded):
-    """An operand, of strides in elements. With an array it is one that is only read, else one whose elements are
-    written, but not what is between these."""
+    """An operand with strides in elements. With an array it is read-only; else its elements are written, but not the
+    gaps between them."""
 
     def __init__(self, v: Value, strides: Strides, array: np.ndarray | None):
         item = v.type.dtype.size
@@ -79,14 +79,14 @@ class GuardedOperand(Guarded):
 
 
 class Guard:
-    """Checks each kernel of a plugin once, as `check_kernel`: what passed stands in the cache."""
+    """Checks each plugin kernel once by `check_kernel`; the cache records those that passed."""
 
     def __init__(self, compiler: ClangCompiler, kept: Cache):
         self._compiler, self._kept = compiler, kept
         self._passed: set[str] = set()
 
     def check(self, loaded: LoadedCode, kernel: Kernel, task: Task) -> None:
-        """BuildError for a kernel, of known sizes, that does harm."""
+        """Raises BuildError for a kernel of known sizes that does harm."""
         name = f"{self._key(kernel, task)}.ok"
         if name not in self._passed and self._kept.read("guarded", name) is None:
             check_kernel(loaded, kernel, task)
@@ -94,7 +94,7 @@ class Guard:
         self._passed.add(name)
 
     def _key(self, kernel: Kernel, task: Task) -> str:
-        """The hash of all that a check depends on: the code, how it is run, its operands, and the constants' bytes."""
+        """Returns the hash of all that a check depends on: the code, its execution, its operands, and the constants."""
         values = [x for x in kernel.operands if isinstance(x, Value)]
         how = (kernel.tiles, kernel.dims, kernel.scratch, [(str(v.type), task.layouts[v]) for v in values])
         key = hashlib.sha256(f"{VERSION} {self._compiler.key(kernel.source)} {how}".encode())
@@ -104,8 +104,8 @@ class Guard:
 
 
 def check_kernel(loaded: LoadedCode, kernel: Kernel, task: Task, seed: int = 0) -> None:
-    """Runs a kernel of a plugin, of known sizes, on random operands; BuildError if it crashes, does not end, writes
-    where it should not, or gives something else where its tiles run in another order or other bytes are around."""
+    """Runs a plugin kernel of known sizes on random operands; BuildError if it crashes, does not end, writes out of
+    bounds, or if its result depends on the order of tiles or on surrounding bytes."""
     region = task.what
     assert isinstance(region, Region) and region.anchor is not None
     node, rng = region.anchor, np.random.default_rng(seed)
@@ -142,7 +142,7 @@ def check_kernel(loaded: LoadedCode, kernel: Kernel, task: Task, seed: int = 0) 
 
 
 def _array(v: Value, region: Region, rng: np.random.Generator) -> np.ndarray | None:
-    """A constant, random elements of an input, or None for an output."""
+    """Returns a constant, random elements of an input, or None for an output."""
     if v in region.body.constants:
         return np.asarray(region.body.constants[v])
     assert region.anchor is not None
@@ -153,7 +153,7 @@ def _array(v: Value, region: Region, rng: np.random.Generator) -> np.ndarray | N
 
 
 def _run(address: int, kernel: Kernel, pointers: Sequence[int], scratch: int, backwards: bool) -> int:
-    """Runs all tiles in a forked child; 0, its status, or minus the signal that ended it."""
+    """Runs all tiles in a forked child; returns 0, its status, or minus the signal that ended it."""
     table = (ctypes.c_int64 * max(len(pointers) + len(kernel.dims), 1))(*pointers, *map(int, kernel.dims))
     child = os.fork()
     if not child:

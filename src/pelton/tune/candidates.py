@@ -19,7 +19,7 @@ class Candidate:
 
 
 def rejection(region: Region, strict: bool = False, isa: str = "") -> str | None:
-    """None if some template takes the region, else the reasons of all. isa: only that of a GPU makes a difference."""
+    """Returns None if some template takes the region, else all reasons. isa: matters only for GPUs."""
     reasons = []
     for t in templates(isa).values():
         if strict and t.inexact:
@@ -32,7 +32,7 @@ def rejection(region: Region, strict: bool = False, isa: str = "") -> str | None
 
 
 def template_rejection(t: Template, region: Region) -> str | None:
-    """None if a template can compute a region, else the reason."""
+    """Returns None if a template can compute a region, else the reason."""
     varying = [] if t.dynamic else [s.name for s in symbols(region.body)]
     if varying:
         return f"{t.known_sizes}, and {', '.join(varying)} {'is' if len(varying) == 1 else 'are'} dynamic"
@@ -43,7 +43,7 @@ def template_rejection(t: Template, region: Region) -> str | None:
 
 
 def why_no_kernel(region: Region, isa: str = "") -> str:
-    """Why no template takes the node that is a region's anchor: the reasons of those for its op; none without one."""
+    """Returns the reasons why no template takes a region's anchor node: of the templates for its op, or none."""
     assert region.anchor is not None
     named: dict[str, list[str]] = {}
     for t in templates(isa).values():
@@ -53,14 +53,14 @@ def why_no_kernel(region: Region, isa: str = "") -> str:
 
 
 def accepting_templates(region: Region, strict: bool = False, isa: str = "") -> tuple[Template, ...]:
-    """The templates that take the region, in order of preference; any of them may decide the layouts of operands."""
+    """Returns the templates that take the region, in order of preference; any may decide the layouts of operands."""
     return tuple(
         t for t in templates(isa).values() if not (strict and t.inexact) and template_rejection(t, region) is None
     )
 
 
 def preferred_layout(graph: Graph, target: Target, strict: bool, value: Value) -> Layout | None:
-    """The layout that the first template with a preference asks for a value with a single reader; None without one."""
+    """Returns the layout of a value with a single reader, by the first template with a preference; or None."""
     users = graph.users.get(value, ())
     if len(users) != 1 or users[0].inputs.count(value) != 1:
         return None
@@ -73,14 +73,14 @@ def preferred_layout(graph: Graph, target: Target, strict: bool, value: Value) -
 
 
 def first_template(region: Region, strict: bool = False) -> Template:
-    """The first template that takes the region."""
+    """Returns the first template that takes the region."""
     return accepting_templates(region, strict)[0]
 
 
 def candidates(
     region: Region, layouts: Layouts, target: Target, strict: bool, max_tactics: int
 ) -> list[tuple[Template, Tactic]]:
-    """Tactics of all templates that can run the region in these layouts, at most `max_tactics` of each family.
+    """Returns tactics of all templates that can run the region in these layouts, at most `max_tactics` per family.
 
     Tactics are chosen at the optimum of dynamic dimensions.
     """

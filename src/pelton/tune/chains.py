@@ -1,4 +1,4 @@
-"""Chains of convolutions whose intermediate values exceed the caches become one region where that is faster."""
+"""Merges chains of convolutions whose intermediate values exceed the caches into one region where that is faster."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .candidates import candidates, rejection
 from .search import Found, Timing, best_of
 from .tasks import digest
 
-# one kernel must take this much less time than those of the parts
+# maximum time of one kernel relative to those of the parts
 MARGIN = 0.97
 
 Chain = tuple[Region, ...]
 
 
 def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, max_tactics: int) -> Fused:
-    """Merges each chain into one region if that is faster by the clock, and records the decisions in `chains`.
+    """Merges each chain into one region if that measures faster, and records the decisions in `chains`.
 
     Without timings, a chain is merged if its largest intermediate value exceeds the L2 caches of all threads together.
     """
@@ -73,7 +73,7 @@ def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, max_
 
 
 def rejoin(fused: Fused, recorded: Sequence[str], target: Target, strict: bool) -> Fused:
-    """Merges the chains of these texts, each as often as it occurs in `recorded`, whatever their size."""
+    """Merges the chains with these texts, each as often as it occurs in `recorded`, whatever their size."""
     left = Counter(recorded)
 
     def longest(runs: Sequence[Chain]) -> Chain | None:
@@ -92,7 +92,7 @@ def rejoin(fused: Fused, recorded: Sequence[str], target: Target, strict: bool) 
 
 
 def _merged(fused: Fused, wholes: Mapping[Chain, Region], lines: Sequence[str]) -> Fused:
-    """The program with each of these chains as its whole, where the last part was."""
+    """Returns the program with each of these chains replaced by its whole, at the position of the last part."""
     last, gone = {run[-1]: whole for run, whole in wholes.items()}, {r for run in wholes for r in run[:-1]}
     items = tuple(last.get(i, i) if isinstance(i, Region) else i for i in fused.items if i not in gone)
     return replace(fused, items=items, chains=tuple(lines), joined=tuple(wholes.values()))
@@ -101,9 +101,9 @@ def _merged(fused: Fused, wholes: Mapping[Chain, Region], lines: Sequence[str]) 
 def _times(
     whole: Task, parts: Sequence[Task], digests: Mapping[Task, str], kernels: Mapping[str, Found], timing: Timing
 ) -> tuple[int | None, int | None]:
-    """Nanoseconds of a chain by the best kernels of its parts, and by the best single kernel, timed in turns.
+    """Times a chain in ns by the best kernels of its parts, and by the best single kernel, in turns.
 
-    Separate times of the parts would add up to less than they take together, and the machine may be slower now.
+    Separate times of the parts would sum to less than their time together, and the machine may be slower now.
     """
     best = [best_of(kernels[digests[t]], timing.cache.get(digests[t]))[:2] for t in parts]
     apart = "+".join(tactic.name for _, tactic in best)
@@ -119,13 +119,13 @@ def _times(
 
 
 def find_chains(fused: Fused, target: Target, strict: bool) -> list[Chain]:
-    """Disjoint chains that a template takes as one region, with an intermediate value larger than one core's L2."""
+    """Returns disjoint chains that a template takes as one, with an intermediate larger than one core's L2."""
     return _disjoint(fused, target, strict, lambda runs: runs[-1] if max_bytes_between(runs[-1]) > target.l2 else None)
 
 
 def apart(fused: Fused, target: Target, strict: bool) -> Iterator[tuple[Chain, Region, str]]:
-    """Chains that a template takes as one region, and that are several without timing: each with that region and the
-    reason."""
+    """Yields the chains that a template takes as one region, but that stay apart without timing: each with that region
+    and the reason."""
     timed = find_chains(fused, target, strict)
     taken = {r for run in timed for r in run}
     small = [run for run in _disjoint(fused, target, strict, lambda runs: runs[-1]) if taken.isdisjoint(run)]
@@ -140,7 +140,7 @@ def apart(fused: Fused, target: Target, strict: bool) -> Iterator[tuple[Chain, R
 def _disjoint(
     fused: Fused, target: Target, strict: bool, pick: Callable[[Sequence[Chain]], Chain | None]
 ) -> list[Chain]:
-    """Disjoint chains: for each region, `pick` chooses one of those that begin there (shortest first), or none."""
+    """Returns disjoint chains: for each region, `pick` chooses one that begins there (shortest first), or none."""
     regions = [i for i in fused.items if isinstance(i, Region)]
     home = {n: r for r in regions for n in r.body.nodes}
     out: list[Chain] = []
@@ -157,7 +157,7 @@ def _disjoint(
 def _growing(
     graph: Graph, first: Region, home: Mapping[Node, Region], taken: set[Region], target: Target, strict: bool
 ) -> Iterator[Chain]:
-    """The chains that begin with a region, growing as long as a template takes them as one region."""
+    """Yields the chains that begin with a region, growing as long as a template takes them as one region."""
     run: Chain = (first,)
     while (
         run[-1] not in taken
@@ -170,7 +170,7 @@ def _growing(
 
 
 def _only_reader(graph: Graph, region: Region, home: Mapping) -> Region | None:
-    """The only reader of a convolution's only output."""
+    """Returns the only reader of a convolution's only output."""
     if len(region.anchors) != 1 or region.anchors[0].op is not convolution or len(region.body.outputs) != 1:
         return None
     readers = {home.get(n) for n in graph.users.get(region.output, ())}
@@ -178,17 +178,17 @@ def _only_reader(graph: Graph, region: Region, home: Mapping) -> Region | None:
 
 
 def join_regions(graph: Graph, run: Sequence[Region]) -> Region:
-    """The regions of a chain as one."""
+    """Joins the regions of a chain."""
     return cut(graph, tuple(n for r in run for n in r.body.nodes), tuple(a for r in run for a in r.anchors))
 
 
 def max_bytes_between(run: Chain) -> int:
-    """Bytes of the largest intermediate value, at the optimum sizes."""
+    """Returns the bytes of the largest intermediate value, at the optimum sizes."""
     return max(optimum(r.output.type.bytes) for r in run[:-1])
 
 
 def channels_last_layouts(region: Region) -> Layouts:
-    """The layouts that convolutions prefer: channels last, constants dense."""
+    """Returns the layouts that convolutions prefer: channels last, constants dense."""
     body = region.body
     last = {v: dense(v.type.shape, channels_last(v.type.rank)) for v in (*body.inputs, *body.outputs)}
     return Layouts({**last, **{v: dense(v.type.shape) for v in body.constants}})

@@ -1,4 +1,4 @@
-"""Launch fusion on GPUs: chains of regions, small except perhaps the first, that are faster as one launch."""
+"""Fuses launches on GPUs: chains of regions, small except perhaps the first, that are faster as one launch."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from .candidates import candidates
 from .search import Choice, Timing
 from .tasks import digest
 
-MARGIN = 0.97  # one launch must take this much less time than those of the parts
-MAX_CHAIN = 6  # regions of a chain: all runs of at most so many are tried
-WARPS = (8, 4)  # of a chain's program, the first where nothing is timed
-# candidates of a region that are tried for the one with the fewest tiles
+MARGIN = 0.97  # maximum time of one launch relative to those of the parts
+MAX_CHAIN = 6  # maximum regions of a chain; all runs up to it are tried
+WARPS = (8, 4)  # of a chain's program; the first if nothing is timed
+# candidates of a region to try for the fewest tiles
 MAX_TRIED = 6
-# bytes that a program of eight warps has in flight: 32 for each thread
+# bytes in flight of a program of eight warps: 32 for each thread
 IN_FLIGHT = 8 << 10
-# programs for each multiprocessor that a chain may begin with: with more, a launch is negligible
+# maximum programs per multiprocessor of a chain's first part: with more, a launch is negligible
 MAX_HEAD_PROGRAMS = 16
 
 
 @dataclass(frozen=True, eq=False)
 class ChainPart:
-    """A task with the kernel by which one program would compute it."""
+    """A task with its kernel as one program."""
 
     task: Task
     kernel: Kernel
@@ -44,28 +44,28 @@ class ChainPart:
         return int(self.kernel.traffic(self.task.region, self.task.layouts))
 
     def min_cycles(self) -> float:
-        """Cycles at best: latency of memory per tile, bandwidth of L2, or arithmetic of a multiprocessor."""
+        """Returns minimum cycles: latency of memory per tile, bandwidth of L2, or arithmetic of a multiprocessor."""
         return max(int(self.kernel.tiles) * AWAY, self.bytes / BYTES, self.task.region.flops() / OPERATIONS)
 
     def cycles_as_first(self, cycles: float) -> float:
-        """Cycles as the first part of a chain: one program per tile, and two latencies of memory for their counter."""
+        """Returns cycles as a chain's first part: one program per tile, two memory latencies for their counter."""
         tiles = int(self.kernel.tiles)
         return cycles / tiles + (2 * AWAY if tiles > 1 else 0)
 
     def max_cycles(self) -> float:
-        """Cycles at worst: tile by tile, all operands from memory with few bytes in flight, then computed."""
+        """Returns maximum cycles: tile by tile, all operands from memory with few bytes in flight, then computed."""
         return int(self.kernel.tiles) * AWAY + self.bytes * AWAY / IN_FLIGHT + self.task.region.flops() / OPERATIONS
 
 
 def launch_cycles(parts: int, launch: float) -> float:
-    """Minimum cycles of the launches of so many parts, without the start of the first."""
+    """Returns the minimum cycles of the launches of so many parts, without the start of the first."""
     return (parts - 1) * launch + parts * AWAY
 
 
 @dataclass(frozen=True, eq=False)
 class LaunchChain:
     """Tasks by number, the joined task, and its kernel; `saved`: nanoseconds if timed, else cycles by the model;
-    `explanation`: how it was decided."""
+    `explanation`: the basis of the decision."""
 
     tasks: tuple[int, ...]
     whole: Task
@@ -80,14 +80,14 @@ class LaunchChain:
 def find_chains(
     placed: Placed, choices: Mapping[int, Choice], target: Target, timing: Timing | None, strict: bool
 ) -> list[LaunchChain]:
-    """The chains that are faster as one launch, by the clock or, without one, by a pessimistic model."""
+    """Finds the chains that are faster as one launch, by the clock or, without one, by a pessimistic model."""
     return list(_Search(placed, choices, target, timing, strict).runs())
 
 
 def join_chains(
     placed: Placed, choices: Mapping[int, Choice], runs: Sequence[LaunchChain]
 ) -> tuple[Placed, dict[int, Choice]]:
-    """The same with each chain as one task in the place of its first part, which waits for all that the chain does."""
+    """Replaces each chain by one task at the position of its first part; it waits for all dependences of the chain."""
     first = {run.tasks[0]: run for run in runs}
     gone = {i for run in runs for i in run.tasks[1:]}
     left = [i for i in range(len(placed.tasks)) if i not in gone]
@@ -123,7 +123,7 @@ class _Search:
                 yield run
 
     def line(self, first: int, taken: set[int]) -> tuple[int, ...]:
-        """Small tasks from this one on, each reading the one before, without dependences that the first has not."""
+        """Returns small tasks from this one on, each reading the one before, without further dependences."""
         line: tuple[int, ...] = (first,)
 
         def fits(i: int) -> bool:
@@ -140,7 +140,7 @@ class _Search:
         return line
 
     def cut(self, line: tuple[int, ...]) -> tuple[LaunchChain, ...]:
-        """The disjoint runs of a line that save most in total."""
+        """Returns the disjoint runs of a line that save most in total."""
         best: list[tuple[float, tuple[LaunchChain, ...]]] = [(0.0, ())] * (len(line) + 1)
         for begin in reversed(range(len(line))):
             options = [best[begin + 1]]
@@ -154,7 +154,7 @@ class _Search:
         return best[0][1]
 
     def run(self, tasks: tuple[int, ...]) -> LaunchChain | None:
-        """Tasks as one launch if that is faster, else None."""
+        """Returns tasks as one launch if that is faster, else None."""
         variants = list(self.variants(tasks))
         if not variants:
             return None
@@ -192,9 +192,9 @@ class _Search:
         return LaunchChain(tasks, whole, Choice(TritonChain(), tactic, kernel, packing, times), saved, explanation)
 
     def variants(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[ChainPart]]]:
-        """Warps and parts of a chain that may be faster as one launch.
+        """Yields warps and parts of a chain that may be faster as one launch.
 
-        First with one program for all parts, then with the first part as it would run by itself.
+        First with one program for all parts, then with the first part in its own form.
         """
         first, choice = tasks[0], self.choices[tasks[0]]
         for whole in (False, True):
@@ -215,7 +215,7 @@ class _Search:
                     yield warps, [head, *rest]
 
     def min_saving(self, parts: Sequence[ChainPart]) -> float:
-        """Cycles that one launch of one program saves even at worst; with several programs, only a clock can tell."""
+        """Returns the minimum saving in cycles of one launch of one program; for several, only a clock can decide."""
         return (
             launch_cycles(len(parts), BEGIN - AWAY) - sum(p.max_cycles() for p in parts)
             if parts[0].kernel.tiles == 1
@@ -223,7 +223,7 @@ class _Search:
         )
 
     def standalone_part(self, i: int) -> ChainPart | None:
-        """A task with its own kernel if a chain may begin with that, else None."""
+        """Returns a task with its own kernel if a chain may begin with that, else None."""
         task, choice = self.placed.tasks[i], self.choices[i]
         if task.region.optimum_sizes(task.layouts) or choice.kernel.dims or choice.kernel.scratch:
             return None
@@ -234,7 +234,7 @@ class _Search:
         )
 
     def one_program_part(self, i: int, warps: int) -> ChainPart | None:
-        """A task for one program with so many warps; None if that takes longer than a launch."""
+        """Returns a task for one program with so many warps; None if that takes longer than a launch."""
         if (i, warps) not in self.parts:
             self.parts[i, warps] = self._find_part(i, warps)
         return self.parts[i, warps]
@@ -264,7 +264,7 @@ class _Search:
 
 
 def join_tasks(placed: Placed, tasks: Sequence[int]) -> Task:
-    """Tasks joined into one, whose body includes the views between them, and whose outputs are theirs."""
+    """Joins tasks into one, whose body includes the views between them, and whose outputs are theirs."""
     parts = [placed.tasks[i] for i in tasks]
     made: set[Value] = set()
     nodes = []

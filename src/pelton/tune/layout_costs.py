@@ -1,5 +1,4 @@
-"""What the ways through the layouts of a graph cost: by the clock, or, where nothing is timed, by the bytes that they
-copy."""
+"""Costs of the layout choices of a graph: measured times, or copied bytes if nothing is timed."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from .tasks import digest
 
 
 def copied(task: Task) -> float:
-    """Bytes that a task copies because of layouts; 0 for what computes."""
+    """Returns the bytes that a task copies because of layouts; 0 for computing tasks."""
     if not isinstance(task.what, Region) or task.region.anchors or [n.op for n in task.region.body.nodes] != [copy]:
         return 0.0
     return float(at(task.region.output.type.bytes, task.region.optimum_sizes(task.layouts)))
@@ -27,8 +26,8 @@ def copied(task: Task) -> float:
 def costs(
     tasks: Sequence[Task], timing: Timing | None, target: Target, strict: bool, max_tactics: int
 ) -> tuple[Callable[[Task], float], str]:
-    """(task → what it costs, the unit: "ns" or "bytes"). Nanoseconds of its fastest kernel where a clock is given and
-    gets through all of them."""
+    """Returns (task → cost, the unit: "ns" or "bytes"). A task costs the ns of its fastest kernel if the clock can time
+    all of them."""
     named = {t: digest(t) for t in tasks if isinstance(t.what, Region)}
     first = {d: t for t, d in reversed(named.items())}
     found: Mapping[str, Found] = {

@@ -27,30 +27,29 @@ LINE = 64
 START = 2  # tiles for each thread before the clock starts
 # bytes of packed weights that stay in the caches near a core until the next run
 MAX_RESIDENT = 4 << 20
-TOUCH = "pelton_touch"  # the kernel that writes activations, in place of earlier steps
-PARTS = 8  # tiles per thread in which it does
-# Rounds → multiple of the best time above which candidates drop out. Not after one round: slower ones may still be
-# chosen where packed weights have to be small, and one noisy round made an F(2×2) of 15 ms one of 30: YOLOv2 was 17 %
-# slower.
+TOUCH = "pelton_touch"  # a kernel that writes activations, in place of earlier steps
+PARTS = 8  # tiles per thread of that kernel
+# Rounds → multiple of the best time above which candidates drop out. Not after one round: packed-weight limits may need
+# slower ones, and one noisy round measured an F(2×2) of 15 ms as 30: YOLOv2 became 17 % slower.
 DROPS = {2: 2.0, 4: 1.25}
-# Candidates this close after all rounds go on for so many ns more per round, as shared cores are seldom undisturbed,
-# but for no more than so many turns: a kernel of 1 µs has a turn of 300, and 15 small layers took up to 55 s.
+# Candidates this close after all rounds run for so many more ns per round, as shared cores are seldom undisturbed, but
+# at most for so many turns: a kernel of 1 µs has a turn of 300, and 15 small layers took up to 55 s.
 CLOSE, FINAL_NS, FINAL_TURNS = 1.1, 4_000_000, 25
 
 
 def _aligned_bytes(nbytes: int) -> np.ndarray:
-    """An array of bytes that starts on a cache line."""
+    """Allocates bytes that start on a cache line."""
     raw = np.empty(nbytes + LINE, np.uint8)
     at = -raw.ctypes.data % LINE
     return raw[at : at + nbytes]
 
 
 def weight_traffic(weights: int, l3: int) -> int:
-    """Bytes of weights that pass through the caches between two uses of the same ones, in a network of so many.
+    """Returns the bytes of weights that pass through the caches between two uses of the same ones, in such a network.
 
-    Twice as many (kernels pack them) if these stay in the caches, else enough for none to stay. ResNet-20 (1.1 MB),
-    minimum of two builds each: 287 and 313 µs tuned with weights from memory, 261 and 296 with this. SqueezeNet and
-    ShuffleNet (5 MB), MobileNetV2 and GoogLeNet took as long either way.
+    Twice as many (kernels pack them) if these stay in the caches, else enough to evict all. ResNet-20 (1.1 MB), minimum
+    of two builds each: 287 and 313 µs tuned with weights from memory, 261 and 296 with this. SqueezeNet and ShuffleNet
+    (5 MB), MobileNetV2 and GoogLeNet took as long either way.
     """
     near = 1 << max(2 * weights - 1, 1 << 16).bit_length()
     return near if near <= MAX_RESIDENT else max(96 << 20, 2 * l3)
@@ -73,7 +72,7 @@ class Stopwatch:
         self._cursor = 0
 
     def _weights(self, nbytes: int) -> int:
-        """The address of bytes in the pool that were used longest ago."""
+        """Returns the address of the least recently used bytes in the pool."""
         if nbytes > self._pool.size:
             self._pool = np.resize(self._pool, nbytes + LINE)
         if self._cursor + nbytes > self._pool.size:
@@ -90,7 +89,7 @@ class Stopwatch:
         rounds: int,
         deadline: float | None = None,
     ) -> list[int]:
-        """Nanoseconds of each program (a sequence of kernels for these tasks): the minimum over several runs.
+        """Times programs (sequences of kernels for these tasks) in ns: the minimum over several runs of each.
 
         Slow programs drop out after the first rounds; close ones run longer.
         """
@@ -115,7 +114,7 @@ class Stopwatch:
         return best
 
     def _run(self, program: Sequence[Kernel], operands: _CpuOperands, loaded: LoadedCode, is_first: bool) -> int:
-        """Nanoseconds of one run of a program.
+        """Times one run of a program in ns.
 
         A few tiles first (in the first run, all, to touch pages): loads the code and wakes the threads. Then the
         operands are written, and the program is timed.
@@ -133,8 +132,8 @@ class Stopwatch:
 
 
 class _CpuOperands:
-    """The operands of programs that race, in memory. weights: an address for so many bytes of packed weights, another
-    one for each use."""
+    """The operands of racing programs, in memory. weights: allocates so many bytes of packed weights, at another
+    address for each use."""
 
     def __init__(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], weights: Callable[[int], int]):
         self._weights = weights
@@ -146,7 +145,7 @@ class _CpuOperands:
         self._arrays = {x: self._array(x, rng) for x in found if not _is_weights(x)}
 
     def inputs_of(self, k: Kernel) -> list[np.ndarray]:
-        """The memory of what a kernel reads that earlier steps of a network write."""
+        """Returns the memory of a kernel's inputs that earlier steps of a network write."""
         return [self._arrays[x] for x in k.operands if x in self._inputs]
 
     def address(self, x: Operand) -> int:
@@ -156,7 +155,7 @@ class _CpuOperands:
         return self._arrays[x].ctypes.data + first
 
     def _array(self, x: Operand, rng: np.random.Generator) -> np.ndarray:
-        """Memory of an operand: constants and indices as they are, floats at random, other values zero."""
+        """Allocates an operand: constants and indices unchanged, floats random, other values zero."""
         if not isinstance(x, Value):
             data = _aligned_bytes(x.bytes)
             if isinstance(x, Packed):
@@ -177,7 +176,7 @@ class _CpuOperands:
 
 
 def _is_weights(x: Operand) -> TypeGuard[Packed]:
-    """Whether an operand is packed weights, whose numbers the time does not depend on."""
+    """True if an operand is packed weights, whose numbers do not affect the time."""
     return isinstance(x, Packed) and not x.has_indices
 
 
@@ -210,7 +209,7 @@ class CpuBench:
         rounds: int,
         deadline: float | None = None,
     ) -> list[int]:
-        """See `search.Bench.race`. A kernel of a plugin first runs between canaries: it may do anything."""
+        """See `search.Bench.race`. A plugin kernel first runs between canaries: it may do anything."""
         if len(tasks) == 1 and is_of_plugin(tasks[0]):
             for (kernel,) in programs:
                 self.guard.check(loaded, kernel, tasks[0])

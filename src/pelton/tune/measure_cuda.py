@@ -1,4 +1,4 @@
-"""Times kernels on a GPU as a network would run them: weights cold, activations warm, candidates taking turns."""
+"""Times kernels on a GPU as in a network: weights cold, activations warm, candidates in turns."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from pelton.targets import fitting
 
 log = Logger("pelton.build")
 
-POOL = 128 << 20  # bytes of weights, at least
+POOL = 128 << 20  # minimum bytes of weights
 PIECE = 4 << 20  # bytes of numbers that the pool repeats
 
 
 class GpuBench:
-    """See `search.Bench`: kernels in Triton. Weights of floats come from a pool, other ones in each turn; what may be
-    indices keeps its values."""
+    """See `search.Bench`: kernels in Triton. Each turn reads float weights from another part of a pool; possible
+    indices keep their values."""
 
     def __init__(self, compiler: TritonCompiler, device: Device):
         self.compiler, self.device, self.clock = compiler, device, Clock(device)
@@ -94,10 +94,10 @@ class GpuBench:
         return self._functions[kernel.symbol]
 
     def weights(self, min_bytes: int) -> Memory:
-        """Numbers around one, in memory for several times what the L2 cache holds."""
+        """Returns numbers around one, in memory for several times the L2 cache."""
         nbytes = max(POOL, 4 * self.device.l2, min_bytes)
         if self._pool is None or self._pool.nbytes < nbytes:
-            self._pool = None  # first the old one goes
+            self._pool = None  # free the old one first
             pool = self._pool = self.device.allocate(nbytes, "timing kernels")
             numbers = np.random.default_rng(0).uniform(0.5, 1.5, PIECE // 2).astype(np.float16)
             stream = self.clock.stream.handle
@@ -105,12 +105,12 @@ class GpuBench:
                 self.device.upload(
                     pool.address + at, numbers.__array_interface__["data"][0], min(PIECE, nbytes - at), stream
                 )
-            self.device.synchronize(stream)  # the array need not stay
+            self.device.synchronize(stream)  # the array may be freed afterwards
         return self._pool
 
 
 class _Operands:
-    """What the kernels of a race read and write, in memory of the GPU."""
+    """The operands of racing kernels, in GPU memory."""
 
     def __init__(
         self,
@@ -131,11 +131,11 @@ class _Operands:
         self.pool = bench.weights(max((self.rotating(*kernels) for kernels in programs), default=0))
 
     def rotates(self, x: Value | Packed | KernelWorkspace) -> bool:
-        """Whether each turn reads it from another address."""
+        """True if each turn reads it from another address."""
         return isinstance(x, Packed) or isinstance(x, Value) and x in self.constants and x.type.dtype.is_float
 
     def rotating(self, *kernels: Kernel) -> int:
-        """Bytes of all operands that rotate, each aligned to 256."""
+        """Returns the bytes of all rotating operands, each aligned to 256."""
         return sum(-(-self.size(x) // ALIGN) * ALIGN for k in kernels for x in k.operands if self.rotates(x))
 
     def size(self, x: Value | Packed | KernelWorkspace) -> int:
@@ -177,7 +177,7 @@ class _Operands:
         return result
 
     def _filled(self, v: Value) -> Memory:
-        """Memory for a value: a constant's numbers, random ones for floats, else zeros, which are valid indices."""
+        """Allocates a value: a constant's numbers, random ones for floats, else zeros, which are valid indices."""
         nbytes, device, dtype = max(self.size(v), 1), self.bench.device, v.type.dtype
         if v in self.constants:
             data = np.append(np.ascontiguousarray(self.constants[v]).reshape(-1).view(np.uint8), np.uint8(0))
@@ -191,12 +191,12 @@ class _Operands:
         else:
             data = np.zeros(min(nbytes, PIECE), np.uint8)
         memory = device.allocate(nbytes, "timing kernels")
-        for at in range(0, nbytes, data.nbytes):  # of constants all, of others a part again and again
+        for at in range(0, nbytes, data.nbytes):  # whole constants; a repeated part of others
             device.upload(
                 memory.address + at,
                 data.__array_interface__["data"][0],
                 min(data.nbytes, nbytes - at),
                 self.bench.clock.stream.handle,
             )
-        device.synchronize(self.bench.clock.stream.handle)  # the array need not stay
+        device.synchronize(self.bench.clock.stream.handle)  # the array may be freed afterwards
         return memory

@@ -1,4 +1,4 @@
-"""Bounds the packed weights of an engine: trades speed for size where that costs the least time per byte saved."""
+"""Limits the packed weights of an engine: trades speed for size at the least time per saved byte."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Packed, Tactic, Template
 
-MAX_PACKED_RATIO = 2.0  # packed weights, of the model's own
+MAX_PACKED_RATIO = 2.0  # packed bytes by the model's own
 
 
 @dataclass(frozen=True)
 class PackedCandidate:
-    """A candidate for a task: its time (a guess if it was not timed) and its bytes of packed weights."""
+    """A candidate for a task: its time (a guess if untimed) and its bytes of packed weights."""
 
     template: Template
     tactic: Tactic
@@ -24,8 +24,8 @@ class PackedCandidate:
 
 @dataclass(frozen=True)
 class Packing:
-    """What a task's weights take in the model and packed, in bytes, and by how much its kernel beats the fastest timed
-    one that would not make them larger than in the model, in nanoseconds (0 where there is none)."""
+    """Bytes of a task's weights in the model and packed, and the nanoseconds saved over the fastest timed kernel whose
+    weights are no larger than in the model (0 without one)."""
 
     own: int
     packed: int
@@ -39,7 +39,7 @@ def packing(candidates: list[PackedCandidate], chosen: int, own: int) -> Packing
 
 
 def packed_bytes(kernel: Kernel, weights: Mapping[Value, int]) -> int:
-    """What a kernel keeps of the weights, given with their bytes: packed, or as they are."""
+    """Returns the bytes of the weights that a kernel keeps: packed or unchanged; `weights` has the model's bytes."""
     return sum(
         x.bytes if isinstance(x, Packed) else weights.get(x, 0)
         for x in set(kernel.operands)
@@ -50,11 +50,11 @@ def packed_bytes(kernel: Kernel, weights: Mapping[Value, int]) -> int:
 def limit_packed_weights(
     candidates: Mapping[str, list[PackedCandidate]], first: Mapping[str, int], shared: Mapping[str, int], limit: float
 ) -> dict[str, int]:
-    """Task → index of its candidate, with all bytes together within the limit if possible.
+    """Returns task → index of its candidate, with all bytes together within the limit if possible.
 
-    first: the candidates chosen for speed alone. shared: how many copies of a task's weights the engine holds.
-    Greedy: takes the change to fewer bytes that costs the least time per byte saved, until the sum fits or no smaller
-    candidate is left.
+    first: the candidates chosen for speed alone. shared: the number of copies of a task's weights in the engine.
+    Greedy: makes the size reduction with the least time per saved byte, until the sum fits or no smaller candidate is
+    left.
     """
     chosen = dict(first)
     total = sum(candidates[d][k].bytes * shared[d] for d, k in chosen.items())

@@ -1,5 +1,4 @@
-"""What threads of this machine reach at most, measured: floating point operations per second, and bytes per second out
-of memory."""
+"""Measures this machine's peak: floating point operations per second, and bytes per second out of memory."""
 
 from __future__ import annotations
 
@@ -14,24 +13,24 @@ from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.targets import ISAS
 from pelton.codegen.template import source
 
-ROUNDS = 30  # of some 8 ms; the best counts, for others may use the machine
-# rounds between two looks at the CPU time, which systems count in steps of up to 10 ms
+ROUNDS = 30  # of some 8 ms; the best counts, as others may use the machine
+# rounds between two readings of the CPU time, which systems count in steps of up to 10 ms
 TOGETHER = 5
-# seconds until threads that nobody gives work sleep: what running ones have used does not all count yet
+# seconds until idle threads sleep: the CPU time of running ones is not all counted yet
 ASLEEP = 2e-3
 CHAINS, TURNS, TILES = 12, 2048, 2000  # of additions and products, as in peak.c; tiles for each thread
-# of numbers, as in bandwidth.c; bytes read in a round, or four times what caches hold
+# of numbers, as in bandwidth.c; minimum bytes read in a round, or four times the caches
 RUNS, LENGTH, LEAST = 8, 2048, 128 << 20
 
 
 def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
-    """GFLOP/s of `threads` at once in a loop of f32 multiply-adds, and GB/s in one that reads memory. BuildError where
-    there is no compiler.
+    """Measures GFLOP/s of `threads` at once in a loop of f32 multiply-adds, and GB/s of one that reads memory.
+    BuildError without a compiler.
 
-    Operations are counted by the CPU time that the threads took: where others use the machine, two threads may share
-    one core for as long as this looks, and by the clock on the wall the peak would be half of what it is. On an EPYC of
-    two cores with 5 to 7 busy processes that clock gave 59 to 134 GFLOP/s, this one 188 to 201, and either 204 without
-    them. Bytes are counted by the wall: they are one memory's, however many read it.
+    Operations are counted by the CPU time of the threads: where others use the machine, two threads may share one core
+    throughout, and wall time would halve the peak. On an EPYC of two cores with 5 to 7 busy processes wall time
+    measured 59 to 134 GFLOP/s, CPU time 188 to 201, and either 204 without them. Bytes are counted by wall time: all
+    threads share one memory.
     """
     lanes = ISAS[isa].lanes
     tiles = TILES * threads
@@ -47,7 +46,7 @@ def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
 
         def ready(name: str, pointers: Sequence[int], tiles: int) -> NativeProgram:
             program = NativeProgram([StepRow(loaded.symbol(name), pointers, len(pointers), tiles, 1, 0, 0, 1)], threads)
-            program.time(3)  # threads and clocks come up
+            program.time(3)  # wakes threads and raises clock rates
             return program
 
         computing = ready("peak", [numbers.ctypes.data, out.ctypes.data], tiles)
@@ -59,8 +58,8 @@ def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
 
 
 def _round(program: NativeProgram, threads: int) -> float:
-    """Nanoseconds of a run by the CPU time of its threads, or by the wall where that is less: then nobody was in their
-    way."""
+    """Returns the ns of a run by its threads' CPU time, or by wall time if that is less: then nothing disturbed
+    them."""
     time.sleep(ASLEEP)
     start = time.process_time_ns()
     walls = program.time(TOGETHER)

@@ -1,8 +1,8 @@
 """Tactic replay: records the decisions of a build in a readable file, and repeats them without a clock.
 
 Timing caches are keyed by the sources of all kernels. A replay file outlasts their refactoring, so that engines before
-and after it can be compared bit for bit: it has only the texts of regions, layouts of operands, and names of templates
-and tactics.
+and after it can be compared bit for bit: it contains only the texts of regions, layouts of operands, and names of
+templates and tactics.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TemplatesOf = Callable[[Region], Sequence[Template]]
 
 @dataclass(frozen=True)
 class Decisions:
-    """The decisions for one program, its regions as texts. `chains`: regions that were several; `templates`: for every
+    """The decisions for one program, with its regions as texts. `chains`: merged regions; `templates`: for every
     region, in order, the template that decides layouts; `kernels`: the template and tactic of every task."""
 
     chains: tuple[str, ...] = ()
@@ -44,11 +44,11 @@ class Decisions:
     kernels: Mapping[Case, tuple[str, str]] = field(default_factory=dict)
 
     def restore_chains(self, fused: Fused, target: Target, strict: bool) -> Fused:
-        """The program with the recorded chains."""
+        """Restores the recorded chains of the program."""
         return rejoin(fused, self.chains, target, strict)
 
     def restore_templates(self, fused: Fused, takers: TemplatesOf) -> TemplatesOf:
-        """For each region the recorded template, which decides layouts.
+        """Returns for each region the recorded template, which decides layouts.
 
         BuildError unless exactly these regions are recorded, each with a template that takes it.
         """
@@ -70,7 +70,7 @@ class Decisions:
         return by.__getitem__
 
     def among(self, task: Task, found: Found) -> Found:
-        """The recorded one of the candidates of a task; BuildError if none is recorded, or it is not among them."""
+        """Returns the recorded candidate of a task; BuildError if none is recorded, or it is not a candidate."""
         recorded = self.kernels.get(case(task))
         if recorded is None:
             raise _error(task.region, f"is not recorded with operands of the strides {'; '.join(layout_texts(task))}")
@@ -82,8 +82,8 @@ class Decisions:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a replay file holds: the decisions for the programs of a model, None for those that became no engine, and
-    the number of threads that they were taken for, which files did not always have."""
+    """The contents of a replay file: the decisions for the programs of a model, None for those without an engine, and
+    their number of threads, which older files lack."""
 
     threads: int | None
     programs: Sequence[Decisions | None]
@@ -94,12 +94,12 @@ def _error(region: Region, reason: str) -> BuildError:
 
 
 def case(task: Task) -> Case:
-    """The key of a task in a replay file."""
+    """Returns the key of a task in a replay file."""
     return task.region.key, layout_texts(task), optimum_texts(task)
 
 
 def record(fused: Fused, placed: Placed, choices: Mapping[int, Choice]) -> Decisions:
-    """The decisions for a program."""
+    """Records the decisions for a program."""
     templates = tuple((key(r.body), name) for r, name in placed.by.items())
     kernels = {case(placed.tasks[i]): (c.template.name, c.tactic.name) for i, c in choices.items()}
     return Decisions(tuple(key(r.body) for r in fused.joined), templates, kernels)
@@ -148,7 +148,7 @@ def read(path: str | Path, isa: str, count: int | None = None) -> Recorded:
 
 
 def to_json(of: Decisions) -> dict[str, Any]:
-    """Decisions as JSON can hold them."""
+    """Converts decisions to JSON data."""
     kernels = [
         {"region": text.split("\n"), "layouts": layouts, "usual": sizes, "template": template, "tactic": tactic}
         for (text, layouts, sizes), (template, tactic) in of.kernels.items()
@@ -158,7 +158,7 @@ def to_json(of: Decisions) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Decisions:
-    """The inverse. Raises KeyError or TypeError for malformed data."""
+    """Reads decisions from JSON data. Raises KeyError or TypeError for malformed data."""
     chains = tuple("\n".join(_texts(lines)) for lines in _list(data["chains"]))
     templates = tuple((_region(t), _text(t["template"])) for t in _list(data["templates"]))
     kernels = {

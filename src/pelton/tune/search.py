@@ -1,4 +1,4 @@
-"""Chooses a kernel for every task: by cached times, by measuring, or the first guess."""
+"""Chooses a kernel for every task: by cached times, by measurement, or by the first guess."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ log = Logger("pelton.build")
 
 ROUNDS = {1: 3, 2: 4, 3: 7, 4: 12, 5: 25}  # level → rounds of timing
 MAX_TACTICS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}  # level → tactics of each family of a template
-MARGIN = 0.98  # a challenger must be this much faster than the one before it
-NEAR = 1.1  # families whose first tactic is this close to the best are timed completely
+MARGIN = 0.98  # maximum time of a challenger relative to the one before it
+NEAR = 1.1  # limit relative to the best first tactic, within which a family is timed completely
 
 Found = list[tuple[Template, Tactic]]
 
@@ -46,13 +46,13 @@ class Choice:
     alternatives: tuple[tuple[Tactic, Kernel], ...] = ()
 
     def with_kernels(self, change: Callable[[Kernel], Kernel]) -> Choice:
-        """A copy with every kernel changed."""
+        """Returns a copy with every kernel changed."""
         return replace(
             self, kernel=change(self.kernel), alternatives=tuple((t, change(k)) for t, k in self.alternatives)
         )
 
     def without(self, failed: Mapping[str, BuildError]) -> Choice:
-        """A copy without the kernels that could not be compiled (symbol → error); an alternative replaces the kernel.
+        """Drops the kernels that could not be compiled (symbol → error); an alternative may replace the chosen one.
 
         Raises the error if no kernel is left.
         """
@@ -63,7 +63,7 @@ class Choice:
                 for symbol, why in failed.items()
                 if symbol in {k.symbol for k in (self.kernel, *(k for _, k in self.alternatives))}
             )
-        # kernels of libraries come last: untimed, they are no guess
+        # library kernels come last: untimed, they are no guess
         left.sort(key=lambda pair: pair[1].symbol in LIBRARIES and pair[1] is not self.kernel)
         if left[0][1] is not self.kernel:
             log.warning("%s instead of %s: %s", left[0][0].name, self.tactic.name, failed[self.kernel.symbol])
@@ -71,7 +71,7 @@ class Choice:
 
 
 def _digest_among(task: Task, pool: Found, found: Mapping[str, Found]) -> str:
-    """The key of a task, and another one where an equal task has other candidates: weights decide about some."""
+    """Returns the key of a task; another one if an equal task has other candidates, as weights may decide."""
     d = first = digest(task)
     while d in found and found[d] != pool:
         d = hashlib.sha256(f"{first} {d}".encode()).hexdigest()[:32]
@@ -88,10 +88,10 @@ def select(
     alternatives: int = 0,
     among: Callable[[Task, Found], Found] = lambda task, found: found,
 ) -> dict[int, Choice]:
-    """Task number → choice, for every task that is a region, among `max_tactics` tactics of each family of a template.
+    """Maps task numbers to choices, for every task that is a region, from `max_tactics` tactics per template family.
 
-    Equal tasks are searched once; without a clock the first guess is taken. alternatives: how many more kernels each
-    choice may have. among: filters the candidates of a task.
+    Equal tasks are searched once; without a clock the first guess wins. alternatives: the number of further kernels of
+    each choice. among: filters the candidates of a task.
     """
     digests, tasks, found = dict[int, str](), dict[str, Task](), dict[str, Found]()
     for i, task in enumerate(placed.tasks):
@@ -125,7 +125,7 @@ def select(
             _with_same_constants(task, kernel, [pair for pair in others if not pair[0].timed_only], target),
             max(alternatives, template.timed_only),
         )
-        # these take no space in the file, so all are kept
+        # these take no space in the file; keep all
         by_library = [pair for pair in others if pair[0].timed_only] if alternatives else []
         out[i] = Choice(
             template,
@@ -139,7 +139,7 @@ def select(
 
 
 def ranked(found: Found, times: Mapping[str, int], but: Tactic) -> Found:
-    """All other tactics: timed ones by time, then the first of every template, of every family, then the rest."""
+    """Ranks all other tactics: timed ones by time, then the first of every template, of every family, then the rest."""
     timed = sorted((pair for pair in found if pair[1].name in times), key=lambda pair: times[pair[1].name])
     firsts = {t.name: (t, c) for t, c in reversed(found)}
     order = dict.fromkeys([*timed, *reversed(firsts.values()), *first_few(found), *found])
@@ -147,9 +147,9 @@ def ranked(found: Found, times: Mapping[str, int], but: Tactic) -> Found:
 
 
 def _with_same_constants(task: Task, kernel: Kernel, others: Found, target: Target) -> Iterator[tuple[Tactic, Kernel]]:
-    """The kernels that need no constants besides those of the given one.
+    """Yields the kernels that need no constants besides those of this kernel.
 
-    Alternatives to a library's kernel, which reads no bias of zeros, may read all constants of the region as they are.
+    Alternatives to a library kernel, which reads no bias of zeros, may read all constants of the region unpacked.
     """
     held = task.region.body.constants
 
@@ -168,7 +168,7 @@ def _with_same_constants(task: Task, kernel: Kernel, others: Found, target: Targ
 
 
 def first_few(found: Found) -> Found:
-    """The first tactic of every family of every template."""
+    """Returns the first tactic of every family of every template."""
     firsts: dict[tuple, tuple[Template, Tactic]] = {}
     for t, c in found:
         firsts.setdefault((t.name, t.family(c)), (t, c))
@@ -176,8 +176,8 @@ def first_few(found: Found) -> Found:
 
 
 def near_best(found: Found, times: Mapping[str, int]) -> Found:
-    """All tactics of the families whose first one came near the best, none if none was timed. A lone family is near
-    the best: its first tactic had nothing to be timed beside."""
+    """Returns all tactics of the families whose first one was close to the best, none if none was timed. A lone family
+    counts as close: its first tactic had no rival."""
     firsts = first_few(found)
     if len(firsts) == 1:
         return found
@@ -200,7 +200,7 @@ def worth(found: Found, times: Mapping[str, int]) -> Found:
 
 
 def best_of(found: Found, times: Mapping[str, int]) -> tuple[Template, Tactic, dict[str, int]]:
-    """The fastest tactic by known times, the earlier one if they are nearly equal; the first guess if none is known."""
+    """Returns the fastest tactic by known times, the earlier of nearly equal ones; the first guess if none is known."""
     template, tactic = found[0]
     best: int | None = None
     for t, c in worth(found, times):
@@ -222,7 +222,7 @@ def _small_enough(
     target: Target,
     times: Mapping[str, Mapping[str, int]],
 ) -> dict[str, tuple[Template, Tactic, packed_weights.Packing]]:
-    """The choices, with all packed weights together at most `packed_weights.MAX_PACKED_RATIO` times the model's own.
+    """Chooses with all packed weights together at most `packed_weights.MAX_PACKED_RATIO` times the model's own.
 
     Untimed candidates count as fast as the first guess, so the largest weights among them are dropped first.
     """
@@ -240,7 +240,7 @@ def _small_enough(
             if sum(weights[d].values())
             else []
         )
-        exact = template.is_exact(tactic)  # accuracy is no price for size
+        exact = template.is_exact(tactic)  # accuracy is never traded for size
         pool = list(dict.fromkeys([(template, tactic), *((t, c) for t, c in pool if t.is_exact(c) or not exact)]))
         first[d] = 0
         candidates_of[d] = [
@@ -267,8 +267,8 @@ class Bench(Protocol):
     """Runs kernels and times them."""
 
     def ready(self, sources: Mapping[str, str], progress: Callable[[int], None]) -> AbstractContextManager[Any]:
-        """Compiles kernels (symbol → source) for `race`, for the duration of the context; `progress` gets the number
-        compiled so far."""
+        """Compiles kernels (symbol → source) for `race`, for the duration of the context; `progress` receives the
+        number compiled so far."""
 
     def race(
         self,
@@ -278,12 +278,12 @@ class Bench(Protocol):
         rounds: int,
         deadline: float | None = None,
     ) -> Sequence[int | None]:
-        """Nanoseconds of each program, a sequence of kernels; None for those that do not run. Kernels of a program may
+        """Times each program, a sequence of kernels, in ns; None for those that do not run. Kernels of a program may
         read outputs of earlier ones."""
 
 
 class Timing:
-    """Times what is not in the cache, within the budget: compiles all kernels first, then times them undisturbed."""
+    """Times kernels outside the cache, within the budget: compiles all kernels first, then times them undisturbed."""
 
     def __init__(
         self,
@@ -297,12 +297,12 @@ class Timing:
     ):
         self.target, self.bench, self.cache, self.rounds, self.progress = target, bench, cache, rounds, progress
         self.budget, self.deadline = budget, None if budget is None else time.monotonic() + budget
-        self._warned = not budget  # that the budget is exhausted; not for a budget of 0
+        self._warned = not budget  # True once the budget's end was reported; a budget of 0 is never reported
 
     def tune(self, tasks: Mapping[str, Task], found: Mapping[str, Found], alone: bool = False) -> None:
         """Times tasks by digest: one tactic of every family, then all of the families near the best.
 
-        alone: times tasks with a single candidate, too: for choices among chains and layouts, the stage "layout".
+        alone: also times tasks with a single candidate, for choices among chains and layouts in the stage "layout".
         """
         self.measure(tasks, {d: first_few(f) for d, f in found.items()}, "tune", alone)
         self.measure(tasks, {d: near_best(f, self.cache.get(d)) for d, f in found.items()}, "refine", alone)
@@ -355,7 +355,7 @@ class Timing:
         self.progress(timing, len(kernels), len(kernels))
 
     def race(self, digest: str, tasks: Sequence[Task], programs: Mapping[str, Sequence[Kernel]]) -> dict[str, int]:
-        """Name → ns of programs (sequences of kernels) for the same tasks; only cached ones if the budget is over.
+        """Times programs (sequences of kernels) for the same tasks: name → ns; only cached ones if the budget is over.
 
         Times are cached under a digest like those of a task.
         """

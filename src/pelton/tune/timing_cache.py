@@ -1,4 +1,4 @@
-"""The timing cache: what was measured, by region and tactic, in a readable file that can be merged."""
+"""The timing cache: measured times, by region and tactic, in a readable file that can be merged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSION = 1
 
 
 class TimingCache:
-    """machine key → task key → tactic name → nanoseconds. Only the times of one machine key are asked for and recorded.
+    """machine key → task key → tactic name → nanoseconds. Reads and records the times of one machine key only.
 
     OSError for a file that cannot be read, BuildError for one that is no timing cache.
     """
@@ -38,7 +38,7 @@ class TimingCache:
         self.fresh = True
 
     def save(self) -> None:
-        """Writes the file whole, merged with what others wrote meanwhile; OSError where that cannot be."""
+        """Writes the whole file, merged with what others wrote meanwhile; OSError if that fails."""
         if self.path is None or not self.fresh:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,11 +53,11 @@ class TimingCache:
 
 
 def _read(path: Path) -> dict:
-    """No times where there is no file; OSError for one that cannot be read, BuildError for one that holds something
-    else."""
+    """Reads a file; no times if it is missing. OSError for one that cannot be read, BuildError for one with other
+    content."""
     try:
         text = path.read_bytes()
-        if not text:  # whoever made it is about to fill it
+        if not text:  # its creator is about to fill it
             return {}
         data = json.loads(text)
         times = data["times"]
@@ -73,7 +73,7 @@ def _read(path: Path) -> dict:
 
 
 def template_hash(isa: str) -> str:
-    """A hash of the templates of a kind of target, their kernel files and code generation, for cache keys."""
+    """Returns a hash of the templates of a kind of target, their kernel files and code generation, for cache keys."""
     modules = {type(t).__module__ for t in templates(isa).values()}
     return _hash(frozenset({Path(codegen.__path__[0]), *(Path(sys.modules[m].__file__ or "").parent for m in modules)}))
 

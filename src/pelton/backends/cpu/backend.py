@@ -1,4 +1,4 @@
-"""The CPU backend: engines and contexts of the native library, in which host steps run between its programs."""
+"""The CPU backend: engines and contexts of the native library; host steps run between its programs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class CpuWorkspace:
 
 
 def open_code(plan: Plan) -> Plan:
-    """The plan itself: machine code is checked when it is loaded."""
+    """Returns the plan itself: machine code is checked when it is loaded."""
     return plan
 
 

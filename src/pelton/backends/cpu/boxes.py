@@ -19,8 +19,8 @@ def non_max_suppression(
 ) -> tuple[np.ndarray]:
     """Returns i64[count, 3] of (batch, class, box), best first, for boxes [batch, n, 4] and scores [batch, class, n].
 
-    maximum: the number of boxes per class; overlap: the largest intersection over union; minimum: the score to exceed.
-    Raises ValueError for boxes and scores of other shapes, and for an overlap that is none.
+    maximum: boxes per class; overlap: largest intersection over union; minimum: exclusive lower bound of scores. Raises
+    ValueError for boxes and scores of other shapes, and for an invalid overlap.
     """
     if (
         boxes.ndim != 3

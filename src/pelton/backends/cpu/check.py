@@ -1,4 +1,4 @@
-"""Checks that this CPU runs an engine."""
+"""Checks that this CPU can run an engine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ log = Logger("pelton.runtime")
 
 
 def check_machine(name: str, target: Mapping[str, Any]) -> None:
-    """EngineError if the engine is for another system or needs instructions that this CPU lacks; a warning in the log
-    if it was tuned on another model."""
+    """Raises EngineError if the engine is for another system or needs missing instructions; logs a warning if it was
+    tuned on another CPU model."""
     check_here(name, target, os=sys.platform, arch=platform.machine())
     isa = target.get("isa", "x86_64")
     if isa not in LEVELS:
@@ -41,7 +41,7 @@ def check_machine(name: str, target: Mapping[str, Any]) -> None:
 
 
 def lacks(isa: str, features: Iterable[str] = ()) -> str | None:
-    """What this CPU lacks for code of a level and these features, as text after "it needs"; None if nothing."""
+    """Returns the features that this CPU lacks for a level and these features, as text after "it needs", or None."""
     machine = describe()
     missing = sorted({*LEVELS[isa], *features} - set(machine["features"]))
     return (
@@ -52,12 +52,12 @@ def lacks(isa: str, features: Iterable[str] = ()) -> str | None:
 
 
 def check_runs_here(target: str, what: str) -> None:
-    """InputError if this CPU does not run engines for a target (as in `Options.target`), before one is built.
+    """Raises InputError, before a build, if this CPU does not run engines for a target (as in `Options.target`).
 
     what: the caller, for the message.
     """
     kind, _, level = target.partition(":")
-    # without a level the target is the best of this CPU, at least the lowest
+    # without a level, the target is the best of this CPU, at least the lowest
     level = level or BUILT[0]
     lacking = lacks(level) if kind == "cpu" and level in ISAS else None
     if lacking:
@@ -65,7 +65,7 @@ def check_runs_here(target: str, what: str) -> None:
 
 
 def instead() -> str:
-    """Which target to build for so that the engine runs on this CPU."""
+    """Returns the build target whose engines run on this CPU."""
     features = describe()["features"]
     *_, found = (
         f"Pelton's kernels need {BUILT[0]} at least",

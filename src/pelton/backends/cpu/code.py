@@ -19,7 +19,7 @@ class LoadedCode:
         self._handle = handle
 
     def symbol(self, name: str) -> int:
-        """The address of a function; EngineError if the code has no function of this name."""
+        """Returns the address of a function; raises EngineError if the code has no function of this name."""
         if self._handle is None:
             raise EngineError(f"the machine code with kernel {name!r} is closed")
         address = library().pelton_code_symbol(self._handle, name.encode())
@@ -30,7 +30,7 @@ class LoadedCode:
         return address
 
     def close(self) -> None:
-        """Unloads the code; a second time does nothing."""
+        """Unloads the code; a second call does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
             library().pelton_code_unload(handle)
@@ -45,7 +45,7 @@ class LoadedCode:
 def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
     """Loads an ELF shared object given as bytes: from memory, or from a temporary file if the system forbids that.
 
-    Raises EngineError for what is no such object for this machine, or if the system permits neither.
+    Raises EngineError for anything but such an object for this machine, or if the system permits neither.
     """
     check_object(code)
     lib, error = library(), ctypes.create_string_buffer(512)
@@ -62,7 +62,7 @@ def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
         if handle:
             return LoadedCode(handle)
         said.append(error.value.decode(errors="replace"))
-    except FileNotFoundError as e:  # none can be written to
+    except FileNotFoundError as e:  # no temporary directory is writable
         said.append(e.strerror or str(e))
     raise EngineError(
         f"the engine's machine code cannot be loaded, neither from memory nor from {folder}: {'; '.join(said)}. "
@@ -71,7 +71,7 @@ def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
 
 
 def check_object(code: bytes) -> None:
-    """EngineError unless the bytes are a complete shared object for this architecture, by its headers.
+    """Raises EngineError unless the bytes are a complete shared object for this architecture, by its headers.
 
     The system's loader trusts these fields: a segment beyond the end would be a crash, not an error. The code itself is
     trusted like a program.

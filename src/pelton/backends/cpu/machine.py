@@ -20,7 +20,7 @@ _EAX, _EBX, _ECX, _EDX = range(4)
 
 @lru_cache(maxsize=1)
 def identity() -> Mapping[str, Any]:
-    """What CPUID reports. Pelton knows the CPU from here alone, so that tests replace this to imitate another one."""
+    """Returns the report of CPUID, Pelton's only source about the CPU: tests replace this to imitate another one."""
     lib = library()
 
     def cpuid(leaf: int, subleaf: int = 0) -> tuple[int, ...]:
@@ -63,8 +63,8 @@ def identity() -> Mapping[str, Any]:
 
 
 def describe() -> dict[str, Any]:
-    """arch, vendor, family, cpu_model, stepping, model (the marketing name), features (as the compiler spells them),
-    isa (the highest of LEVELS), caches (bytes of "l1d", "l1i", "l2", "l3" as one core sees them) and cores (CPUs this
+    """Returns arch, vendor, family, cpu_model, stepping, model (the marketing name), features (by the compiler's
+    names), isa (the highest of LEVELS), caches (bytes of "l1d", "l1i", "l2", "l3" for one core) and cores (CPUs this
     process may use)."""
     known = identity()
     levels = [level for level in LEVELS if fits(level, known["features"])]
@@ -72,7 +72,7 @@ def describe() -> dict[str, Any]:
 
 
 def target(isa: str) -> dict[str, Any]:
-    """The target of an engine built here for an ISA level; it names this CPU if this CPU has that level."""
+    """Returns the target of an engine built here for an ISA level; names this CPU if it has that level."""
     known = identity()
     here = {"cpu": known["model"]} if fits(isa, known["features"]) else {}
     return {"os": sys.platform, "arch": platform.machine(), "isa": isa, "features": list(LEVELS[isa]), **here}

@@ -15,7 +15,7 @@ from pelton.engine.model import Port
 from pelton.native import library_with_the_lock
 
 PortForm = tuple[str, np.dtype, tuple[int, ...]]
-_DISTINCT_KINDS = "biufc"  # numpy's kinds that have one type of each size
+_DISTINCT_KINDS = "biufc"  # numpy's kinds with one type of each size
 _FASTCALL = 0x80  # METH_FASTCALL of Python's methodobject.h
 _INTERFACE = sys.intern("__array_struct__")
 _USED = (
@@ -73,23 +73,23 @@ class _Method(ctypes.Structure):
 
 
 def index_table(inputs: Sequence[Port]) -> ctypes.Array:
-    """The bounds of those inputs that have indices, as `bind` and `callable_of` take them."""
+    """Builds the table of bounds of index inputs for `bind` and `callable_of`."""
     found = [_Indices(i, p.indices.low, p.indices.high) for i, p in enumerate(inputs) if p.indices is not None]
     return (_Indices * len(found))(*found)
 
 
 def bind(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array, indices: ctypes.Array) -> int:
     """Writes the addresses of the arrays into `ports`. Returns the index of the first array that is not contiguous and
-    aligned, has elements out of bounds or, from `inputs` on, is not writable; the number of arrays if there is none."""
+    aligned, has elements out of bounds or, from `inputs` on, is not writable; the number of arrays if all fit."""
     return _library().pelton_bind(arrays, inputs, len(arrays), ports, indices, len(indices))
 
 
 def callable_of(
     program: int, ports: ctypes.Array, forms: Sequence[PortForm], inputs: int, indices: ctypes.Array
 ) -> Callable[[dict], dict[str, np.ndarray] | None] | None:
-    """A function that runs a native program on a dictionary of input arrays by name and returns one of new output
-    arrays. It returns None, without a run, if an array is missing or does not fit its port without a copy, or has an
-    index out of bounds.
+    """Returns a function that runs a native program on a dictionary of input arrays by name and returns one of new
+    output arrays. It returns None, without a run, if an array is missing, needs a copy to fit its port, or has an index
+    out of bounds.
 
     forms: name, type and shape of every port, the `inputs` inputs first. The caller keeps program and `ports` alive.
     Returns None for types that numpy's C interface does not distinguish.
@@ -108,13 +108,13 @@ def callable_of(
         )
         at.shape = (c_ssize_t * len(shape))(*shape)
     what = _Callable(described, ctypes.addressof(ports), program, inputs, len(forms), indices, len(indices))
-    method = _call()  # threads that call this at the same time may each have their own
+    method = _call()  # concurrent threads may each have their own
     return _new_function(ctypes.addressof(method), (ctypes.addressof(what), method, what, ports, forms, given), None)
 
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.PyDLL:
-    """The native library, with the Python functions that it calls set."""
+    """Returns the native library, with the Python functions that it calls set."""
     library = library_with_the_lock()
     library.pelton_python(
         (c_void_p * (len(_USED) + 4))(

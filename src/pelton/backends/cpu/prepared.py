@@ -30,7 +30,7 @@ from .program import NativeProgram
 class CpuReady:
     """The programs and host steps of an engine for one set of sizes. See `device.Ready`.
 
-    prepared: the native plan for these sizes, in the memory of `context`, a native one with so many threads.
+    prepared: the native plan for these sizes, in the memory of `context`, a native context with the same threads.
     """
 
     def __init__(self, plan: Plan, values: Mapping[str, int], prepared: Handle, context: Handle, threads: int):
@@ -59,7 +59,7 @@ class CpuReady:
         self._output_names = {p.name for p in self.resolved.outputs}
 
     def _ports(self) -> ResolvedPorts:
-        """The ports with their shapes."""
+        """Returns the ports with their shapes."""
         ports = (*self.plan.plain.inputs, *self.plan.plain.outputs)
         ends = np.cumsum([0, *(len(p.shape) for p in ports)])
         sizes = np.empty(ends[-1], np.int64)
@@ -77,7 +77,7 @@ class CpuReady:
         return plain
 
     def split(self, apart: bool = False) -> Iterator[NativeProgram | HostStep]:
-        """The host steps, and native programs of the steps between them; `apart`: one program for each step."""
+        """Yields the host steps, and native programs of the steps between them; `apart`: one program for each step."""
         count = self.plan.template.rows.head["steps"]
 
         def program(begin: int, end: int) -> NativeProgram:
@@ -111,7 +111,7 @@ class CpuReady:
             self.bound.clear()
 
     def run_at(self, addresses: Sequence[int]) -> bool:
-        """Runs on dense arrays at these addresses, inputs and then outputs; False, without a run, with host steps."""
+        """Runs on dense arrays at these addresses, inputs first. Returns False at once if there are host steps."""
         if self.natives is None:
             return False
         self.ports[:] = addresses  # type: ignore[call-overload]  # any sequence of integers
@@ -157,7 +157,7 @@ class CpuReady:
             part.run(self.memory)
 
     def memory(self, buffer: int) -> np.ndarray:
-        """A buffer's bytes, u8[n], or its strings, during a run."""
+        """Returns a buffer's bytes, u8[n], or its strings, during a run."""
         b, plain = self.plain.buffers[buffer], self.plain
         if b.kind in ("input", "output"):
             flat = self.bound[b.offset + (len(plain.inputs) if b.kind == "output" else 0)].reshape(-1)
@@ -207,7 +207,7 @@ class CpuReady:
 
 
 class _Memory:
-    """Native memory, as numpy asks for it: `start`, `size` bytes; it stays while `owner` does."""
+    """Native memory in the form of numpy's interface: `start`, `size` bytes; valid while `owner` is alive."""
 
     def __init__(self, owner: object, start: int, size: int):
         self._owner = owner

@@ -1,4 +1,4 @@
-"""Resolved steps over raw pointers, ready to run: what a context and the tuner hand to the step walker."""
+"""Resolved steps over raw pointers, ready to run: the input of the step walker from contexts and the tuner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_THREADS = 256
 
 
 class StepRow(NamedTuple):
-    """A step of a program: `kernel` is its address, `words` its arguments, of which the first `pointers` are addresses;
+    """A step of a program: `kernel` is its address, `words` its arguments, the first `pointers` of which are addresses;
     `scratch` is in bytes per thread."""
 
     kernel: int
@@ -44,8 +44,8 @@ class Patch(NamedTuple):
 class NativeProgram:
     """A table of steps for the native step walker.
 
-    The caller keeps alive what the words point to, and runs a program from one thread at a time. InputError for rows
-    and numbers of threads out of range, EngineError if there is not enough memory.
+    The caller keeps alive the memory that the words point to, and runs a program from one thread at a time. Raises
+    InputError for rows and numbers of threads out of range, EngineError if there is not enough memory.
     """
 
     _handle: int | None = None
@@ -70,7 +70,7 @@ class NativeProgram:
 
     @classmethod
     def adopt(cls, handle: int | None, count: int, why: str) -> NativeProgram:
-        """A native program of so many steps, which now belongs to the object; EngineError, saying why, for none."""
+        """Adopts a native program of `count` steps, which now belongs to the object. Raises EngineError for none."""
         program = cls.__new__(cls)
         program._library, program._handle, program._count = library(), handle, count
         if not handle:
@@ -135,19 +135,19 @@ class NativeProgram:
         self._library.pelton_program_run(self._handle, ports)
 
     def time(self, repeats: int = 1, ports: ctypes.Array | None = None) -> list[int]:
-        """Nanoseconds of each of `repeats` runs in immediate succession, with the threads awake."""
+        """Returns the nanoseconds of each of `repeats` runs in immediate succession, with the threads awake."""
         times = (ctypes.c_int64 * repeats)()
         self._library.pelton_program_time(self._handle, ports, repeats, times)
         return list(times)
 
     def trace(self, ports: ctypes.Array | None = None) -> list[tuple[int, int]]:
-        """The begin and end of each step, in nanoseconds of `time.monotonic_ns`, in a run without overlap of steps."""
+        """Returns each step's begin and end, in nanoseconds of `time.monotonic_ns`, in a run without overlap."""
         stamps = (ctypes.c_int64 * (2 * self._count))()
         self._library.pelton_program_profile(self._handle, ports, stamps)
         return list(zip(stamps[::2], stamps[1::2]))
 
     def profile(self, ports: ctypes.Array | None = None) -> list[int]:
-        """The nanoseconds of each step in a run without overlap of steps."""
+        """Returns the nanoseconds of each step in a run without overlap of steps."""
         return [end - begin for begin, end in self.trace(ports)]
 
     def __del__(self) -> None:
@@ -157,7 +157,7 @@ class NativeProgram:
 
 
 def check_threads(threads: object) -> int:
-    """`threads` if it is a number of threads that a program can have; InputError otherwise."""
+    """Returns `threads` if it is a valid number of threads for a program; raises InputError otherwise."""
     if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or not 1 <= threads <= MAX_THREADS:
         raise InputError(f"threads is a whole number from 1 to {MAX_THREADS}, got {threads!r}")
     return int(threads)

@@ -1,5 +1,5 @@
-"""The CUDA back end: bundles of cubins, the driver, and what stands for a GPU where there is none. Importing it needs
-neither a driver nor a package."""
+"""The CUDA back end: bundles of cubins, the driver, and a substitute for an absent GPU. Importing it needs neither a
+driver nor a package."""
 
 from .bundle import pack, unpack
 from .machine import describe

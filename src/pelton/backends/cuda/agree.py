@@ -1,4 +1,4 @@
-"""Compares what the kernels of a step write on this GPU: a faulty GPU or library may give something else."""
+"""Compares the results of a step's kernels on this GPU: a faulty GPU or library may produce different ones."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from . import clock
 from .device import Device, Launch, Memory, KernelHangs
 from .prepared import CudaPrepared
 
-# Relative to the largest value: more than different orders of sums and roundings in between explain. The error of a
-# wrong kernel is near one, however large the type's steps.
+# Relative to the largest value: more than the effect of different orders of sums and intermediate roundings. The error
+# of a wrong kernel is near one, however coarse the type.
 TOLERANCE, STEPS = 1e-3, 8
-# the type's step at one; 2^-23 for all others
+# the type's precision at one; 2^-23 for all others
 EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f64": 2.0**-52}
-# steps at one: smaller largest values are what remains of sums that cancel out
+# precision steps at one: smaller largest values are residues of sums that cancel out
 MIN_STEPS = 16
-PIECE = 4 << 20  # elements of the beginning and of the end
+PIECE = 4 << 20  # elements compared at the beginning and at the end
 
 
 class Trial:
-    """Runs kernels of a step that is about to run, in the memory of its context; restores at exit what they wrote.
+    """Runs kernels of the next step, in the memory of its context; restores their outputs at exit.
 
     Nothing else may run meanwhile. Raises KernelHangs if a kernel does not end.
     """
@@ -38,7 +38,7 @@ class Trial:
         spans = {b: (int(ready.starts[b]), int(ready.resolved.bytes[b])) for b in set(written).union(*named)}
         read = [spans[b] for names in named for b, count in names.items() if count > written[b]]
         self.writes = [spans[b] for b in sorted(written)]
-        # not what it reads as well
+        # excludes memory that the step also reads
         self.poisoned = [
             (at, n) for at, n in self.writes if not any(at < other + m and other < at + n for other, m in read)
         ]
@@ -65,26 +65,26 @@ class Trial:
             self.device.copy(at, copy.address, nbytes, self.ready.stream)
 
     def results(self, launches: Sequence[Launch]) -> list[np.ndarray]:
-        """The step's outputs after these launches; bytes that they do not write are 255."""
+        """Returns the step's outputs after these launches; unwritten bytes are 255."""
         self._put_back()
         for at, nbytes in self.poisoned:
             self.device.upload(at, self.poison.__array_interface__["data"][0], nbytes, self.ready.stream)
         for launch in launches:
             self.device.launch(launch, self.ready.stream)
         self.device.record(self.event, self.ready.stream)
-        self.device.finish(self.event, clock.PATIENCE)  # what is timed next is on another stream
+        self.device.finish(self.event, clock.PATIENCE)  # the next timing uses another stream
         return [_numbers(t, self.ready) for t in self.step.outputs]
 
 
 def _numbers(t: Tensor, ready: CudaPrepared) -> np.ndarray:
-    """A copy of a tensor; bf16, which numpy lacks, as f32."""
+    """Copies a tensor; bf16, which numpy lacks, becomes f32."""
     raw = np.array(view(replace(t, dtype="u16") if t.dtype == "bf16" else t, ready.memory(t.slice.buffer)))
     return (raw.astype(np.uint32) << 16).view(np.float32) if t.dtype == "bf16" else raw
 
 
 def groups(results: Iterable[Sequence[np.ndarray]], types: Sequence[str]) -> list[list[int]]:
-    """Groups of indices of results that agree with the first of their group; larger groups first, equally large ones by
-    their first index."""
+    """Groups the indices of results that agree with the first of their group; larger groups first, equally large ones
+    by their first index."""
     found: list[tuple[Sequence[np.ndarray], list[int]]] = []
     for i, result in enumerate(results):
         group = next(
@@ -97,12 +97,12 @@ def groups(results: Iterable[Sequence[np.ndarray]], types: Sequence[str]) -> lis
 
 
 def agree(a: np.ndarray, b: np.ndarray, dtype: str) -> bool:
-    """Whether two results differ by no more than two right kernels may; of long ones, compares both ends."""
+    """Returns True if two results differ by no more than two correct kernels may; compares both ends of long ones."""
     a, b = a.reshape(-1), b.reshape(-1)
     if a.size > 2 * PIECE:
         a, b = (np.concatenate([x[:PIECE], x[-PIECE:]]) for x in (a, b))
     if a.dtype.kind not in "fc":
-        # rounded numbers may fall to either side
+        # rounding may go either way
         return bool(np.count_nonzero(a != b) <= TOLERANCE * a.size)
     finite = np.isfinite(a)
     if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):

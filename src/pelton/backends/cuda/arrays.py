@@ -16,17 +16,17 @@ from ..arrays import check_shape, to_numpy
 from ..dlpack import dense
 from .device import Device
 
-# the default stream, where libraries know streams by numbers and 0 would be ambiguous (CU_STREAM_LEGACY)
+# the default stream, for libraries that identify streams by numbers, where 0 would be ambiguous (CU_STREAM_LEGACY)
 LEGACY = 1
-# bytes: kernels load so many at once; what does not lie so is copied on the GPU
+# bytes: kernels load this many at once; other arrays are copied on the GPU
 ALIGN = 16
 _TYPESTR = {np.dtype(n).str: name for name, n in NUMPY_NAMES.items() if name != "string"}
 
 
 @dataclass(frozen=True, eq=False)
 class ForeignArray:
-    """Memory of a GPU that somebody else keeps: an array as its library describes it. `strides` in elements; `stream`:
-    what fills it is in order there."""
+    """Memory of a GPU owned by another library, as described by it. `strides` in elements; `stream`: the stream that
+    fills it."""
 
     address: int
     dtype: str
@@ -38,7 +38,7 @@ class ForeignArray:
     keeper: Any
 
     def check(self, port: Port, what: str, device: Device) -> None:
-        """InputError unless it is what the port needs, on this device."""
+        """Raises InputError unless it matches the port, on this device."""
         needs = f"{what} needs {port}"
         if self.dtype != port.dtype:
             raise InputError(
@@ -65,8 +65,8 @@ class ForeignArray:
 
 
 def import_array(value: Any, what: str, stream: int) -> Any:
-    """An array of a GPU as `ForeignArray`, what fills it ordered before what comes on our stream (by who made it, or by
-    `ForeignArray.stream`); an array of another library in the memory of the CPU as numpy's; anything else as it is."""
+    """Returns an array of a GPU as `ForeignArray`, filled before later work on our stream (ordered by its maker, or by
+    `ForeignArray.stream`); an array of another library in CPU memory as numpy's; anything else unchanged."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value
     kind, ordinal = dlpack.device_of(value, what)
@@ -78,7 +78,7 @@ def import_array(value: Any, what: str, stream: int) -> Any:
 
 
 def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> ForeignArray:
-    # the maker sees to it that our stream waits for theirs
+    # the maker makes our stream wait for theirs
     found = dlpack.import_array(value, what, stream=stream)
     return ForeignArray(
         found.address, found.dtype, found.shape, found.strides, found.writable, ordinal, None, found.keeper
@@ -104,8 +104,8 @@ def _from_interface(value: Any, what: str) -> ForeignArray:
 
 
 class DeviceArray:
-    """A result on the GPU, for other libraries by DLPack and `__cuda_array_interface__`. It is memory of its context,
-    which the context's next run writes again, and filled when what has been put on the context's `stream` is done."""
+    """A result on the GPU, for other libraries by DLPack and `__cuda_array_interface__`. Its memory belongs to the
+    context, whose next run overwrites it; it is filled when the work on the context's `stream` is done."""
 
     def __init__(self, port: Port, address: int, memory: Any, device: Device, stream: int):
         self.dtype, self.shape, self.nbytes, self.address = (
@@ -133,8 +133,8 @@ class DeviceArray:
         return dlpack.CUDA, self._device.ordinal
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """A capsule with a DLManagedTensor; work that comes later on `stream` (None: the legacy default stream, -1: no
-        matter) waits for the array."""
+        """Returns a capsule with a DLManagedTensor; later work on `stream` (None: the legacy default stream, -1: any)
+        waits for the array."""
         if self.dtype not in dlpack.DTYPES:
             raise BufferError(f"DLPack has no elements of {self.dtype}")
         if stream != -1:
@@ -145,7 +145,7 @@ class DeviceArray:
         return dlpack.capsule(self.address, self.dtype, self.shape, self._device.ordinal, self._memory)
 
     def numpy(self) -> np.ndarray:
-        """A copy in the memory of the CPU; waits for the array to be filled."""
+        """Returns a copy in CPU memory; waits for the array to be filled."""
         array = np.empty(self.shape, numpy_dtype(self.dtype))
         with self._device as device:
             if self.nbytes:

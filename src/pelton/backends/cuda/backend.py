@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as devices: what they do of what `backends/device.py` asks."""
+"""NVIDIA GPUs as devices: their implementation of `backends/device.py`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .workspace import CudaWorkspace
 
 
 class CudaCode:
-    """The bundle of an engine, and the engine on a GPU, once it has been loaded there; it stays on that one."""
+    """The bundle of an engine, and the engine on a GPU, once loaded; it stays on that GPU."""
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -29,8 +29,8 @@ class CudaCode:
 
 
 def load(code: CudaCode, device: int | Device) -> CudaLoaded:
-    """Onto the GPU of a number, or onto something that does what one does. EngineError, saying what is missing, where
-    there is none or it does not fit."""
+    """Loads onto the GPU of a number, or onto an object with its interface. Raises EngineError, naming the missing
+    part, if there is none or it does not fit."""
     with code.lock:
         if code.loaded is None:
             check_machine(code.plan.label, code.plan.plain.target)
@@ -39,8 +39,7 @@ def load(code: CudaCode, device: int | Device) -> CudaLoaded:
 
 
 def check_machine(label: str, target: Mapping[str, Any]) -> None:
-    """EngineError where the engine is for another system. Whether there is a GPU, and which code it runs, shows when
-    the engine is loaded."""
+    """Raises EngineError if the engine is for another system. Loading checks the presence of a GPU and its code."""
     check_here(label, target, os=sys.platform)
 
 
@@ -51,8 +50,8 @@ def tune(
     deadline: float | None,
     progress: ProgressCallback | None,
 ) -> list[EnginePlan]:
-    """See `tune.tune_engines`; equal kernels of all these engines are timed once."""
-    from .tune import tune_engines  # only who asks for it needs it
+    """Tunes as `tune.tune_engines` does; equal kernels of all these engines are timed once."""
+    from .tune import tune_engines  # imported only for tuning
 
     return tune_engines([load(CudaCode(Plan(plain)), device) for plain in engines], deadline, progress)
 

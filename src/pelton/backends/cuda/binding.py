@@ -29,7 +29,7 @@ _LOST = (
 
 @lru_cache(maxsize=1)
 def binding() -> Any:
-    """The module of cuda-bindings, the driver started. EngineError where one of the two is missing."""
+    """Returns the module of cuda-bindings, with the driver started. Raises EngineError if either is missing."""
     try:
         from cuda.bindings import driver
     except ImportError:
@@ -39,7 +39,7 @@ def binding() -> Any:
         ) from None
     try:
         (status,) = driver.cuInit(0)
-    except RuntimeError as e:  # what the package says where there is no libcuda
+    except RuntimeError as e:  # the package's error without libcuda
         raise EngineError(
             f"there is no NVIDIA driver on this machine ({' '.join(str(e).split()):.200}); install one, "
             "or build the engine for the CPU, without --target"
@@ -53,7 +53,7 @@ def binding() -> Any:
 
 
 def said(driver: Any, status: Any) -> str:
-    """What the driver says of a status."""
+    """Returns the driver's text for a status."""
     with suppress(RuntimeError):
         _, text = driver.cuGetErrorString(status)
         if text:
@@ -62,11 +62,11 @@ def said(driver: Any, status: Any) -> str:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """What a function of the driver gives: nothing, one thing, or a tuple. EngineError for every status but success."""
+    """Calls a driver function; returns nothing, one result, or a tuple. Raises EngineError unless it succeeds."""
     driver = binding()
     try:
         status, *found = getattr(driver, name)(*arguments)
-    except RuntimeError as e:  # what the package says where the driver has no such function
+    except RuntimeError as e:  # the package's error for a function that the driver lacks
         raise EngineError(
             f"the NVIDIA driver, which knows CUDA {version(driver)}, has not all that the installed cuda-bindings call"
             f" ({e}); install a newer driver, or the cuda-bindings of its version"
@@ -77,7 +77,7 @@ def call(name: str, *arguments: Any) -> Any:
 
 
 def refuse(driver: Any, name: str, status: Any) -> None:
-    """EngineError with what the driver says of a status that a function gave."""
+    """Raises EngineError with the driver's text for the status of a function."""
     short = status.name.removeprefix("CUDA_ERROR_")
     if short in _LOST:
         raise EngineError(
@@ -88,6 +88,6 @@ def refuse(driver: Any, name: str, status: Any) -> None:
 
 
 def version(driver: Any) -> str:
-    """The newest CUDA that the driver knows, as 13.0."""
+    """Returns the newest CUDA that the driver supports, as 13.0."""
     _, version = driver.cuDriverGetVersion()
     return f"{version // 1000}.{version % 1000 // 10}"

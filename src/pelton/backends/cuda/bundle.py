@@ -21,10 +21,10 @@ from pelton.errors import EngineError
 MAGIC = b"\x93CUBINS\n"
 PREAMBLE = struct.Struct("<8sQ32s")
 ALIGN = 64
-MOST_SHARED = 228 << 10  # bytes of shared memory that the largest multiprocessor so far has
+MOST_SHARED = 228 << 10  # bytes of shared memory of the largest multiprocessor so far
 MOST_WARPS = 32  # of a block: 1,024 threads
 MOST_CLUSTERS = 16
-MOST_SCRATCH = 1 << 24  # bytes per program; descriptors take hundreds
+MOST_SCRATCH = 1 << 24  # bytes per program; descriptors need hundreds
 _LIMITS = {
     "arch": (50, 999),
     "shared": (0, MOST_SHARED),
@@ -38,12 +38,12 @@ _FIELDS = ("symbol", *_LIMITS)
 
 
 def pack(cubins: Iterable[Cubin]) -> bytes:
-    """The bytes of a bundle. EngineError for two cubins of one name and architecture, and for numbers that no kernel
-    has."""
+    """Packs cubins into a bundle. Raises EngineError for two cubins of one name and architecture, and for impossible
+    numbers."""
     ordered = sorted(cubins, key=lambda c: (c.arch, c.symbol))
     rows: list[list[Any]] = []
     images = bytearray()
-    seen: dict[bytes, int] = {}  # image → where it lies; equal kernels of several names share one
+    seen: dict[bytes, int] = {}  # image → its place; equal kernels of several names share one
     for cubin in ordered:
         if cubin.image not in seen:
             images += bytes(-len(images) % ALIGN)
@@ -60,12 +60,12 @@ def pack(cubins: Iterable[Cubin]) -> bytes:
     table = json.dumps(rows, separators=(",", ":")).encode()
     body = table + bytes(-(PREAMBLE.size + len(table)) % ALIGN) + images
     packed = PREAMBLE.pack(MAGIC, len(table), hashlib.sha256(body).digest()) + body
-    unpack(packed)  # says what is wrong with them
+    unpack(packed)  # raises an error for invalid ones
     return packed
 
 
 def unpack(code: bytes) -> dict[int, dict[str, Cubin]]:
-    """Architecture → symbol → cubin. EngineError for what is no bundle, or an altered one."""
+    """Returns architecture → symbol → cubin. Raises EngineError for data that is no bundle, or an altered one."""
     if len(code) < PREAMBLE.size or code[: len(MAGIC)] != MAGIC:
         raise EngineError(
             f"the engine's code is no bundle of cubins: {len(code)} bytes that begin with {bytes(code[:8])!r}; build"

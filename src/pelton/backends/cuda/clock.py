@@ -1,5 +1,5 @@
-"""How long kernels take on a GPU: graphs of many launches replayed, candidates in turns, with what they read of
-constants cold and all else warm."""
+"""Times kernels on a GPU: replays graphs of many launches, candidates in turns, with constants cold and all else
+warm."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .device import Device, Launch, Memory, KernelHangs
 
 log = Logger("pelton.build")
 
-SPAN_NS = 200_000  # of a replay: much more than it takes to start one
-FIRST_TURNS, MAX_TURNS = 8, 50  # in a graph: of the first, which says how many it takes; at most
-PATIENCE = 60.0  # seconds for a replay, of which most take less than one thousandth
-# after so many rounds, what takes so many times the best one's time is out
+SPAN_NS = 200_000  # of a replay: much longer than the launch of one
+FIRST_TURNS, MAX_TURNS = 8, 50  # turns in a graph: the first, which determines the number; the maximum
+PATIENCE = 60.0  # seconds for a replay; most need less than a thousandth
+# after this many rounds, candidates this many times slower than the best drop out
 DROPS = {1: 2.0, 3: 1.25}
 
 
@@ -27,7 +27,7 @@ DROPS = {1: 2.0, 3: 1.25}
 class TimedCandidate:
     """A candidate to time; `name` is for messages.
 
-    `launches(turn)` gives the launches of one turn, in order. Each of the `turns` may read other copies of the same
+    `launches(turn)` returns the launches of one turn, in order. Each of the `turns` may read other copies of the same
     constants.
     """
 
@@ -37,7 +37,7 @@ class TimedCandidate:
 
 
 def hang_error(name: str, e: KernelHangs) -> KernelHangs:
-    """The error for a kernel that does not end."""
+    """Returns the error for a kernel that does not end."""
     return KernelHangs(
         f"{name}: {e}. This is a fault of Pelton or of the GPU's software: please report it, and build the engine at a"
         " lower level"
@@ -60,9 +60,9 @@ class Clock:
     def race(
         self, candidates: Sequence[TimedCandidate], rounds: int, deadline: float | None = None
     ) -> list[int | None]:
-        """Nanoseconds of one turn of each: the median of several replays, the slow ones dropped after the first rounds.
-        None where a kernel does not launch, which is logged with the reason. EngineError where nothing runs any more,
-        KernelHangs where one does not end."""
+        """Returns the nanoseconds of one turn of each: the median of several replays; slow ones drop out after the
+        first rounds. None for a kernel that does not launch, with the reason in the log. Raises EngineError if nothing
+        runs any more, KernelHangs if a kernel does not end."""
         with self.device:
             graphs = {
                 i: graph for i, candidate in enumerate(candidates) if (graph := self._graph(candidate)) is not None
@@ -81,11 +81,11 @@ class Clock:
         return [round(statistics.median(times[i])) if times.get(i) else None for i in range(len(candidates))]
 
     def _graph(self, candidate: TimedCandidate) -> tuple[Any, int] | None:
-        """(graph, turns in it) with as many turns as make it long enough; None where it does not run."""
+        """Returns (graph, turns in it) with enough turns to make it long enough; None if it does not run."""
         try:
             turns = min(candidate.turns, FIRST_TURNS)
             ready = self._turns(candidate, turns)
-            self._replayed(ready)  # code and activations come in
+            self._replayed(ready)  # loads code and activations into caches
             wanted = max(1, min(candidate.turns, MAX_TURNS, round(turns * SPAN_NS / max(self._replayed(ready), 1.0))))
             return (ready, turns) if wanted == turns else (self._turns(candidate, wanted), wanted)
         except KernelHangs as e:
@@ -93,14 +93,14 @@ class Clock:
         except EngineError as e:
             try:
                 self.device.synchronize(self.stream.handle)
-            except EngineError as lost:  # the GPU can do nothing any more
+            except EngineError as lost:  # the GPU is lost
                 raise EngineError(f"{candidate.name}: {lost}") from None
             log.warning("%s is not timed: %s", candidate.name, e)
             return None
 
     def _turns(self, candidate: TimedCandidate, turns: int) -> Any:
-        """So many turns, each launch after the one before it, ready to be replayed. Launched one by one, they would be
-        timed with what it takes to do that."""
+        """Returns a graph of turns, each launch after the one before it. Single launches would be timed with their
+        overhead."""
         graph = self.device.graph()
         before: list[Any] = []
         for turn in range(turns):
@@ -109,7 +109,7 @@ class Clock:
         return self.device.instantiate(graph, self.stream.handle)
 
     def _replayed(self, ready: Any) -> float:
-        """Nanoseconds of a replay, behind a copy that empties the L2 cache and outlasts the launch of it."""
+        """Returns the nanoseconds of a replay, after a copy that flushes the L2 cache and outlasts its launch."""
         half = self._swept.nbytes // 2
         self.device.copy(self._swept.address, self._swept.address + half, half, self.stream.handle)
         self.device.record(self._begin, self.stream.handle)

@@ -1,8 +1,8 @@
-"""cuBLASLt, the library of its wheel (nvidia-cublas) or of the system, by ctypes: which version is here, and products
-by algorithms that it proposes.
+"""cuBLASLt, the library of its wheel (nvidia-cublas) or of the system, by ctypes: its version, and products by its
+proposed algorithms.
 
-The numbers are those of cublasLt.h, the same from CUDA 11.4 to 13. The library thinks in columns, so that it is asked
-for Dᵀ = Bᵀ · Aᵀ.
+The numbers are those of cublasLt.h, the same from CUDA 11.4 to 13. The library works in columns, and computes Dᵀ = Bᵀ ·
+Aᵀ.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pelton.errors import EngineError
 
 from .wheels import located
 
-# bytes that an algorithm may want: what the library's makers suggest for GPUs of sm_90
+# workspace bytes of an algorithm, as recommended by NVIDIA for GPUs of sm_90
 WORKSPACE = 32 << 20
 _TYPES = {"f32": 0, "tf32": 0, "f16": 2, "bf16": 14}  # CUDA_R_32F, …
 _ENDS = (1, 2, 32)  # CUBLASLT_EPILOGUE_DEFAULT, RELU, GELU (by tanh); BIAS is 4 more
@@ -49,7 +49,7 @@ _STATUS = {
 
 
 class Heuristic(ctypes.Structure):
-    """An algorithm that the library proposes: cublasLtMatmulHeuristicResult_t."""
+    """A proposed algorithm of the library: cublasLtMatmulHeuristicResult_t."""
 
     _fields_ = [
         ("algorithm", c_char * 64),
@@ -79,12 +79,12 @@ _PARAMETERS: dict[str, tuple[Any, ...]] = {
 
 @lru_cache(maxsize=1)
 def loaded() -> ctypes.CDLL:
-    """The library. EngineError where there is none."""
+    """Returns the library. Raises EngineError if it is missing."""
     return bound(located("cublasLt", "cuBLASLt", "nvidia-cublas"))
 
 
 def bound(path: str) -> ctypes.CDLL:
-    """The library in a file, its functions declared. EngineError where it is none."""
+    """Loads the library in a file and declares its functions. Raises EngineError for another file."""
     try:
         library = ctypes.CDLL(path)
         for name, parameters in _PARAMETERS.items():
@@ -97,12 +97,12 @@ def bound(path: str) -> ctypes.CDLL:
 
 @lru_cache(maxsize=1)
 def version() -> int:
-    """Of the library here, as 130100. EngineError where there is none."""
+    """Returns the version of the library here, as 130100. Raises EngineError if it is missing."""
     return int(loaded().cublasLtGetVersion())
 
 
 class CublasLtLibrary:
-    """cuBLASLt for the GPU whose context is this thread's, now and whenever it is used."""
+    """cuBLASLt for the GPU whose context is this thread's, now and at each use."""
 
     def __init__(self, library: ctypes.CDLL):
         self.functions = library
@@ -126,16 +126,16 @@ class CublasLtLibrary:
         return handle
 
     def plan(self, product: MatmulDescriptor, aligned: Sequence[int]) -> CublasLtPlan:
-        """A product, ready to be computed. EngineError where this version was not what it was timed with, or cannot
-        compute it."""
+        """Prepares a product. Raises EngineError if this version is not the one that was timed, or cannot compute
+        it."""
         if product.version != self.version:
             raise EngineError(f"cuBLASLt {spoken(self.version)} is installed")
         return CublasLtPlan(self, product, aligned)
 
 
 class CublasLtPlan:
-    """A product by an algorithm, to be called with the parameters of a step and a stream. `workspace`: bytes that it
-    wants. aligned: for each operand, what its address is a multiple of."""
+    """A product by an algorithm, called with the parameters of a step and a stream. `workspace`: its bytes. aligned:
+    for each operand, the alignment of its address."""
 
     def __init__(self, library: CublasLtLibrary, product: MatmulDescriptor, aligned: Sequence[int]):
         self.library, self.product = library, product
@@ -155,7 +155,7 @@ class CublasLtPlan:
         a, b, *more, d = aligned
         if p.bias:
             self._set(self._what, _BIAS_TYPE, c_int32(out))
-            # how it is aligned, says the library's manual, is seen by the address
+            # the library derives alignment from the address (its manual)
             self._set(self._what, _BIAS, c_uint64(more[0]))
         self._a = self._layout(kind, (p.m, p.k) if p.a_transposed else (p.k, p.m), p.a_line, p.a_step)
         self._b = self._layout(kind, (p.k, p.n) if p.b_transposed else (p.n, p.k), p.b_line, p.b_step)
@@ -169,7 +169,7 @@ class CublasLtPlan:
         self.library.call(kind + "SetAttribute", thing, attribute, byref(value), ctypes.sizeof(value))
 
     def _layout(self, kind: int, lengths: tuple[int, int], line: int, step: int) -> c_void_p:
-        """A matrix in columns: their length and number."""
+        """Describes a matrix in columns: their length and number."""
         made = self.library.made(self, "MatrixLayoutCreate", "MatrixLayoutDestroy", kind, *lengths, line)
         if self.product.batch > 1:
             self._set(made, _BATCH, c_int32(self.product.batch), "MatrixLayout")
@@ -177,7 +177,7 @@ class CublasLtPlan:
         return made
 
     def _proposed(self, aligned: Sequence[int]) -> Heuristic:
-        """The algorithm that was chosen among those that the library proposes, for matrices in its own order."""
+        """Returns the chosen algorithm among the library's proposals, for matrices in its own order."""
         wants = self.library.made(self, "MatmulPreferenceCreate", "MatmulPreferenceDestroy")
         self._set(wants, _MOST_WORKSPACE, c_uint64(WORKSPACE), "MatmulPreference")
         self._set(wants, _REDUCTIONS, c_uint32(_IN_WORKSPACE), "MatmulPreference")
@@ -207,7 +207,7 @@ class CublasLtPlan:
         return chosen
 
     def __call__(self, words: np.ndarray, stream: int) -> None:
-        """Puts the product on a stream; the words are the addresses of its operands, its dims and the two trailing
+        """Enqueues the product on a stream; the words are the addresses of its operands, its dims and the two trailing
         pointers."""
         p = self.product
         a, b, *more, d = words[: 3 + p.bias + p.added].tolist()

@@ -1,9 +1,9 @@
-"""cuDNN, the library of its wheel (nvidia-cudnn) or of the system, by ctypes: which version is here, and convolutions
-by engines that it proposes.
+"""cuDNN, the library of its wheel (nvidia-cudnn) or of the system, by ctypes: its version, and convolutions by its
+proposed engines.
 
-The numbers are those of cudnn_graph.h, the same in all of cuDNN 9. An operation graph says what is computed: a
+The numbers are those of cudnn_graph.h, the same in all of cuDNN 9. An operation graph defines the computation: a
 convolution, then sums with Z and with the bias, then ReLU. In this order the library has kernels for all of it at once;
-others, and sums or ReLU without a bias, it would have to compile.
+others, and sums or ReLU without a bias, would need compilation.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from . import cublaslt
 from .wheels import located
 
 MAJOR = 9  # of the library whose numbers these are
-WORKSPACE = 64 << 20  # bytes that an engine may want
-PROPOSED = 8  # engines that are looked at, the most promising first
+WORKSPACE = 64 << 20  # maximum workspace bytes of an engine
+PROPOSED = 8  # number of examined engines, the most promising first
 _TYPES = {"f32": 0, "tf32": 0, "f16": 2, "bf16": 9}  # CUDNN_DATA_FLOAT, …
 (
     _POINTWISE,
@@ -77,10 +77,10 @@ _ADD, _RELU = 0, 100  # CUDNN_POINTWISE_…
 _CORRELATION, _BY_RULES = 1, 3
 # CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION
 _TENSOR_CORES, _COMPILES = 0, 0
-# Inputs rounded to fewer digits, sums in fewer, Fourier transforms, sums in another order every time, and Winograd's
+# Inputs or sums rounded to fewer digits, Fourier transforms, a different order of sums every time, and Winograd's
 # transforms.
 _INEXACT = frozenset(range(1, 9))
-_X, _W, _BIAS, _Z, _Y, _BETWEEN = 1, 2, 3, 4, 5, 6  # names of tensors, ours to choose
+_X, _W, _BIAS, _Z, _Y, _BETWEEN = 1, 2, 3, 4, 5, 6  # our own names of tensors
 
 _PARAMETERS: dict[str, tuple[Any, ...]] = {
     "Create": (c_void_p,),
@@ -98,9 +98,9 @@ _PARAMETERS: dict[str, tuple[Any, ...]] = {
 
 @lru_cache(maxsize=1)
 def loaded() -> ctypes.CDLL:
-    """The library. EngineError where there is none, or not what it needs itself."""
+    """Returns the library. Raises EngineError if it or one of its dependencies is missing."""
     library = bound(located("cudnn", "cuDNN", "nvidia-cudnn-cu13"))
-    # it ends the process where it misses cuBLASLt
+    # it ends the process if cuBLASLt is missing
     cuda, other = int(library.cudnnGetCudartVersion()) // 1000, cublaslt.version() // 10000
     if cuda != other:
         raise EngineError(
@@ -111,7 +111,7 @@ def loaded() -> ctypes.CDLL:
 
 
 def bound(path: str) -> ctypes.CDLL:
-    """The library in a file, its functions declared. EngineError where it is none."""
+    """Loads the library in a file and declares its functions. Raises EngineError for another file."""
     try:
         library = ctypes.CDLL(path)
         for name, parameters in _PARAMETERS.items():
@@ -126,7 +126,7 @@ def bound(path: str) -> ctypes.CDLL:
 
 @lru_cache(maxsize=1)
 def version() -> int:
-    """Of the library here, as 92800. EngineError where there is none."""
+    """Returns the version of the library here, as 92800. Raises EngineError if it is missing."""
     return int(loaded().cudnnGetVersion())
 
 
@@ -151,7 +151,7 @@ class Descriptor:
         return list(array)[: count.value]
 
     def read(self, attribute: int, into: Sequence[Descriptor]) -> int:
-        """Lets the library make descriptors of these, which it has for an attribute; how many."""
+        """Lets the library fill these descriptors for an attribute; returns their number."""
         count = c_int64()
         array = (c_void_p * len(into))(*(d.handle.value for d in into))
         self.library.call("BackendGetAttribute", self.handle, attribute, _DESCRIPTOR[0], len(into), byref(count), array)
@@ -163,13 +163,13 @@ class Descriptor:
 
 
 class CudnnLibrary:
-    """cuDNN for the GPU whose context is this thread's, now and whenever it is used; or, to plan and not to compute,
-    for a GPU of which there is but a description (`device`, JSON of the library's own)."""
+    """cuDNN for the GPU whose context is this thread's, now and at each use; or, for plans only, for a described GPU
+    (`device`, JSON of the library's own)."""
 
     def __init__(self, library: ctypes.CDLL, device: str | None = None):
         self.functions = library
         self.version = int(library.cudnnGetVersion())
-        # a plan takes milliseconds
+        # a plan costs milliseconds
         self.plans: weakref.WeakValueDictionary[Any, CudnnPlan] = weakref.WeakValueDictionary()
         # the stream is the handle's, which contexts of all threads share
         self.using = threading.Lock()
@@ -194,8 +194,8 @@ class CudnnLibrary:
             )
 
     def plan(self, convolution: ConvolutionDescriptor, aligned: Sequence[int]) -> CudnnPlan:
-        """A plan that computes a convolution. Raises EngineError if this version of cuDNN is not the one that it was
-        timed with, or cannot compute it."""
+        """Prepares a convolution. Raises EngineError if this version of cuDNN is not the one that was timed, or cannot
+        compute it."""
         if convolution.version != self.version:
             raise EngineError(f"cuDNN {spoken(self.version)} is installed")
         key = convolution, tuple(aligned)
@@ -237,7 +237,7 @@ class CudnnPlan:
         self.workspace = int(self._plan.get(402, _I64, 1)[0])
 
     def _on(self, thing: Descriptor, handle: int | None, device: int | None) -> None:
-        """Sets the GPU that a descriptor is for."""
+        """Sets the GPU of a descriptor."""
         if self.library.device is not None:
             if device is not None:
                 thing.set(device, _DESCRIPTOR, self.library.device)
@@ -283,8 +283,8 @@ class CudnnPlan:
         return applied.made()
 
     def _chosen(self, graph: Descriptor) -> Descriptor:
-        """The plan by the engine that was chosen among those that the library proposes, of which it has the code and
-        which round as our own kernels do."""
+        """Returns the plan of the chosen engine among the library's proposals that need no compilation and round as our
+        own kernels do."""
         ranked = Descriptor(self.library, _HEURISTICS)
         ranked.set(201, _DESCRIPTOR, graph)
         ranked.set(200, _MODE, _BY_RULES)
@@ -307,13 +307,13 @@ class CudnnPlan:
         engine = Descriptor(self.library, _ENGINE)
         config.read(300, [engine])
         notes, behaviour = set(engine.get(1303, _NOTE, 32)), set(engine.get(1305, _BEHAVIOUR, 32))
-        # of f32 they would take the first 10 digits
+        # for f32, tensor cores would use the first 10 digits
         rounds = KINDS[self.what.kind] == "f32" and _TENSOR_CORES in notes
         return not notes & _INEXACT and _COMPILES not in behaviour and not rounds
 
     def __call__(self, words: np.ndarray, stream: int) -> None:
-        """Puts the convolution on a stream; the words are the addresses of its operands, its dims and the two trailing
-        pointers."""
+        """Enqueues the convolution on a stream; the words are the addresses of its operands, its dims and the two
+        trailing pointers."""
         pointers = Descriptor(self.library, _POINTERS)
         pointers.set(1000, _I64, *self.names)
         pointers.set(1001, _POINTER, *words[: len(self.names)].tolist())

@@ -1,4 +1,4 @@
-"""What the runtime asks of a GPU, and the plain data between: memory, functions, launches, graphs."""
+"""The interface of a GPU for the runtime, and its plain data: memory, functions, launches, graphs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pelton.engine.cubin import Cubin
 from pelton.engine.work import Work
 from pelton.errors import EngineError
 
-ALIGN = 256  # bytes, of every piece of device memory that we cut ourselves
-# pointers behind the parameters of every kernel: global scratch, and the profiler's
+ALIGN = 256  # bytes: alignment of pieces of device memory
+# pointers after the parameters of every kernel: global scratch, and the profiler's
 TRAILING = 2
-MAP = 128  # bytes of a map as kernels take it
-# bytes of the parameters that Triton puts behind each map, and no kernel of ours reads: two sizes, two strides
+MAP = 128  # bytes of a map as kernels receive it
+# bytes of Triton's parameters after each map, which our kernels do not read: two sizes, two strides
 BEHIND = (4, 4, 8, 8)
 
 
@@ -28,8 +28,7 @@ class KernelHangs(EngineError):
 
 @dataclass(eq=False)
 class Memory:
-    """A piece of memory, given back when nobody holds it any more. `bytes`: what the CPU sees of it, for pinned
-    memory."""
+    """A piece of memory, freed when unreferenced. `bytes`: the CPU's view of pinned memory."""
 
     address: int
     nbytes: int
@@ -38,9 +37,9 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A kernel that has been loaded; `handle` is the device's own. `call`: of a library's, which puts itself on a
-    stream, given the words of a launch; its cubin has no image. `together`: so many of its programs, where they may
-    wait for each other, are on the GPU at once."""
+    """A loaded kernel; `handle` is the device's own. `call`: of a library's function, which enqueues itself on a
+    stream, given the words of a launch; its cubin has no image. `together`: the number of its programs that are on the
+    GPU at once, if they may wait for each other."""
 
     handle: Any
     cubin: Cubin
@@ -49,18 +48,16 @@ class Function:
 
 
 def library_function(planned: Any, symbol: str, arch: int) -> Function:
-    """What a library does, ready to be done, as what steps launch."""
+    """Wraps a library's prepared computation as a function that steps launch."""
     return Function(planned, Cubin(symbol, arch, b"", 0, 1, scratch=planned.workspace, align=ALIGN), planned)
 
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """`programs` programs of a function on a grid of one dimension. `words`: its parameters, 64 bits each, the trailing
-    pointers included; whoever changes them in place tells the graphs that have the launch (`change`). `phases`: of a
-    phased function, the one it begins with and the one it ends before; with more than one, all programs have to be on
-    the GPU at once. `maps`: room for the function's maps, which the device makes of the words whenever it is told of
-    them.
-    """
+    """`programs` programs of a function on a one-dimensional grid. `words`: its parameters, 64 bits each, the trailing
+    pointers included; after changes in place, call `change` for the graphs with the launch. `phases`: of a phased
+    function, its first phase and the one past its last; with more than one, all programs must be on the GPU at once.
+    `maps`: room for the function's maps, which the device computes from the words at each use or change."""
 
     function: Function
     programs: int
@@ -70,18 +67,18 @@ class Launch:
 
     @property
     def grid(self) -> int:
-        """Blocks in all."""
+        """Total number of blocks."""
         return self.programs * self.function.cubin.clusters
 
     @property
     def block(self) -> int:
-        """Threads."""
+        """Number of threads."""
         return 32 * self.function.cubin.warps
 
     @cached_property
     def table(self) -> np.ndarray:
-        """Where each parameter lies, as the driver wants them: maps in place of their operands' addresses, phases
-        before the trailing pointers."""
+        """The place of each parameter for the driver: maps replace their operands' addresses, phases precede the
+        trailing pointers."""
         places = [
             a.__array_interface__["data"][0] + np.arange(0, 8 * len(a), 8, dtype=np.uint64)
             for a in (self.words, self.phases)
@@ -103,13 +100,13 @@ class Launch:
 
     @property
     def cooperative(self) -> bool:
-        """Whether its programs may wait for each other."""
+        """True if its programs may wait for each other."""
         return self.phases is not None and bool(self.phases[1] - self.phases[0] > 1)
 
 
 def launches(function: Function, programs: int, phases: int, words: np.ndarray) -> tuple[Launch, ...]:
-    """What a kernel of so many phases is launched as, one after the other: once where all its programs are on the GPU
-    at once, or it has no phases to tell it, else once for each phase."""
+    """Returns the launches of a kernel of this many phases, in order: one if all its programs are on the GPU at once,
+    or it takes no phases, else one for each phase."""
     if not function.cubin.phased:
         return (Launch(function, programs, words, maps=_room(len(function.cubin.maps))),)
     if programs <= function.together:
@@ -118,7 +115,7 @@ def launches(function: Function, programs: int, phases: int, words: np.ndarray) 
 
 
 def _room(maps: int) -> np.ndarray | None:
-    """Room for so many maps, from a multiple of 128 bytes on."""
+    """Allocates room for maps, aligned to 128 bytes."""
     if not maps:
         return None
     room = np.zeros(MAP * (maps + 1), np.uint8)
@@ -127,7 +124,7 @@ def _room(maps: int) -> np.ndarray | None:
 
 
 def parameters(cubin: Cubin, words: int) -> tuple[tuple[int, int], ...]:
-    """(place, bytes) of each parameter of a kernel whose launches have so many words: what `Launch.table` leads to."""
+    """Returns (place, bytes) of each parameter of a kernel with this many words in a launch, as in `Launch.table`."""
     sizes, at, found = list[int](), 0, list[tuple[int, int]]()
     for i in range(words + (2 if cubin.phased else 0)):
         sizes += (MAP, *BEHIND) if any(m.operand == i for m in cubin.maps) else (8,)
@@ -139,9 +136,9 @@ def parameters(cubin: Cubin, words: int) -> tuple[tuple[int, int], ...]:
 
 
 class Device(Protocol):
-    """A GPU. What it does, it does inside of `with device:`, on a stream, one thing after the other; nothing waits for
-    the GPU but `finish`, `synchronize`, and giving memory back. Streams may also be another library's, as the number
-    that the driver knows them by. Whatever fails is one EngineError."""
+    """A GPU. Inside `with device:`, its work runs in order on a stream; only `finish`, `synchronize` and freeing memory
+    wait for the GPU. Streams may also be another library's, by the driver's number. Every failure is one
+    EngineError."""
 
     ordinal: int
     name: str
@@ -150,11 +147,11 @@ class Device(Protocol):
     multiprocessors: int
     l1: int  # bytes of each multiprocessor that blocks may share
     l2: int  # bytes
-    cuda: str  # the newest CUDA that the driver knows, as 13.0
+    cuda: str  # the newest CUDA that the driver supports, as 13.0
 
     @property
     def libraries(self) -> Mapping[str, int]:
-        """The versions of the libraries here that compute steps, as 130100, by name."""
+        """Versions of the libraries here that compute steps, as 130100, by name."""
 
     def __enter__(self) -> Device: ...
     def __exit__(
@@ -162,38 +159,38 @@ class Device(Protocol):
     ) -> None: ...
 
     def allocate(self, nbytes: int, what: str) -> Memory:
-        """Memory of the GPU, from a multiple of 256 on; `what` wants it, for the message where there is none."""
+        """Allocates memory of the GPU, aligned to 256 bytes; `what` names its purpose in the error message."""
 
     def pinned(self, nbytes: int, what: str) -> Memory:
-        """Memory of the CPU that the GPU copies from and to by itself."""
+        """Allocates memory of the CPU that the GPU copies from and to by itself."""
 
     def free_memory(self) -> int: ...
     def owner(self, address: int) -> int | None:
-        """The ordinal of the GPU whose memory that is; None for no GPU's."""
+        """Returns the ordinal of the GPU that owns the address; None if no GPU does."""
 
     def load(self, cubin: Cubin, parameters: int) -> Function:
-        """A kernel that takes so many parameters of 64 bits, the trailing pointers included, besides its phases."""
+        """Loads a kernel with this many parameters of 64 bits, the trailing pointers included, besides its phases."""
 
     def by_library(self, work: Work, aligned: Sequence[int]) -> Function:
-        """What a library does, whose operands begin at multiples of these. EngineError where it is not here, of another
-        version, or cannot compute that."""
+        """Prepares a library's computation, for operands of these alignments. Raises EngineError if the library is
+        missing, of another version, or cannot compute it."""
 
     def launch(self, launch: Launch, stream: Any) -> None: ...
 
     def stream(self) -> Any:
-        """A new stream; its `handle` is the number that stands for it."""
+        """Creates a stream; its `handle` is its number."""
 
     def event(self, timed: bool = False) -> Any: ...
     def record(self, event: Any, stream: int) -> None: ...
     def wait(self, stream: int, event: Any) -> None:
-        """What comes later on the stream waits for the event, the caller does not."""
+        """Makes later work on the stream wait for the event; the caller does not wait."""
 
     def finish(self, event: Any, patience: float | None = None) -> None:
-        """patience: seconds after which it raises KernelHangs; without it, waits for ever."""
+        """Waits for the event; after `patience` seconds it raises KernelHangs; without it, waits forever."""
 
     def synchronize(self, stream: int) -> None: ...
     def elapsed(self, begin: Any, end: Any) -> float:
-        """Nanoseconds between two timed events that have happened."""
+        """Returns the nanoseconds between two timed events that have happened."""
 
     def upload(self, to: int, source: int, nbytes: int, stream: int) -> None: ...
     def download(self, to: int, source: int, nbytes: int, stream: int) -> None: ...
@@ -201,19 +198,19 @@ class Device(Protocol):
 
     def graph(self) -> Any: ...
     def add(self, graph: Any, launch: Launch, after: Sequence[Any]) -> Any:
-        """A node that starts when those of `after` have ended."""
+        """Adds a node that starts after those of `after` end."""
 
     def instantiate(self, graph: Any, stream: int) -> Any:
-        """The graph, ready to be replayed."""
+        """Makes the graph ready for replays."""
 
     def change(self, ready: Any, node: Any, launch: Launch) -> None:
-        """The node's parameters are the launch's from now on, in replays that begin later."""
+        """Sets the node's parameters to the launch's, in replays that begin later."""
 
     def replay(self, ready: Any, stream: int) -> None: ...
 
 
 def zeros(device: Device, nbytes: int, what: str, stream: int) -> Memory:
-    """Memory that is zero for all streams."""
+    """Allocates memory that is zero for all streams."""
     memory, array = device.allocate(nbytes, what), np.zeros(nbytes, np.uint8)
     device.upload(memory.address, array.__array_interface__["data"][0], nbytes, stream)
     device.synchronize(stream)  # the array need not stay

@@ -22,8 +22,8 @@ from .binding import binding, call, refuse, said, version
 from .device import Function, Launch, Memory, KernelHangs, library_function, parameters
 from .libraries import VendorLibrary, open_library, versions
 
-POLL = 5e-5  # seconds between two looks at what may never end
-STATIC_SHARED = 48 << 10  # bytes of shared memory per block that a kernel gets without asking
+POLL = 5e-5  # seconds between two checks of work that may never end
+STATIC_SHARED = 48 << 10  # bytes of shared memory per block that a kernel gets without a request
 _UNREADABLE = (
     "INVALID_IMAGE",
     "NO_BINARY_FOR_GPU",
@@ -37,7 +37,7 @@ _UNREADABLE = (
 
 @lru_cache(maxsize=64)
 def device(ordinal: int = 0) -> Gpu:
-    """The GPU of that number, as the driver counts those that this process may see."""
+    """Opens the GPU of that number, in the driver's order of those visible to this process."""
     return Gpu(ordinal)
 
 
@@ -81,7 +81,7 @@ class Gpu:
         self._opened = dict[str, VendorLibrary]()
 
     def __enter__(self) -> Gpu:
-        """Its context is this thread's, whichever that had, until the end of the block."""
+        """Makes its context this thread's until the end of the block."""
         if os.getpid() != self._process:
             raise EngineError(
                 "this process was forked from one that had begun to use the GPU, where the driver does not work; load"
@@ -136,13 +136,13 @@ class Gpu:
         return int(found)
 
     def _kept(self, thing: Any, free: str, handle: Any) -> Any:
-        """`thing`, given back by that function when nobody holds it."""
+        """Wraps `thing`, freed by that function when unreferenced."""
         weakref.finalize(thing, self._release, free, handle).atexit = False
         return thing
 
     def _release(self, free: str, handle: Any) -> None:
-        if os.getpid() == self._process and not self._stuck:  # giving back waits for all that runs
-            with suppress(EngineError), self:  # a lost context has given back everything already
+        if os.getpid() == self._process and not self._stuck:  # freeing waits for all running work
+            with suppress(EngineError), self:  # a lost context has freed everything already
                 getattr(binding(), free)(handle)
 
     # ---- kernels ----
@@ -165,7 +165,7 @@ class Gpu:
                 driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                 cubin.shared,
             )
-            # as Triton does: several blocks of it side by side
+            # as Triton does: for several blocks side by side
             call("cuFuncSetCacheConfig", handle, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED)
         self._check_parameters(handle, parameters(cubin, words), where)
         return Function(
@@ -173,7 +173,7 @@ class Gpu:
         )
 
     def _together(self, handle: Any, cubin: Cubin) -> int:
-        """Blocks of a kernel that are on the GPU at once."""
+        """Returns the number of a kernel's blocks that are on the GPU at once."""
         return (
             self.multiprocessors
             * call("cuOccupancyMaxActiveBlocksPerMultiprocessor", handle, 32 * cubin.warps, cubin.shared)
@@ -182,7 +182,7 @@ class Gpu:
         )
 
     def _readable(self, name: str, where: str, *arguments: Any) -> Any:
-        """What a function of the driver makes of a cubin."""
+        """Calls a driver function that reads a cubin; returns its result."""
         driver = binding()
         status, found = getattr(driver, name)(*arguments)
         if status and status.name.removeprefix("CUDA_ERROR_") in _UNREADABLE:
@@ -196,12 +196,12 @@ class Gpu:
         return found
 
     def _check_parameters(self, handle: Any, wanted: Sequence[tuple[int, int]], where: str) -> None:
-        """EngineError unless the function takes these parameters: (place, bytes) of each."""
+        """Raises EngineError unless the function has these parameters: (place, bytes) of each."""
         driver = binding()
         for i in range(len(wanted) + 1):
             try:
                 status, *found = driver.cuFuncGetParamInfo(handle, i)
-            except RuntimeError:  # a driver older than CUDA 12.4 does not tell
+            except RuntimeError:  # a driver older than CUDA 12.4 does not report them
                 return
             last = status == driver.CUresult.CUDA_ERROR_INVALID_VALUE
             if status and not last:
@@ -242,13 +242,13 @@ class Gpu:
         call("cuLaunchKernelEx", config, launch.function.handle.handle, launch.table.__array_interface__["data"][0], 0)
 
     def _lay_maps(self, launch: Launch) -> None:
-        """Makes the maps of what the launch's words lead to now."""
+        """Builds the maps for the current addresses in the launch's words."""
         if launch.maps is not None:
             for m, room in zip(launch.function.cubin.maps, launch.maps):
                 maps.lay(m, int(launch.words[m.operand]), room)
 
     def _attributes(self, launch: Launch) -> list[tuple[str, Any]]:
-        """What a launch of clusters, or of programs that wait for each other, says beside its grid."""
+        """Returns the attributes of a launch, besides its grid, for clusters or programs that wait for each other."""
         driver, clusters = binding(), launch.function.cubin.clusters
         if launch.cooperative:
             value = driver.CUkernelNodeAttrValue()
@@ -333,13 +333,13 @@ class Gpu:
         return node
 
     def _captured(self, launch: Launch) -> DriverHandle:
-        """What a library puts on a stream, as a graph: nodes take copies of it. Its kernels may be loaded only now,
-        which no other mode of capturing allows."""
+        """Captures a library's work on a stream as a graph: nodes copy it. Its kernels may be loaded only now, which no
+        other capture mode allows."""
         driver, stream = binding(), self.stream()
         call("cuStreamBeginCapture", stream.handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
         try:
             self.launch(launch, stream.handle)
-        finally:  # what went wrong before says more than what this gives then
+        finally:  # an earlier error is more informative than this status
             status, graph = driver.cuStreamEndCapture(stream.handle)
         if status:
             refuse(driver, "cuStreamEndCapture", status)

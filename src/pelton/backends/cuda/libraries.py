@@ -1,5 +1,4 @@
-"""The libraries that compute some steps of engines, where they are here: by the name that such steps have as their
-symbol."""
+"""The installed libraries that compute some steps of engines, by the symbol of such steps."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class VendorLibrary(Protocol):
 
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, int]:
-    """Of those that are here; that others are not is logged."""
+    """Returns the versions of the installed ones; logs the missing ones."""
     found = {}
     for symbol, module in _MODULES.items():
         try:
@@ -41,6 +40,6 @@ def versions() -> Mapping[str, int]:
 
 
 def open_library(symbol: str) -> VendorLibrary:
-    """One for the GPU whose context is this thread's. EngineError where it is not here."""
+    """Opens a library for the GPU whose context is this thread's. Raises EngineError if it is missing."""
     library: VendorLibrary = _CLASSES[symbol](_MODULES[symbol].loaded())
     return library

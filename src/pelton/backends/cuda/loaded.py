@@ -22,8 +22,8 @@ log = Logger("pelton.runtime")
 class CudaLoaded:
     """The code and weights of an engine on a GPU.
 
-    `cubins` are those for this GPU, by symbol; `functions` has that of each step, None for host steps. Raises
-    EngineError if the GPU cannot run the engine or has too little memory.
+    `cubins` are those for this GPU, by symbol; `functions` has each step's, None for host steps. Raises EngineError if
+    the GPU cannot run the engine or has too little memory.
     """
 
     def __init__(self, plan: Plan, bundle: Mapping[int, Mapping[str, Cubin]], device: Device):
@@ -44,10 +44,10 @@ class CudaLoaded:
                 device.synchronize(stream.handle)
 
     def _by_libraries(self) -> dict[int, Function]:
-        """The functions of the steps that a library computes.
+        """Returns the functions of the steps that a library computes.
 
-        Where the library is missing, or of another version than the one that was timed, one of the engine's own kernels
-        replaces it, which is logged once.
+        If the library is missing, or its version is not the one that was timed, one of the engine's own kernels
+        replaces it, with one log entry.
         """
         found, steps, reasons = dict[int, Function](), list(self.plan.plain.steps), dict[str, None]()
         for i, step in enumerate(self.plan.plain.steps):
@@ -73,7 +73,7 @@ class CudaLoaded:
         return found
 
     def _load(self, given: Mapping[int, Function]) -> list[Function | None]:
-        """The function of each step; None for host steps."""
+        """Returns the function of each step; None for host steps."""
         loaded: dict[str, tuple[Function, int]] = {}
         for i, step in enumerate(self.plan.plain.steps):
             if i in given:
@@ -112,13 +112,13 @@ class CudaLoaded:
 
 
 def without_library(step: Step) -> Step:
-    """The step computed by the first of its alternatives that is one of the engine's own kernels."""
+    """Returns the step with the first alternative that is one of the engine's own kernels."""
     own = next(s for s in step.alternatives if s.symbol not in LIBRARIES)
     return with_kernel(own, step, [step, *(s for s in step.alternatives if s is not own)])
 
 
 def with_kernel(kernel: Step, step: Step, rest: Sequence[Step], **info: Any) -> Step:
-    """The step computed by one of its kernels, with the rest as its alternatives."""
+    """Returns the step with one of its kernels, and the rest as its alternatives."""
     alternatives = tuple(replace(s, info={"tactic": s.info["tactic"]}, outputs=(), alternatives=()) for s in rest)
     return replace(
         kernel,

@@ -1,4 +1,4 @@
-"""Which of an engine's cubins a GPU runs, and what GPU is here."""
+"""The cubins of an engine for a GPU, and the facts about a GPU of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pelton.targets import fitting
 
 
 def chosen(name: str, bundle: Mapping[int, Mapping[str, Cubin]], arch: int, gpu: str) -> Mapping[str, Cubin]:
-    """The cubins for a GPU; EngineError that says which there are and how to add one."""
+    """Returns the cubins for a GPU; raises EngineError with the existing ones and the way to add one."""
     fits = fitting(bundle, arch)
     if fits is None:
         inside = ", ".join(f"sm_{a}" for a in sorted(bundle)) or "none"
@@ -23,8 +23,8 @@ def chosen(name: str, bundle: Mapping[int, Mapping[str, Cubin]], arch: int, gpu:
 
 
 def describe(ordinal: int = 0) -> dict[str, Any]:
-    """model (the marketing name), isa (sm_90), memory (bytes), multiprocessors and ordinal of a GPU that is here;
-    EngineError where there is none."""
+    """Returns model (the marketing name), isa (sm_90), memory (bytes), multiprocessors and ordinal of an installed GPU;
+    raises EngineError if there is none."""
     from .driver import device
 
     gpu = device(ordinal)

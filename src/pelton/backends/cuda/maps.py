@@ -1,5 +1,5 @@
-"""Tensor maps, made by the driver. Its functions are called by their addresses: cuda-bindings gives them room that does
-not lie as they need it (NVIDIA/cuda-python#1692)."""
+"""Tensor maps, built by the driver. Its functions are called by their addresses: cuda-bindings passes misaligned room
+(NVIDIA/cuda-python#1692)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pelton.engine.cubin import TensorMap
 
 from .binding import binding, call, refuse
 
-FROM = 12000  # the CUDA that these functions came with
+FROM = 12000  # the CUDA that introduced these functions
 L2_128B, NO_INTERLEAVE, ZERO = 2, 0, 0  # CUtensorMapL2promotion, CUtensorMapInterleave, CUtensorMapFloatOOBfill
 _ADDRESS, _NUMBER = ctypes.c_void_p, ctypes.c_uint32
 _COMMON = (_NUMBER, _NUMBER, _NUMBER, _NUMBER)
@@ -31,8 +31,8 @@ def _function(name: str) -> Callable[..., int]:
 
 
 def lay(made: TensorMap, address: int, room: np.ndarray) -> None:
-    """Makes the map of what lies at an address of the GPU, in room of 128 bytes from a multiple of 64 on. EngineError
-    where the driver refuses it."""
+    """Builds the map of the memory at an address of the GPU, in room of 128 bytes at a multiple of 64. Raises
+    EngineError if the driver rejects it."""
     name = "cuTensorMapEncodeIm2col" if made.lower else "cuTensorMapEncodeTiled"
     sizes, strides = (np.array(n, np.uint64) for n in (made.sizes, made.strides))
     lower, upper = (np.array(n, np.int32) for n in (made.lower, made.upper))

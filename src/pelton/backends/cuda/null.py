@@ -1,5 +1,4 @@
-"""A GPU that is none: it writes down what it is asked to do and keeps real memory behind its addresses, so that plans
-and copies can be looked at."""
+"""A GPU substitute: records its requests and keeps real memory behind its addresses, to inspect plans and copies."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ from pelton.targets import typical
 from .device import ALIGN, TRAILING, Function, Launch, Memory, KernelHangs, library_function
 from .libraries import VendorLibrary
 
-# what a kernel does, given its programs and its parameters without the trailing pointers
+# a kernel's function, of its programs and its parameters without the trailing pointers
 Kernel = Callable[[int, np.ndarray], None]
 
 
 @dataclass
 class DeviceEvent:
-    """Something that a device was asked to do: `what`, on which stream, with these facts."""
+    """A request to a device: `what`, on which stream, with these facts."""
 
     what: str
     stream: int | None = None
@@ -41,17 +40,16 @@ class NullObject:
     launch: Launch | None = None
     after: tuple[NullObject, ...] = ()
     nodes: list[NullObject] = field(default_factory=list)
-    words: np.ndarray | None = None  # a node's parameters, as they were when it was made or changed
+    words: np.ndarray | None = None  # a node's parameters, as of its last change
     time: float = 0.0  # when an event happened
     number: int = 0  # of its last recording
 
 
 class NullDevice:
-    """See `device.Device`. `kernels`: functions of Python that stand for kernels, by symbol; others do nothing.
-    `lasts`: nanoseconds that a launch is said to take; it may raise. `libraries`: some that compute in memory of the
-    CPU, by name. `together`: programs that are on it at once, one on each multiprocessor where none is given. What
-    happens is in `happenings`, in order; `free`: bytes of memory that are left. It does everything at once, so that
-    streams have nothing to wait for."""
+    """See `device.Device`. `kernels`: Python functions in place of kernels, by symbol; others do nothing. `lasts`:
+    nanoseconds of a launch; may raise. `libraries`: some that compute in CPU memory, by name. `together`: its
+    concurrent programs; default: one on each multiprocessor. `happenings` records all requests in order; `free`: bytes
+    of memory left. It does everything at once: streams never wait."""
 
     def __init__(
         self,
@@ -77,7 +75,7 @@ class NullDevice:
         self.libraries = {symbol: library.version for symbol, library in self.opened.items()}
         self.happenings: list[DeviceEvent] = []
         self.endless, self.stuck = frozenset(endless), False
-        self.inside = 0  # blocks `with device:` that have begun
+        self.inside = 0  # `with device:` blocks in progress
         self._spans: dict[int, int] = {}  # address → bytes of its memory
         self._things = self._recorded = self._waited = 0
 
@@ -89,7 +87,7 @@ class NullDevice:
         self.inside -= 1
 
     def happened(self, what: str) -> list[DeviceEvent]:
-        """All of one kind."""
+        """Returns all requests of one kind."""
         return [h for h in self.happenings if h.what == what]
 
     def _note(self, what: str, stream: int | None = None, **facts: Any) -> None:
@@ -111,7 +109,7 @@ class NullDevice:
             raise EngineError(
                 f"{what} needs {nbytes} bytes of GPU memory, and {self.free} of {self.memory} are free on {self.name}"
             )
-        room = np.full(nbytes + ALIGN, 0xCC, np.uint8)  # what nobody has written is seen
+        room = np.full(nbytes + ALIGN, 0xCC, np.uint8)  # makes unwritten memory visible
         start = room.__array_interface__["data"][0]
         memory = Memory(start + -start % ALIGN, nbytes)
         self.free -= nbytes
@@ -254,6 +252,6 @@ class NullDevice:
 
 
 def seen(address: int, dtype: Any, *shape: int) -> np.ndarray:
-    """The memory behind an address of a null device, for functions that stand for kernels, and for tests."""
+    """Returns the memory behind an address of a null device, for functions in place of kernels, and for tests."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.ndarray(shape, dtype, (ctypes.c_uint8 * size).from_address(address))

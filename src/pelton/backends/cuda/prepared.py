@@ -31,7 +31,7 @@ def up(nbytes: int, to: int = ALIGN) -> int:
 @dataclass(frozen=True)
 class MemoryPlan:
     """Offsets in one piece of memory: the arena, then each port's array (none for strings), then each kernel's scratch
-    memory, which kernels of the same wave, as they may run at once, do not share."""
+    memory; kernels of the same wave may run at once and do not share it."""
 
     ports: tuple[int, ...]
     staged: int  # bytes of all ports
@@ -40,7 +40,7 @@ class MemoryPlan:
 
 
 def plan_memory(loaded: CudaLoaded, resolved: ResolvedPlan) -> MemoryPlan:
-    """The memory that a context needs for one set of sizes; EngineError if a grid would have too many blocks."""
+    """Plans the memory of a context for one set of sizes; raises EngineError if a grid would have too many blocks."""
     ports, at = [], up(resolved.arena)
     for port in (*resolved.inputs, *resolved.outputs):
         ports.append(at)
@@ -65,7 +65,7 @@ def plan_memory(loaded: CudaLoaded, resolved: ResolvedPlan) -> MemoryPlan:
 
 @dataclass(frozen=True, eq=False)
 class GraphSegment:
-    """Steps between host steps, as one graph: its nodes, and what they launch, by step."""
+    """Steps between host steps, as one graph: its nodes, and their launches, by step."""
 
     ready: Any
     nodes: Mapping[int, Sequence[Any]]
@@ -74,7 +74,7 @@ class GraphSegment:
 
 class CudaPrepared:
     """The graphs and host steps of an engine for one set of sizes, over `memory` (see `plan_memory`) and the context's
-    `zeros`. Inputs and outputs are at the addresses last given to `point`, at first in `memory`."""
+    `zeros`. Inputs and outputs are at the addresses last passed to `point`, at first in `memory`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class CudaPrepared:
         self.values, self.resolved, self.room, self.held, self.zeros = values, resolved, room, memory, zeros
         self.inputs, self.outputs, self.stream = resolved.inputs, resolved.outputs, stream
         if values and any(f is not None and f.call is not None for f in loaded.functions):
-            # validated here, so that libraries stay within buffers of these sizes
+            # validated here: libraries then stay within buffers of these sizes
             _ = self.plain
         plan = self.plan
         hosted = plan.host_steps(self.plain, values) if plan.host and values else plan.host
@@ -126,7 +126,7 @@ class CudaPrepared:
         return plain
 
     def port(self, buffer: plain_engine.Buffer) -> int:
-        """Its number among all ports, inputs first."""
+        """Returns the index of a buffer among all ports, inputs first."""
         return int(buffer.offset) + (len(self.inputs) if buffer.kind == "output" else 0)
 
     def _make_tables(self) -> Memory | None:
@@ -167,7 +167,7 @@ class CudaPrepared:
         self._words_of = np.split(order, np.searchsorted(self._ports[order], np.arange(1, len(self.places))))
 
     def _launched(self, i: int) -> Sequence[Launch]:
-        """The launches of a step, in order."""
+        """Returns the launches of a step, in order."""
         function, programs = self.loaded.functions[i], int(self.resolved.tiles[i])
         if function is None or not programs:
             return ()
@@ -190,7 +190,7 @@ class CudaPrepared:
                     yield self._segment(found)
 
     def _segment(self, launches: Mapping[int, Sequence[Launch]]) -> GraphSegment:
-        """A graph in which each step waits only for those that it depends on: independent branches run in parallel."""
+        """Builds a graph in which each step waits only for its dependencies: independent branches run in parallel."""
         device, numbers = self.device, list(launches)
         steps = [self.plan.plain.steps[i] for i in numbers]
         arena = self.plan.template.in_arena
@@ -207,7 +207,7 @@ class CudaPrepared:
         return GraphSegment(device.instantiate(graph, self.stream), nodes, launches)
 
     def _scratch(self, i: int) -> Span:
-        """The scratch memory of a step's kernel, as offsets (begin, end); (0, 0) where it has none."""
+        """Returns the scratch memory of a step's kernel, as offsets (begin, end); (0, 0) if it has none."""
         function, at = self.loaded.functions[i], self.room.scratch[i]
         if not function or not at:
             return 0, 0
@@ -232,7 +232,7 @@ class CudaPrepared:
                         self.device.change(part.ready, node, launch)
 
     def run(self, stream: int) -> None:
-        """Runs all steps on this stream; waits for the GPU only where there are host steps."""
+        """Runs all steps on this stream; waits for the GPU only at host steps."""
         for part in self.parts:
             if isinstance(part, GraphSegment):
                 self.device.replay(part.ready, stream)
@@ -240,7 +240,7 @@ class CudaPrepared:
                 self.run_host(part, stream)
 
     def run_host(self, step: HostStep, stream: int) -> None:
-        """Runs a host step: downloads what it reads and writes, uploads what it wrote."""
+        """Runs a host step: downloads its operands, and uploads its results."""
         known: dict[int, np.ndarray] = {}
 
         def memory(buffer: int) -> np.ndarray:
@@ -257,7 +257,7 @@ class CudaPrepared:
         device.synchronize(stream)  # the arrays need not stay
 
     def memory(self, buffer: int, stream: int | None = None) -> np.ndarray:
-        """A buffer's bytes, or strings, after all work that is on the stream."""
+        """Returns a buffer's bytes, or strings, after all work on the stream."""
         b = self.plan.plain.buffers[buffer]
         if b.kind in ("input", "output") and self.port(b) in self.strings:
             return self.strings[self.port(b)].reshape(-1)

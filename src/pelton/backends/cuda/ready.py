@@ -1,4 +1,4 @@
-"""Runs on a GPU, waited for or not, on arrays of the CPU or of the GPU."""
+"""Runs on a GPU, synchronous or not, on arrays of the CPU or of the GPU."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .arrays import ALIGN, LEGACY, DeviceArray, ForeignArray, import_array
 from .device import Device, Memory
 from .prepared import CudaPrepared
 
-# bytes of an array that go to or from the GPU at a time: enough for its full rate
+# bytes of an array per transfer to or from the GPU: enough for its full rate
 PIECE = 4 << 20
-# steps that a profile puts on a stream at a time: it holds some thousand things before it makes the caller wait
+# steps that a profile enqueues at a time: a stream holds some thousand before it blocks the caller
 AT_ONCE = 300
-# bytes that are copied on the GPU for each step of a profile: at 8 TB/s longer than it takes to launch one
+# bytes copied on the GPU for each step of a profile: at 8 TB/s longer than a launch
 IDLE = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class BoundRun:
-    """A run that can begin: its inputs are in place, or on their way on its stream. `targets`: the caller's places for
+    """A run ready to begin: its inputs are in place, or on their way on its stream. `targets`: the caller's arrays for
     outputs, by port."""
 
     prepared: CudaPrepared
@@ -41,9 +41,9 @@ class BoundRun:
 
 
 class ContextState:
-    """What all runs of a context share: its stream, its memory on the GPU, pinned memory for copies. `done`,
-    `uploaded`: events of when the last run is over, and its copies out of the pinned memory. `held`: what the last run
-    reads and writes, until the next."""
+    """State shared by all runs of a context: its stream, its memory on the GPU, pinned memory for copies. `done`,
+    `uploaded`: events of the end of the last run, and of its copies out of the pinned memory. `held`: operands of the
+    last run, until the next."""
 
     def __init__(self, device: Device, label: str):
         self.device, self.label, self.own = device, label, device.stream()
@@ -54,18 +54,18 @@ class ContextState:
 
     @property
     def stream(self) -> int:
-        """The stream, as other libraries know it by its number."""
+        """The stream's number, for other libraries."""
         return self.own.handle
 
     def staged(self, prepared: CudaPrepared, k: int) -> np.ndarray:
-        """The place of a port in pinned memory, whose pieces lie as in the GPU's."""
+        """Returns the place of a port in pinned memory, laid out as on the GPU."""
         if self.staging is None or self.staging.nbytes < prepared.room.staged:
             self.staging = self.device.pinned(prepared.room.staged, f"engine {self.label!r}, for a context,")
         start = prepared.room.ports[k] - prepared.room.ports[0]
         return self.staging.bytes[start : start + prepared.nbytes[k]]  # type: ignore[index]
 
     def is_own(self, address: int, nbytes: int) -> bool:
-        """Whether part of it is this context's memory."""
+        """Returns True if part of it is this context's memory."""
         return (
             self.memory is not None
             and address < self.memory.address + self.memory.nbytes
@@ -73,7 +73,7 @@ class ContextState:
         )
 
     def follow(self, given: ForeignArray, stream: int) -> None:
-        """What comes on our stream waits for what is on theirs."""
+        """Makes later work on our stream wait for the work on theirs."""
         if given.stream is not None:
             filled = self.device.event()
             self.device.record(filled, given.stream)
@@ -81,12 +81,12 @@ class ContextState:
 
 
 class CudaReady:
-    """An engine for one set of sizes as one graph (several, where steps of the CPU come between), and its runs. See
+    """An engine for one set of sizes as one graph (several, with host steps between them), and its runs. See
     `device.Ready`.
 
-    Inputs are arrays of any library in the memory of the CPU, or arrays that lie on the engine's GPU and can be had by
-    DLPack or `__cuda_array_interface__`; these are read where they lie. What `out` gives is written where it lies, be
-    it numpy's or on the GPU.
+    Inputs are arrays of any library in CPU memory, or arrays on the engine's GPU with DLPack or
+    `__cuda_array_interface__`; the latter are read in place. Arrays of `out` are written in place, in numpy's memory or
+    on the GPU.
     """
 
     call = None
@@ -140,8 +140,8 @@ class CudaReady:
             return results
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """The nanoseconds that a step took on the GPU (of the CPU's: until what it wrote was back). The GPU is kept
-        busy until all steps are on its stream, so that it waits for none."""
+        """Returns the nanoseconds of each step on the GPU (for host steps: until their results are back). The GPU is
+        kept busy until all steps are on its stream, and waits for none."""
         prepared, stream = self.prepared, self.shared.stream
         with self.device as device:
             self._bound(inputs, None, stream)
@@ -163,8 +163,7 @@ class CudaReady:
     def trace(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], list[Stamped]]:
-        """As if one step came after the other from when the run began: how long each takes says a second run, which has
-        no two at once."""
+        """Runs once; reports its steps in sequence from its begin, with lengths from a second run without overlap."""
         begin = time.monotonic_ns()
         results, steps = self.run(inputs, out), list[Stamped]()
         for step, ns in self.profile(inputs):
@@ -190,7 +189,7 @@ class CudaReady:
     # ---- arrays ----
 
     def _bound(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, stream: int) -> BoundRun:
-        """Puts all that comes before the steps of a run on the stream, behind the run before."""
+        """Enqueues the preparation of a run's steps on the stream, after the run before."""
         device, shared, prepared = self.device, self.shared, self.prepared
         engine_inputs, engine_outputs = self._ports
         if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
@@ -226,8 +225,8 @@ class CudaReady:
         return BoundRun(prepared, kept, targets)
 
     def _send(self, arrays: Mapping[int, np.ndarray], stream: int) -> None:
-        """Copies inputs to the GPU by way of pinned memory, a piece on its way while the next is put there. Those of
-        the run before must have left it."""
+        """Copies inputs to the GPU through pinned memory, one piece in transfer while the next is copied there. The
+        inputs of the run before must have left it."""
         device, shared, prepared = self.device, self.shared, self.prepared
         if arrays:
             device.finish(shared.uploaded)
@@ -241,14 +240,14 @@ class CudaReady:
             device.record(shared.uploaded, stream)
 
     def _borrowed(self, given: ForeignArray, port: Port, k: int, stream: int) -> tuple[int, ForeignArray]:
-        """Where an array of the GPU is read, and what has to stay until the run is over: where it lies, or a copy where
-        kernels could not load from there, or where this run writes, as it does to results of the one before."""
+        """Returns the address of an array on the GPU, and the memory to keep until the run is over. A copy replaces
+        misaligned arrays, and those in memory that this run writes, such as results of the one before."""
         device, prepared, place = self.device, self.prepared, self.prepared.places[k]
         self.shared.follow(given, stream)
         if not port.nbytes:
             return place, given
         own = self.shared.is_own(given.address, port.nbytes)
-        # it was laid out for other sizes: our place may be in the midst of it
+        # it was laid out for other sizes and may overlap our place
         if own and given.address not in prepared.places[len(prepared.inputs) :]:
             copy = device.allocate(port.nbytes, f"a copy of input {port.name!r}")
             device.copy(copy.address, given.address, port.nbytes, stream)
@@ -259,7 +258,7 @@ class CudaReady:
         return given.address, given
 
     def _target(self, port: Port, given: Any, place: int, stream: int) -> np.ndarray | ForeignArray:
-        """An array that `out` gives for an output; InputError where results cannot be written there."""
+        """Returns the place in `out` for an output; raises InputError if results cannot be written there."""
         found = import_array(given, f"out[{port.name!r}]", stream)
         if not isinstance(found, ForeignArray):
             array = out_array(port, given)
@@ -275,7 +274,7 @@ class CudaReady:
         return found
 
     def _deliver(self, bound: BoundRun, stream: int) -> None:
-        """Copies the outputs for which the caller gave places on the GPU that kernels could not write to."""
+        """Copies the outputs to the caller's GPU arrays that kernels could not write to."""
         for k, target in bound.targets.items():
             if (
                 isinstance(target, ForeignArray)
@@ -285,8 +284,8 @@ class CudaReady:
                 self.device.copy(target.address, bound.prepared.places[k], bound.prepared.nbytes[k], stream)
 
     def _fetched(self, bound: BoundRun, out: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The outputs by name, those that are numpy's copied from the GPU by way of pinned memory, a piece taken from
-        there while the next is on its way; waits until all is there."""
+        """Returns the outputs by name, numpy's copied from the GPU through pinned memory, one piece in transfer while
+        the last is copied out; waits until all are there."""
         device, shared, prepared = self.device, self.shared, self.prepared
         results, pieces = dict[str, Any](), list[tuple[np.ndarray, np.ndarray, int]]()
         for k, port in bound.outputs:

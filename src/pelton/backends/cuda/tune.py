@@ -1,5 +1,5 @@
-"""Times the kernels that an engine carries for each of its steps on the GPU that is here, and puts the fastest of those
-that agree in place."""
+"""Times the kernels of each step of an engine on the GPU of this machine, and selects the fastest of those that
+agree."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from .workspace import CudaWorkspace
 log = Logger("pelton.build")
 
 ROUNDS = 9  # replays of each kernel
-MARGIN = 0.98  # another kernel must take this part of the time of the one in place
-COPIES = 4  # of the L2 cache: bytes of copies of a step's constants
+MARGIN = 0.98  # another kernel must need at most this part of the current one's time
+COPIES = 4  # bytes of copies of a step's constants, in multiples of the L2 cache
 
 
 @dataclass(frozen=True)
 class KernelFindings:
-    """What is known of a step's kernels, by tactic: nanoseconds, and which write something else than most do."""
+    """Findings about a step's kernels, by tactic: nanoseconds, and those with deviating results."""
 
     times: Mapping[str, int] = field(default_factory=dict)
     odd: Collection[str] = ()
@@ -50,8 +50,8 @@ Known = dict[tuple[Any, ...], KernelFindings]  # kernels with their sizes
 def drop_wrong_kernels(
     plain: plain_engine.EnginePlan, device: Device, progress: ProgressCallback | None = None
 ) -> plain_engine.EnginePlan:
-    """A plain engine without the kernels that write something else on this GPU than the others of their step, which is
-    logged. Nothing is timed. Raises EngineError if the engine does not run there."""
+    """Returns a plain engine without the kernels whose results on this GPU deviate from the others of their step; logs
+    them. Nothing is timed. Raises EngineError if the engine does not run there."""
     loaded = CudaLoaded(Plan(plain), unpack(plain.code) if plain.code else {}, device)
     bench = _Bench(loaded, None, rounds=0)
     found = _examine(bench, progress, "check", {})
@@ -64,9 +64,9 @@ def drop_wrong_kernels(
 def tune_engines(
     engines: Sequence[CudaLoaded], deadline: float | None, progress: ProgressCallback | None
 ) -> list[plain_engine.EnginePlan]:
-    """The engines with the fastest kernel for each step at optimum sizes, as far as timed until the deadline.
+    """Returns the engines with the fastest kernel for each step at optimum sizes, as far as timed until the deadline.
 
-    What kernels write is compared, too. Kernels that several steps or engines have in common are timed once.
+    Results of kernels are compared, too. Kernels shared by several steps or engines are timed once.
     """
     known: Known = {}
     return [_tune_engine(loaded, deadline, progress, known) for loaded in engines]
@@ -85,12 +85,12 @@ def _tune_engine(
 
 
 def _examine(bench: _Bench, progress: ProgressCallback | None, stage: str, known: Known) -> dict[int, KernelFindings]:
-    """The findings of each step's kernels, in one run of the engine; equal kernels are examined once."""
+    """Returns the findings of each step's kernels, in one run of the engine; equal kernels are examined once."""
     device, plain, found = bench.device, bench.loaded.plan.plain, dict[int, KernelFindings]()
     count = len(plain.steps)
 
     def see(done: int, ready: CudaPrepared) -> None:
-        """Examines a step before it runs: all that it reads is in place."""
+        """Examines a step before it runs: all its operands are in place."""
         if done == count:
             return
         if progress is not None and progress(stage, done, count) is False:
@@ -110,12 +110,12 @@ def _examine(bench: _Bench, progress: ProgressCallback | None, stage: str, known
 
 
 def _of_installed_library(step: Step, device: Device) -> Step:
-    """The step with its library calls as those of the versions installed here."""
+    """Returns the step with its library calls for the installed versions."""
     return of_version(step, device.libraries)
 
 
 def _choose_kernel(step: Step, found: KernelFindings) -> Step:
-    """The step computed by the fastest of its kernels, or the first if none is timed, the others as alternatives,
+    """Returns the step with the fastest of its kernels, or the first if none is timed, the others as alternatives,
     without the odd ones."""
     kernels = [s for s in (step, *step.alternatives) if s.info["tactic"] not in found.odd]
     best = kernels[0]
@@ -132,7 +132,7 @@ def _choose_kernel(step: Step, found: KernelFindings) -> Step:
 
 
 class _Bench:
-    """Runs the kernels of a step in the memory of a context, just before the step itself runs; with 0 rounds, it times
+    """Runs the kernels of a step in the memory of a context, just before the step itself runs; with 0 rounds, times
     nothing."""
 
     def __init__(self, loaded: CudaLoaded, deadline: float | None, rounds: int):
@@ -143,7 +143,7 @@ class _Bench:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     def look(self, step: Step, ready: CudaPrepared) -> KernelFindings:
-        """The findings of those of the step's kernels that run here."""
+        """Returns the findings of those of the step's kernels that run here."""
         kernels = tuple(
             replace(s, name=step.name)
             for s in (step, *step.alternatives)
@@ -178,9 +178,9 @@ class _Bench:
         return KernelFindings({candidate.name: ns for candidate, ns in zip(candidates, times) if ns is not None}, odd)
 
     def _odd(self, step: Step, trial: Trial, candidates: Sequence[TimedCandidate], own: Set[str]) -> set[str]:
-        """The tactics that do not write what most do (of equally large groups, what the first one writes).
+        """Returns the tactics whose results differ from the majority's (of equally large groups, the first one's).
 
-        A result that only libraries give does not count: the engine has to run without them, too.
+        A result of libraries alone does not count: the engine must run without them, too.
         """
         named: list[str] = []
 
@@ -191,7 +191,7 @@ class _Bench:
                 except KernelHangs as e:
                     raise hang_error(f"{candidate.name} of step {step.name!r}", e) from None
                 except EngineError as e:
-                    # raises, too, if the GPU cannot run anything any more
+                    # raises, too, if the GPU is lost
                     self.device.synchronize(trial.ready.stream)
                     log.warning("%s of step %r is left out: %s", candidate.name, step.name, e)
                     continue
@@ -228,7 +228,7 @@ class _Bench:
 
 
 class _Copies:
-    """Copies of the constants that kernels read, as many as it takes for them not to be in the cache."""
+    """Copies of the constants that kernels read, enough of them to defeat the cache."""
 
     def __init__(self, device: Device, ready: CudaPrepared, kernels: Sequence[Step], max_turns: int):
         buffers, self.ready = ready.plain.buffers, ready
@@ -251,7 +251,7 @@ class _Copies:
                     )
 
     def start(self, of: Slice, turn: int) -> int:
-        """The address of a buffer in a turn."""
+        """Returns the address of a buffer in a turn."""
         if self.memory is None or of.buffer not in self.at:
             return int(self.ready.starts[of.buffer])
         return self.memory.address + turn * self.each + self.at[of.buffer]

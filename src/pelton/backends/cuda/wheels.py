@@ -1,4 +1,4 @@
-"""Where libraries of NVIDIA's are that come as wheels or with the system."""
+"""Locations of NVIDIA's libraries, from wheels or the system."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pelton.errors import EngineError
 
 
 def located(name: str, title: str, package: str) -> str:
-    """The file of a library, loaded. EngineError, which says the package to install, where it is not here."""
+    """Returns the file of a library, loaded. Raises EngineError, with the package to install, if it is missing."""
     try:
         # comes with cuda-bindings from 12.9 on
         from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
@@ -18,7 +18,7 @@ def located(name: str, title: str, package: str) -> str:
     try:
         path = load_nvidia_dynamic_lib(name).abs_path
     except (DynamicLibNotFoundError, ValueError):
-        # the latter where this pathfinder does not know it
+        # the latter if this pathfinder does not know it
         raise EngineError(f"{title} is not installed: pip install {package}") from None
     if path is None:
         raise EngineError(f"{title} is here, but not where; install it by pip install {package}")

@@ -1,4 +1,4 @@
-"""The working memory of a context on a GPU, and plans made ready in it."""
+"""The working memory of a context on a GPU, and plans prepared in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .ready import CudaReady, ContextState
 
 
 class CudaWorkspace:
-    """Memory on the GPU: an arena, a place for each port, and scratch memory, which grows; and zeros. See
+    """Memory on the GPU: an arena, a place for each port, and scratch memory, all of which grow; and zeros. See
     `device.Streaming`."""
 
     threads = 1
@@ -43,9 +43,9 @@ class CudaWorkspace:
         return self.shared.stream
 
     def import_inputs(self, inputs: Any, stream: int | None = None) -> Any:
-        """Inputs on a GPU as `ForeignArray`, others as numpy arrays.
+        """Returns inputs on a GPU as `ForeignArray`, others as numpy arrays.
 
-        What fills them is ordered before the work that follows on the stream.
+        They are filled before later work on the stream.
         """
         if not isinstance(inputs, Mapping):
             return inputs
@@ -64,8 +64,8 @@ class CudaWorkspace:
             needed = plan_memory(loaded, resolved)
             if shared.memory is None or needed.nbytes > shared.memory.nbytes:
                 had, shared.memory = (shared.memory.nbytes if shared.memory else 0), None
-                outdated()  # what points into the old one
-                grown = min(2 * had, device.free_memory() // 2)  # what grows step by step should not come here at each
+                outdated()  # prepared plans point into the old memory
+                grown = min(2 * had, device.free_memory() // 2)  # avoids a new allocation at each small growth
                 shared.memory = device.allocate(max(needed.nbytes, grown), self._for)
             return CudaReady(
                 shared, CudaPrepared(loaded, values, resolved, needed, shared.memory, self.zeros, self.stream)

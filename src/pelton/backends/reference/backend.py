@@ -1,4 +1,4 @@
-"""The smallest backend: the reference runs every step; the results of other backends are compared with it."""
+"""The smallest backend: the reference runs every step; other backends' results are compared with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..arrays import inputs_to_numpy, check_indices, check_no_overlap, check_out
 from ..device import Backend, Stamped, check_here
 from ..plan import Plan
 
-# every unwritten byte: floats of them are NaN
+# the value of every unwritten byte: as floats, NaN
 UNWRITTEN = 0xFF
 
 
@@ -64,7 +64,7 @@ class ReferenceReady:
     def _run(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, see: Callable[[int], Any]
     ) -> dict[str, Any]:
-        """Outputs by name; `see` is called before each step and after the last with the number of steps done."""
+        """Returns outputs by name; calls `see` before each step and after the last with the number of steps done."""
         ports, given_outputs = self.plan.plain, {} if out is None else out
         check_out(ports.outputs, given_outputs)
         given = [fit(p, inputs[p.name]) for p in self.resolved.inputs]
@@ -132,7 +132,7 @@ def _unwritten(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def open_code(plan: Plan) -> ReferenceLoaded:
-    """The engine, all of whose steps are host steps; EngineError if it has kernels."""
+    """Returns the engine, all of whose steps are host steps; raises EngineError if it has kernels."""
     kernel = next((s for s in plan.plain.steps if not s.host), None)
     if kernel is not None:
         raise EngineError(
@@ -148,7 +148,7 @@ def load(loaded: ReferenceLoaded, device: Any) -> ReferenceLoaded:
 
 
 def check_machine(label: str, target: Mapping[str, Any]) -> None:
-    """EngineError if the engine is for another operating system."""
+    """Raises EngineError if the engine is for another operating system."""
     check_here(label, target, os=sys.platform)
 
 

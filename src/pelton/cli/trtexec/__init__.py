@@ -113,7 +113,7 @@ class _Heard(logging.Handler):
 
 @contextmanager
 def _heard(log: Log) -> Iterator[None]:
-    """A context in which the library's log goes to this one alone."""
+    """Context manager that sends the library's log to this one alone."""
     logger = logging.getLogger("pelton")
     before, logger.handlers = logger.handlers, [_Heard(log)]
     try:
@@ -123,7 +123,7 @@ def _heard(log: Log) -> Iterator[None]:
 
 
 def as_flags(message: str) -> str:
-    """A message of the library with its options as the flags that stand for them."""
+    """Rewrites a message of the library with flags in place of options."""
     names = "|".join(OPTIONS)
     message = re.sub(rf"\b({names})=(?![\w(])|^({names})(?= names | is )", lambda m: OPTIONS[m[1] or m[2]], message)
     # --shapes has no ranges
@@ -137,7 +137,7 @@ def _report(result: str, words: Sequence[str] = ()) -> None:
 
 
 def _look_through(given: Sequence[tuple[flags.Flag, str]], log: Log) -> None:
-    """Warns of flags without meaning, each once; InputError for those that are refused."""
+    """Warns of flags without effect, each once; raises InputError for rejected ones."""
     for flag, value in given:
         if value not in flag.fine and flag.becomes == flags.REFUSED:
             raise InputError(f"{flag.name}{'=' + value if value else ''} cannot be honoured: {flag.here}")
@@ -229,7 +229,7 @@ def _say_device(args: argparse.Namespace, log: Log, engine: Engine) -> None:
 
 
 def profile_lines(engine: Engine) -> Iterator[str]:
-    """The sizes that inputs may have, for --dumpOptimizationProfile."""
+    """Yields the possible sizes of inputs, for --dumpOptimizationProfile."""
     bounds = [{s.name: getattr(s, k) for s in engine.symbols} for k in ("minimum", "optimum", "maximum")]
     found = [engine.shapes(values) for values in bounds]
     for port in engine.inputs:
@@ -241,7 +241,7 @@ def profile_lines(engine: Engine) -> Iterator[str]:
 
 
 def _show(log: Log, args: argparse.Namespace, model: str | None, options: Mapping[str, Any]) -> None:
-    """The options of this run, as trtexec prints its own."""
+    """Prints the options of this run, in trtexec's form."""
     log.info("=== Model Options ===")
     log.info(f"Format: {'ONNX' if str(model).endswith('.onnx') else '*'}\nModel: {model or ''}")
     if model is not None:

@@ -1,4 +1,4 @@
-"""The flags of trtexec 10 (and those of 8 that scripts still give), each with what becomes of it here."""
+"""The flags of trtexec 10 (and those of 8 that scripts still use), each with its effect here."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Literal
 
 from .. import arguments
 
-DOES: Literal["does"] = "does"  # as trtexec does it, or as the text says
+DOES: Literal["does"] = "does"  # as trtexec does it, or by the text
 IGNORED: Literal["ignored"] = "ignored"  # accepted with a warning: it changes no result
 REFUSED: Literal["refused"] = "refused"  # an error: results would be others
 PERCENTILES = (90.0, 95.0, 99.0)
-ENDLESS = 1e9  # seconds, 30 years: what --duration=-1 means
+ENDLESS = 1e9  # seconds, 30 years: the meaning of --duration=-1
 
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag. value: what stands behind =, "" for a switch. here: what it does, or why it does nothing. parse: of the
-    value. default: what trtexec has without it. fine: values of an ignored or refused flag that say what is so anyhow.
-    until: the last major version that had it, if that is not 10."""
+    """A flag. value: the text after =, "" for a switch. here: its effect, or the reason why it has none. parse: of the
+    value. default: trtexec's. fine: harmless values of an ignored or rejected flag, which already hold. until: the last
+    major version that had it, if that is not 10."""
 
     name: str
     value: str
@@ -37,14 +37,14 @@ class Flag:
 
     @property
     def nargs(self) -> int | str | None:
-        """How many values it takes, as argparse has it."""
+        """Number of its values, in argparse's form."""
         if not self.value:
             return 0
         return "?" if self.becomes != DOES or self.value.startswith("[") else None
 
     @property
     def form(self) -> str:
-        """How it is written: --fp16, --onnx=FILE, --threads[=N]."""
+        """Its form in help texts: --fp16, --onnx=FILE, --threads[=N]."""
         if self.value.startswith("["):
             return f"{self.name}[={self.value[1:]}"
         return self.name + (f"={self.value}" if self.value else "")
@@ -55,7 +55,7 @@ def whole(minimum: int, maximum: int = 1 << 30) -> Callable[[str], int]:
 
 
 def positive(text: str) -> float:
-    """A number from 0 on."""
+    """Parses a number from 0 on."""
     number = float(text)
     if not 0 <= number < 1e9:
         raise ValueError
@@ -63,7 +63,7 @@ def positive(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds; -1 means until it is stopped."""
+    """Parses seconds; -1 means endless."""
     return ENDLESS if text == "-1" else positive(text)
 
 
@@ -270,7 +270,7 @@ class GivenFlag(argparse.Action):
 
 
 def add(command: argparse.ArgumentParser) -> None:
-    """All flags. The help lists those that do something."""
+    """Adds all flags. The help lists those with an effect."""
     for title, flags in (*GROUPS.items(), ("others", OTHERS)):
         group = command.add_argument_group(title)
         for flag in flags:
@@ -286,7 +286,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def table() -> str:
-    """All flags with what becomes of them, as the table of docs/trtexec.md."""
+    """Formats all flags with their effects, as the table of docs/trtexec.md."""
     bar = "\\|"  # within a cell
     lines = ["| flag | here | what it does, or why not |", "| --- | --- | --- |"]
     for flag in FLAGS.values():

@@ -1,4 +1,4 @@
-"""What trtexec's flags say of a build, as options of `pelton.build`."""
+"""Translates trtexec's flags of a build to options of `pelton.build`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp16", "bf16", "int8")
 TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16", "int32": "i32", "int64": "i64", "int8": "i8", "uint8": "u8"}
 TYPES |= {"bool": "bool"}
-PROFILE = ("optShapes", "maxShapes", "minShapes")  # what stands for those that are not given, the first before others
+PROFILE = ("optShapes", "maxShapes", "minShapes")  # substitutes for missing ones, the first before others
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -29,7 +29,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 class Sizes:
-    """The sizes that flags give: to build for, and to run with. InputError for what is no list of sizes."""
+    """The sizes from flags: to build for, and to run with. Raises InputError for invalid lists of sizes."""
 
     def __init__(self, args: argparse.Namespace, log: Log):
         given = {k: read_shapes(k, getattr(args, k)) for k in (*PROFILE, "shapes")}
@@ -41,12 +41,12 @@ class Sizes:
                 log.warning(f"{first} is being broadcasted to {k}")
 
     def run(self, names: Sequence[str], files: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Shapes:
-        """Input → sizes to run with, of an engine with these inputs. files: those of arrays in files, which count where
-        --shapes gives none."""
+        """Returns input → sizes to run with, of an engine with these inputs. files: those of arrays in files, for
+        inputs that --shapes leaves out."""
         return spread(self.best, names) | dict(files) | spread(self.shapes, names)
 
     def options(self, model: str) -> dict[str, Any]:
-        """The option `shapes` of a build."""
+        """Returns the option `shapes` of a build."""
         given = [*self.profile, self.shapes]
         if any("*" in name for of in given for name in of):
             names = [v.name for v in read(model).inputs]
@@ -67,7 +67,7 @@ class Sizes:
 
 
 def read_pairs(flag: str, text: str | None, example: str) -> Iterator[tuple[str, str]]:
-    """The pairs of x:1,'y:0':2, in which names may be in quotes."""
+    """Yields the pairs of x:1,'y:0':2, in which names may be quoted."""
     for pair in (text or "").split(",") if text else ():
         quoted = re.fullmatch(r"'([^']+)':(.*)", pair.strip())
         name, colon, value = (quoted[1], ":", quoted[2]) if quoted else pair.strip().rpartition(":")
@@ -87,7 +87,7 @@ def read_shapes(flag: str, text: str | None) -> Shapes:
 
 
 def read(model: str) -> Graph:
-    """The program of a model, read beforehand: what is to be said of it, the build says."""
+    """Reads the program of a model ahead of the build, which logs its warnings."""
     logger = logging.getLogger("pelton")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -101,7 +101,7 @@ def read(model: str) -> Graph:
 
 
 def spread(of: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The same with names of inputs in place of patterns; a name counts more than a pattern that it matches."""
+    """Replaces patterns by the names of inputs; a name overrides a pattern that it matches."""
     patterns = {p: v for p, v in of.items() if "*" in p}
     found = {n: v for p, v in patterns.items() for n in fnmatch.filter(names, p.replace("[", "[[]"))}
     return {**found, **{n: v for n, v in of.items() if n not in patterns}}
@@ -115,7 +115,7 @@ def written(sizes: Sequence[int]) -> str:
 
 
 def build_options(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
-    """The options of `pelton.build` that flags stand for, sizes left out."""
+    """Returns the options of `pelton.build` for the flags, sizes left out."""
     found: dict[str, Any] = {"target": args.target} if args.target else {}
     if args.builderOptimizationLevel >= 0:
         found["level"] = args.builderOptimizationLevel
@@ -134,7 +134,7 @@ def build_options(args: argparse.Namespace, log: Log, model: str) -> dict[str, A
 
 
 def precision(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
-    """Precision and calibration. InputError for int8 without scales."""
+    """Returns precision and calibration. Raises InputError for int8 without scales."""
     asked = [p for p in PRECISIONS if getattr(args, p)]
     if args.stronglyTyped:
         for name in (*asked, *(["best"] if args.best else [])):
@@ -161,7 +161,7 @@ def precision(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
 
 
 def layer_precisions(args: argparse.Namespace, log: Log, chosen: str) -> dict[str, Any]:
-    """The option `precision_of`. InputError for what has to be obeyed and cannot be."""
+    """Returns the option `precision_of`. Raises InputError for impossible precisions that must be obeyed."""
     how = args.precisionConstraints or "none"
     if how not in ("none", "prefer", "obey"):
         raise InputError(
@@ -187,8 +187,8 @@ def layer_precisions(args: argparse.Namespace, log: Log, chosen: str) -> dict[st
 
 
 def check_obeyed(args: argparse.Namespace, log: Log, engine: Engine) -> None:
-    """InputError where no kernel could read the weights of a layer in the type of --layerPrecisions, and that has to be
-    obeyed; otherwise a warning."""
+    """Raises InputError if no kernel could read the weights of a layer in the type of --layerPrecisions, and that must
+    be obeyed; otherwise warns."""
     from pelton.compiler.half_weights import UNREAD
 
     rows = [row for part in engine.parts for row in part.meta.get("half") or ()]
@@ -201,7 +201,7 @@ def check_obeyed(args: argparse.Namespace, log: Log, engine: Engine) -> None:
 
 
 def check_formats(args: argparse.Namespace, engine: Engine) -> None:
-    """InputError unless --inputIOFormats and --outputIOFormats say what is so."""
+    """Raises InputError unless --inputIOFormats and --outputIOFormats match the engine."""
     for flag, ports in (("inputIOFormats", engine.inputs), ("outputIOFormats", engine.outputs)):
         given = (getattr(args, flag) or "").split(",") if getattr(args, flag) else []
         if given and len(given) not in (1, len(ports)):

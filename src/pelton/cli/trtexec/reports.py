@@ -1,4 +1,4 @@
-"""What trtexec prints and writes of runs, profiles, layers and outputs, in the forms that scripts parse."""
+"""Trtexec's reports of runs, profiles, layers and outputs, in the forms that scripts parse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Print = Callable[[str], None]
 SHOWN = 200  # lines of averages at the begin, and as many at the end
-UNSTABLE = 2.5  # percent of variation above which times are called unstable
+UNSTABLE = 2.5  # percent of variation above which times count as unstable
 AROUND = ("if", "loop", "scan")  # steps of scripts whose times include those of others
 EXPLANATIONS = """
 === Explanations of the performance metrics ===
@@ -38,7 +38,7 @@ COLUMNS = ("   Time(ms)", "     Avg.(ms)", "   Median(ms)", "   Time(%)", "   La
 
 
 class Log:
-    """Lines as trtexec's logger writes them: what informs on stdout, warnings and errors on stderr."""
+    """Lines in the form of trtexec's logger: information on stdout, warnings and errors on stderr."""
 
     def __init__(self, verbose: bool, quiet: bool):
         self.verbosely, self.quietly = verbose, quiet
@@ -59,7 +59,7 @@ class Log:
 
     def _write(self, kind: str, lines: str) -> None:
         now, stream = time.strftime("%m/%d/%Y-%H:%M:%S"), sys.stderr if kind in "WE" else sys.stdout
-        sys.stdout.flush()  # so that both come in order where they go to one file
+        sys.stdout.flush()  # keeps both in order if they go to one file
         for line in lines.split("\n"):
             print(f"[{now}] [{kind}] {line}", file=stream)
 
@@ -68,10 +68,10 @@ class Log:
 
 
 class Runs:
-    """When runs that count began and ended, in milliseconds.
+    """Begin and end of the counted runs, in milliseconds.
 
     spans: float64[runs, 4]: begin and end of the call that started each, begin and end of the run itself.
-    warmups: how many runs came before, over `warmup` milliseconds.
+    warmups: number of runs before them, over `warmup` milliseconds.
     """
 
     def __init__(self, spans: np.ndarray, warmups: int, warmup: float):
@@ -90,7 +90,7 @@ class Runs:
         return float(self.spans[:, 3].max() - self.spans[0, 2])
 
     def averages(self, of: int) -> Iterator[str]:
-        """A line for each `of` consecutive runs."""
+        """Yields a line for each `of` consecutive runs."""
         whole = len(self.spans) // of
         lines = whole if whole <= 2 * SHOWN else SHOWN
         for i in (*range(lines), *range(max(lines, whole - SHOWN), whole)):
@@ -103,7 +103,7 @@ class Runs:
             )
 
     def report(self, log: Log, average: int, percentiles: Sequence[float], streams: int) -> None:
-        """Prints the trace, the summary, and what makes it doubtful."""
+        """Prints the trace, the summary, and doubts about it."""
         runs, compute = len(self.spans), self.compute
         log.info(f"Warmup completed {self.warmups} queries over {self.warmup:g} ms")
         log.info(f"Timing trace has {runs} queries over {self.walltime / 1e3:g} s")
@@ -138,8 +138,8 @@ class Runs:
         log.info()
 
     def times(self) -> list[dict[str, float]]:
-        """What --exportTimes writes: times since the first run of the warm-up. Nothing is transferred before or after
-        a run."""
+        """Returns the content of --exportTimes: times since the first run of the warm-up. Nothing is transferred before
+        or after a run."""
         return [
             {
                 "startEnqMs": enqueue,
@@ -160,7 +160,7 @@ class Runs:
 
 
 def percentile(ms: np.ndarray, percent: float) -> float:
-    """The largest time when so many percent are kept of the fastest, counted in float32 as trtexec does."""
+    """Returns the largest time among this percentage of the fastest, counted in float32 as trtexec does."""
     beyond = int((np.float32(1) - np.float32(percent) / np.float32(100)) * np.float32(len(ms)))
     return float(np.sort(ms)[max(len(ms) - 1 - beyond, 0)])
 
@@ -175,13 +175,13 @@ def summary(ms: np.ndarray, percentiles: Sequence[float]) -> str:
 
 
 def apart(engine: Engine) -> list[int]:
-    """Which steps take times that do not include those of others."""
+    """Returns the numbers of steps whose times exclude those of others."""
     own = sum(len(part.steps) for part in engine.parts)
     return [i for i, step in enumerate(engine.steps) if i < own or step.host not in AROUND]
 
 
 def resolved(engine: Engine) -> Iterator[tuple[EnginePlan | None, Step]]:
-    """The same steps, each with its plan at the optimum sizes, None for those of scripts between engines."""
+    """Yields the same steps, each with its plan at the optimum sizes, None for those of scripts between engines."""
     plans = [at(part.plain, optimum_sizes(part.plain)) for part in engine.parts]
     found: list[tuple[EnginePlan | None, Step]] = [(plan, step) for plan in plans for step in plan.steps]
     found += [(None, step) for step in engine.steps[len(found) :]]
@@ -189,8 +189,8 @@ def resolved(engine: Engine) -> Iterator[tuple[EnginePlan | None, Step]]:
 
 
 def names(engine: Engine) -> list[str]:
-    """The names of the same steps, each once, by which tools join profiles and layers: what comes again has a number
-    behind it, as in `copy (2)`."""
+    """Returns the distinct names of the same steps, by which tools join profiles and layers: repeated names get a
+    number, as in `copy (2)`."""
     found = dict[str, None]()
     for i in apart(engine):
         name = engine.steps[i].name
@@ -207,7 +207,7 @@ class StepTimes:
         self.total = float(times.sum()) or 1.0
 
     def json(self) -> list[dict[str, Any]]:
-        """What --exportProfile writes."""
+        """Returns the content of --exportProfile."""
         layers = [
             {
                 "name": name,
@@ -237,7 +237,7 @@ class StepTimes:
 
 
 class Tensors:
-    """What lies in each buffer of a plan, as far as its steps have been looked at."""
+    """The content of each buffer of a plan, from the steps examined so far."""
 
     def __init__(self, plan: EnginePlan):
         self.of: dict[int, list[dict[str, Any]]] = {}
@@ -248,13 +248,13 @@ class Tensors:
                 self.of[i] = [_tensor(port.name, port)]
 
     def read_by(self, step: Step) -> list[dict[str, Any]]:
-        """The tensors that a step reads; constants are left out."""
+        """Returns the tensors that a step reads; constants are left out."""
         wrote = {t.slice.buffer for t in step.outputs}
         read = dict.fromkeys(s.buffer for s in (*step.args, *(t.slice for t in step.inputs)))
         return [tensor for buffer in read if buffer not in wrote for tensor in self.of.get(buffer, ())]
 
     def written_by(self, step: Step) -> list[dict[str, Any]]:
-        """The tensors that a step writes, which later ones read."""
+        """Returns the tensors that a step writes, for later ones."""
         names = (*(step.info.get("writes") or ()), *(step.name for _ in step.outputs))
         found = list[dict[str, Any]]()
         for name, tensor in zip(names, step.outputs):
@@ -265,7 +265,7 @@ class Tensors:
 
 
 def layers(engine: Engine, verbosity: str) -> dict[str, list[Any]]:
-    """What --exportLayerInfo writes: steps and ports, by their names or in detail."""
+    """Returns the content of --exportLayerInfo: steps and ports, by their names or in detail."""
     known: dict[int, Tensors] = {}
     found: list[Any] = []
     steps = zip(resolved(engine), names(engine)) if verbosity != "none" else ()
@@ -289,7 +289,7 @@ def _tensor(name: str, of: Any) -> dict[str, Any]:
 
 
 def layer_lines(found: Mapping[str, list[Any]]) -> Iterator[str]:
-    """The same for --dumpLayerInfo, a line for each."""
+    """Yields the same for --dumpLayerInfo, a line for each."""
 
     def side(tensors: Sequence[Mapping[str, Any]]) -> str:
         return ", ".join(f"{t['Name']} ({t['Format/Datatype']}{t['Dimensions']})" for t in tensors)
@@ -310,7 +310,7 @@ def layer_lines(found: Mapping[str, list[Any]]) -> Iterator[str]:
 
 
 def outputs_json(arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """What --exportOutput writes. JSON has no infinities and no NaN: they are null."""
+    """Returns the content of --exportOutput. JSON has no infinities and no NaN: they are null."""
     return [
         {"name": name, "dimensions": "x".join(map(str, a.shape)), "values": [_number(v) for v in a.ravel().tolist()]}
         for name, a in arrays.items()
@@ -322,20 +322,20 @@ def _number(value: Any) -> Any:
 
 
 def output_lines(arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
-    """The same for --dumpOutput."""
+    """Yields the same for --dumpOutput."""
     for name, a in arrays.items():
         yield f"{name}: ({'x'.join(map(str, a.shape))})"
         yield " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in a.ravel().tolist())
 
 
 def raw_name(name: str, kind: str, array: np.ndarray) -> str:
-    """The file of an input or output for --dumpRawBindingsToFile."""
+    """Returns the file of an input or output for --dumpRawBindingsToFile."""
     dims = ".".join(map(str, array.shape))
     return re.sub(r"[^\w.-]", "_", f"{name}.{kind}.{dims}.{array.dtype}.raw")
 
 
 def as_json(found: Any) -> bytes:
-    """A list with an element a line, or an object of such lists."""
+    """Encodes a list with an element a line, or an object of such lists."""
     if isinstance(found, list):
         return b"[\n  " + "\n, ".join(map(json.dumps, found)).encode() + b"\n]\n"
     lists = [json.dumps(name).encode() + b": " + as_json(values) for name, values in found.items()]

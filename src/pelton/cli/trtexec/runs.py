@@ -1,4 +1,4 @@
-"""The runs of `pelton trtexec`: on which inputs, how many and how many at once, and what is said of them."""
+"""The runs of `pelton trtexec`: their inputs, number and concurrency, and their reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DESERIALIZED = 20  # times
 
 
 def infer(args: argparse.Namespace, log: Log, engine: Engine, sizes: Sizes) -> None:
-    """Runs the engine, and reports and writes what the flags ask for."""
+    """Runs the engine, and writes the reports that the flags request."""
     feeds, streams = inputs(args, log, engine, sizes), args.streams or args.infStreams
     log.info("Starting inference")
     runs, outputs = measure(args, engine, feeds, streams)
@@ -57,7 +57,7 @@ def infer(args: argparse.Namespace, log: Log, engine: Engine, sizes: Sizes) -> N
 
 
 def inputs(args: argparse.Namespace, log: Log, engine: Engine, given: Sizes) -> dict[str, np.ndarray]:
-    """The arrays to run on: of files, or random."""
+    """Returns the arrays to run on: of files, or random."""
     names = [p.name for p in engine.inputs]
     files = dict(read_pairs("--loadInputs", args.loadInputs, "x:x.bin,y:y.npy"))
     for name in files:
@@ -94,7 +94,7 @@ def inputs(args: argparse.Namespace, log: Log, engine: Engine, given: Sizes) -> 
 
 
 def fitted(engine: Engine, given: Sizes, loaded: Mapping[str, np.ndarray]) -> Shapes:
-    """Input → sizes that it has in the engine for the arrays of files, where --shapes gives it none."""
+    """Returns input → its sizes in the engine for the arrays of files, if --shapes leaves it out."""
     ranks = {p.name: len(p.shape) for p in engine.inputs}
     wanted = given.run(list(ranks), {name: a.shape for name, a in loaded.items()})
     of_rank = {name: sizes for name, sizes in wanted.items() if len(sizes) == ranks.get(name)}
@@ -103,7 +103,7 @@ def fitted(engine: Engine, given: Sizes, loaded: Mapping[str, np.ndarray]) -> Sh
 
 
 def read_raw(path: str, like: np.ndarray) -> np.ndarray:
-    """The array in a file of raw bytes, of the type and shape of another."""
+    """Reads the array in a file of raw bytes, of the type and shape of another."""
     if like.dtype.hasobject:
         raise InputError(f"{path}: strings have no raw form; give an .npy file")
     try:
@@ -116,7 +116,7 @@ def read_raw(path: str, like: np.ndarray) -> np.ndarray:
 
 
 class TimedEngine:
-    """An engine, as a queue of runs sees it, that notes when each run began and ended, in nanoseconds."""
+    """An engine for a queue of runs, which records begin and end of each run, in nanoseconds."""
 
     def __init__(self, engine: Engine):
         self.engine, self.plain = engine, engine.plain
@@ -136,7 +136,7 @@ class TimedEngine:
 def measure(
     args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray], streams: int
 ) -> tuple[Runs, dict[str, Any]]:
-    """Runs one after the other, or `streams` at once; and the outputs of the last run."""
+    """Runs in sequence, or `streams` at once; returns the times and the outputs of the last run."""
     watch, threads = TimedEngine(engine), thread_count(args)
     if streams == 1:
         context = engine.context(threads)
@@ -154,14 +154,14 @@ def measure(
 
         with AsyncQueue(watch, streams, threads) as queue:
             counted = _repeat(args, start)
-    # runs begin in the order in which they were started
+    # runs begin in the order of their start
     spans = np.hstack([np.array(calls), np.array(sorted(watch.spans))])
     ms = (spans - spans[0, 0]) / 1e6
     return Runs(ms[-counted:], len(ms) - counted, args.warmUp), watch.outputs
 
 
 def measure_steps(args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray], runs: int) -> StepTimes:
-    """Runs again, step by step. runs: how many came before, which are enough where the flags name no end."""
+    """Runs again, step by step. runs: the number of earlier runs, which suffices if the flags set no end."""
     context, found = engine.context(thread_count(args)), list[list[int]]()
     if args.duration == ENDLESS:
         args = argparse.Namespace(**vars(args) | {"duration": 0, "iterations": runs})
@@ -170,8 +170,8 @@ def measure_steps(args: argparse.Namespace, engine: Engine, feeds: Mapping[str, 
 
 
 def _repeat(args: argparse.Namespace, run: Callable[[], object]) -> int:
-    """Warms up and runs as the flags say; the number of runs that count. Ctrl-C ends an endless duration, after a run
-    that counts."""
+    """Warms up and runs by the flags; returns the number of counted runs. Ctrl-C ends an endless duration, after a
+    counted run."""
 
     def run_and_rest() -> None:
         run()
@@ -192,7 +192,7 @@ def _repeat(args: argparse.Namespace, run: Callable[[], object]) -> int:
 
 @contextmanager
 def _stopped_by_interrupt() -> Iterator[Event]:
-    """An event that Ctrl-C sets, where it would raise KeyboardInterrupt."""
+    """Context manager: an event that Ctrl-C sets instead of raising KeyboardInterrupt."""
     stopped = Event()
     before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
     try:
@@ -206,7 +206,7 @@ def thread_count(args: argparse.Namespace) -> int | None:
 
 
 def time_loading(args: argparse.Namespace, log: Log, engine: Engine) -> None:
-    """How long it takes until an engine is ready to run."""
+    """Times the loading of an engine until it is ready to run."""
     import pelton
 
     source = args.loadEngine or engine.tobytes()

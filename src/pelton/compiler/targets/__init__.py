@@ -1,4 +1,4 @@
-"""What differs between targets (CPUs, NVIDIA GPUs): their description, and how kernels are timed and compiled."""
+"""Targets (CPUs, NVIDIA GPUs): their description, and the timing and compiling of kernels."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["back_end", "check_requirements", "describe_target", "progress_report
 
 
 def target_kind(options: Options) -> Kind:
-    """The module that builds for the target of these options."""
+    """Returns the module that builds for the target of these options."""
     return cpu if options.on_cpu else cuda
 
 
 @contextmanager
 def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
-    """The back end for a program with `weights` bytes of constants.
+    """Opens the back end for a program with `weights` bytes of constants.
 
     BuildError if a compiler is missing or new times cannot be stored.
     """
@@ -42,7 +42,7 @@ def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
 
 
 def check_requirements(options: Options) -> None:
-    """Checks, before a model is read, what a build needs.
+    """Checks the requirements of a build before a model is read.
 
     InputError for an unknown target, BuildError for a missing compiler and for unusable files of times or tactics.
     """
@@ -72,5 +72,5 @@ def check_requirements(options: Options) -> None:
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
-    """(what code is generated for, what engines record of where they run)"""
+    """Returns (the target of code generation, the engines' record of where they run)."""
     return target_kind(options).describe_target(options)

@@ -1,4 +1,4 @@
-"""What targets have in common: the interface that a build uses, progress, and the timing cache."""
+"""Common parts of targets: the build's interface, progress, and the timing cache."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ class Kind(Protocol):
     """The interface of the modules `cpu` and `cuda`, which build for one kind of target."""
 
     def check_requirements(self, options: Options) -> None:
-        """Before a model is read: InputError for an unknown target, BuildError for a missing compiler."""
+        """Raises InputError for an unknown target, BuildError for a missing compiler; precedes the import."""
 
     def describe_target(self, options: Options) -> tuple[Target, Mapping[str, Any]]:
-        """(what code is generated for, what engines record of where they run)"""
+        """Returns (the target of code generation, the engines' record of where they run)."""
 
     def runs_here(self, options: Options) -> bool:
-        """Whether this machine runs engines of these options."""
+        """True if this machine runs engines of these options."""
 
     def precision(self, options: Options) -> frozenset[str]:
-        """The names of the passes of `pelton.passes.precision` that are to run."""
+        """Returns the names of the passes of `pelton.passes.precision` to run."""
 
     def back_end(self, options: Options, weights: int, kept: Cache) -> AbstractContextManager[BackEnd]:
-        """A back end for a program with so many bytes of weights."""
+        """Opens a back end for a program with so many bytes of weights."""
 
 
 class BackEnd(Protocol):
     """Times and compiles kernels for one target.
 
-    `timing`: what times kernels, None if nothing is timed. `alternatives`: how many more tactics engines keep for a
-    region. `meta`, `runs_on`: what engines record of how they were tuned, and of where they run.
+    `timing`: the timer of kernels, None if nothing is timed. `alternatives`: the number of further tactics that engines
+    keep for a region. `meta`, `runs_on`: the engines' records of their tuning and of where they run.
     """
 
     target: Target
@@ -58,21 +58,21 @@ class BackEnd(Protocol):
     runs_on: Mapping[str, Any]
 
     def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
-        """Makes several tasks one launch where that is faster; also says, for people, what was decided of each."""
+        """Merges tasks into one launch where that is faster; also returns a readable reason for each decision."""
 
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
-        """Compiles all kernels: the choices whose kernels could be compiled, and the code."""
+        """Compiles all kernels: returns the choices with compiled kernels, and the code."""
 
     def schedule(self, tasks: Sequence[ScheduledTask]) -> list[ScheduledTask]:
-        """Decides which tasks run beside each other, of those that may."""
+        """Decides which independent tasks run concurrently."""
 
     def check_kernels(self, plain: EnginePlan, placed: Placed, choices: Choices) -> EnginePlan:
-        """The engine without kernels whose results differ from those of their alternatives; BuildError for a kernel of
-        a plugin that does harm."""
+        """Returns the engine without kernels whose results differ from their alternatives'; BuildError for a plugin
+        kernel that does harm."""
 
 
 def progress_reporter(options: Options) -> Callable[[str, int, int], None]:
-    """A function that reports progress to the callback of the options; raises Cancelled if that returns False."""
+    """Returns a function that reports to the options' progress callback; it raises Cancelled on False."""
 
     def tell(stage: str, done: int, total: int) -> None:
         if options.progress is not None and options.progress(stage, done, total) is False:
@@ -83,7 +83,7 @@ def progress_reporter(options: Options) -> Callable[[str, int, int], None]:
 
 @contextmanager
 def open_timing_cache(options: Options, machine: str, kept: Cache) -> Iterator[TimingCache]:
-    """The timing cache of a machine, saved in the end. BuildError for a file named by the user that cannot be used; a
+    """Opens the timing cache of a machine and saves it in the end. BuildError for an unusable file named by the user; a
     failure of the common cache only costs time."""
     if options.timing_cache is not None:
         with named(options):
@@ -104,7 +104,7 @@ def open_timing_cache(options: Options, machine: str, kept: Cache) -> Iterator[T
 
 
 def _common(machine: str, path: Path | None, kept: Cache) -> TimingCache:
-    """The times in the common cache; none if it cannot be read or is damaged."""
+    """Reads the times in the common cache; none if it cannot be read or is damaged."""
     try:
         try:
             found = TimingCache(machine, path)
@@ -122,7 +122,7 @@ def _common(machine: str, path: Path | None, kept: Cache) -> TimingCache:
 
 @contextmanager
 def named(options: Options) -> Iterator[None]:
-    """Says of errors of the user's timing cache what to do, as BuildErrors."""
+    """Turns errors of the user's timing cache into BuildErrors with advice."""
     advice = "give another file with timing_cache="
     try:
         yield

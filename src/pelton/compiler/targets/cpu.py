@@ -1,4 +1,4 @@
-"""Building for CPUs."""
+"""Builds for CPUs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CpuBackEnd:
         self._compiler, self._guard, self._tell = compiler, guard, progress_reporter(options)
 
     def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
-        # a launch is a claim of tiles here, which takes next to nothing
+        # a launch is a claim of tiles here, at almost no cost
         return placed, choices, ()
 
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
@@ -67,8 +67,7 @@ class CpuBackEnd:
         return brief.serialized(tasks)
 
     def check_kernels(self, plain: EnginePlan, placed: Placed, choices: Choices) -> EnginePlan:
-        """Runs the kernels of plugins between canaries, also those that were not timed; where this CPU cannot, a
-        warning says so."""
+        """Runs plugin kernels between canaries, also untimed ones; logs a warning where this CPU cannot."""
         own = [(placed.tasks[i], c.kernel) for i, c in choices.items() if is_of_plugin(placed.tasks[i])]
         lacking = lacks(self.target.isa)
         if own and lacking:
@@ -103,7 +102,7 @@ def runs_here(options: Options) -> bool:
 
 
 def precision(options: Options) -> frozenset[str]:
-    """f32 is what CPUs compute fastest; strict builds round as the model does."""
+    """Returns the passes: f32 is fastest on CPUs; strict builds round as the model does."""
     return frozenset({"integers", "computed", "quantized", "widen"} | (set() if options.strict else {"halves"}))
 
 
@@ -125,7 +124,7 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
 
 
 def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:
-    """(what code is made for, the CPU here)"""
+    """Returns (the target of code generation, the CPU here)."""
     machine = cpu.describe()
     caches = machine["caches"]
     sizes = {
@@ -150,8 +149,8 @@ def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:
 
 
 def _key(machine: Mapping[str, Any], target: Target, between: int, options: Options) -> str:
-    """What times depend on besides the region: the CPU, the threads, the bytes of weights between two uses of the same
-    ones, the compiler and the templates."""
+    """Returns the key of times besides the region: the CPU, the threads, the bytes of weights between two uses of the
+    same ones, the compiler and the templates."""
     return "|".join(
         map(
             str,

@@ -1,4 +1,4 @@
-"""Building for NVIDIA GPUs."""
+"""Builds for NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 log = Logger("pelton.build")
 
-FLOAT8 = 89  # the first architecture that multiplies floats of a byte
-COMMON = (80, 90)  # architectures to build for where there is no GPU
-MAX_TRIED = 8  # tactics to try for a step none of whose kernels can be compiled
-# level → tactics that an engine carries beside the chosen one, for `pelton tune`
+FLOAT8 = 89  # the first architecture that multiplies FP8
+COMMON = (80, 90)  # architectures to build for without a GPU
+MAX_TRIED = 8  # tactics to try for a step without a compiled kernel
+# level → alternative tactics in an engine, for `pelton tune`
 ALTERNATIVES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}
 
 
@@ -64,7 +64,7 @@ class GpuCompilation:
         self._level, self._strict = options.level, options.strict
 
     def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
-        from pelton.tune import launches  # only engines for GPUs need it
+        from pelton.tune import launches  # only GPU engines need it
 
         if not self._level:
             return placed, choices, ()
@@ -104,8 +104,8 @@ class GpuCompilation:
     def _instead(
         self, placed: Placed, task: Task, choice: search.Choice, failed: dict[str, BuildError]
     ) -> tuple[search.Choice, Mapping[Any, CompiledCubin]]:
-        """Replaces a choice none of whose kernels could be compiled by another of the first tactics; returns it and its
-        cubins, unchanged if none of these can be compiled, either."""
+        """Replaces a choice without a compiled kernel by another of the first tactics; returns it and its cubins,
+        unchanged if none of these can be compiled, either."""
         for template, tactic in candidates(task.region, task.layouts, self.target, self._strict, MAX_TRIED)[:MAX_TRIED]:
             kernel = _with_alignment(placed, template.emit(task.region, task.layouts, tactic, self.target))
             if kernel.symbol not in failed and kernel.symbol not in LIBRARIES:
@@ -119,7 +119,7 @@ class GpuCompilation:
         return list(tasks)  # a stream has one order
 
     def check_kernels(self, plain: EnginePlan, placed: Placed, choices: Choices) -> EnginePlan:
-        from pelton.backends.cuda.device import KernelHangs  # only engines for GPUs need it
+        from pelton.backends.cuda.device import KernelHangs  # only GPU engines need it
         from pelton.backends.cuda.tune import drop_wrong_kernels
 
         if self._device is None or not any(s.alternatives for s in plain.steps):
@@ -134,7 +134,7 @@ class GpuCompilation:
 
 
 def _with_alignment(placed: Placed, kernel: Kernel) -> Kernel:
-    """The kernel for the alignment of its placed operands; buffers themselves are aligned."""
+    """Returns the kernel for the alignment of its placed operands; buffers themselves are aligned."""
     from pelton.codegen.triton import emit
 
     def begins(x: Value | Packed | KernelWorkspace) -> bool:
@@ -145,7 +145,7 @@ def _with_alignment(placed: Placed, kernel: Kernel) -> Kernel:
 
 
 def check_requirements(options: Options) -> None:
-    from pelton.codegen.triton.toolchain import version  # only engines for GPUs need it
+    from pelton.codegen.triton.toolchain import version  # only GPU engines need it
 
     architectures(options)
     version()
@@ -163,8 +163,8 @@ def runs_here(options: Options) -> bool:
 
 
 def precision(options: Options) -> frozenset[str]:
-    """A pass for each precision but fp32, which has none; kernels take recurrent layers in parts, and i8 weights. Units
-    from sm_89 on multiply floats of a byte; what they drop of sums, strict builds do not allow."""
+    """Returns a pass for each precision but fp32, which has none; kernels take recurrent layers in parts, and i8
+    weights. Units from sm_89 on multiply FP8 but drop bits of sums, which strict builds do not allow."""
     float8 = not options.strict and min(options.architectures or architectures(options)[0]) >= FLOAT8
     names = {options.precision, "integers", "bytes", "quantized", "recurrent", "widen"}
     return frozenset(names | ({"float8"} if float8 else set()))
@@ -196,7 +196,7 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
 
 
 def architectures(options: Options) -> tuple[tuple[int, ...], Device | None]:
-    """The architectures to build for, and the GPU here where it is of one of them."""
+    """Returns the architectures to build for, and the GPU here if it is one of them."""
     device = here()
     unknown = set(options.architectures or ()).difference(ARCHITECTURES, (device.arch,) if device else ())
     if unknown:
@@ -213,7 +213,7 @@ def _format_archs(archs: Iterable[int]) -> str:
 
 
 def here() -> Device | None:
-    """The GPU of this machine; None where there is none."""
+    """Returns the GPU of this machine, or None."""
     from pelton.backends.cuda.driver import device
 
     try:
@@ -224,9 +224,9 @@ def here() -> Device | None:
 
 
 def target_for(archs: Sequence[int], device: Device | None = None, level: int = 3, precision: str = "fp32") -> Target:
-    """What tactics are chosen for: `threads` are multiprocessors, `lanes` the threads of a warp. Those of the GPU, else
-    of what stands for the oldest architecture. Templates that ask for a version of Triton are those that no GPU has run
-    yet, which only the highest level tries."""
+    """Returns the target for choosing tactics: `threads` are multiprocessors, `lanes` the threads of a warp. It
+    describes the GPU, or a stand-in for the oldest architecture. Only the highest level tries templates that require a
+    version of Triton: no GPU has run these yet."""
     from pelton.codegen.triton.toolchain import release
 
     of = device or typical(min(archs))
@@ -244,7 +244,7 @@ def target_for(archs: Sequence[int], device: Device | None = None, level: int = 
 
 
 def _key(device: Device, compiler: str, target: Target) -> str:
-    """What times depend on besides the region: the GPU, its driver, the compiler and the templates."""
+    """Returns the key of times besides the region: the GPU, its driver, the compiler and the templates."""
     return "|".join(
         map(
             str,

@@ -1,4 +1,4 @@
-"""An engine whose regions run by their references instead of kernels, for the device `backends/reference`."""
+"""Builds engines whose regions run by reference instead of kernels, for the device `backends/reference`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pelton.plan.placed import Placed
 
 
 def by_reference(plain: EnginePlan, placed: Placed, chosen: Sequence[ScheduledTask]) -> EnginePlan:
-    """The engine of these tasks, in the same layouts, with every body as the text of a host step and no kernels."""
+    """Returns the engine of these tasks, in the same layouts, with every body as a host step and no kernels."""
     steps = [replace(c, kernel=None, alternatives=()) for c in chosen]
     target = {"os": sys.platform, "arch": "reference", "isa": "", "features": []}
     return lower(

@@ -37,7 +37,7 @@ static inline placement placement_of_caller(void) {
 
 /* On its creator's CPU a thread may have to wait for milliseconds. */
 static inline void place_elsewhere(const placement *p, pthread_attr_t *attributes) {
-#ifdef __GLIBC__ /* musl cannot say it before a thread begins */
+#ifdef __GLIBC__ /* musl cannot set it before a thread begins */
     cpu_set_t others = p->cpus;
     CPU_CLR(sched_getcpu(), &others);
     if (p->known && CPU_COUNT(&others))

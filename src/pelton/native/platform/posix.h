@@ -1,4 +1,4 @@
-/* Any other POSIX system: a condition for all words that threads sleep on, no affinity, no limits of groups. */
+/* Any other POSIX system: one condition for all words that threads sleep on, no affinity, no control groups. */
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>

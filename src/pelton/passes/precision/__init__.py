@@ -1,4 +1,4 @@
-"""Precision passes, in order: the element types in which a program is computed and stored."""
+"""Precision passes, in order: they choose the element types for computing and storing."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
 
 
 def in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Products of quantized operands in integers, also of the inputs of layers whose states are rounded to bytes, and
-    bytes from one to the next."""
+    """Computes products of quantized operands in integers, also of the inputs of layers whose states are rounded to
+    bytes, with bytes between them."""
     graph = decompose(graph, lambda _, node: not (node.op.recurrent and node.attrs.get("round_state")), report)
     return rewrite(graph, rules("integers", "quantized_moves"), report)
 
 
 def computed_in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """The same for products of which neither operand is constant."""
+    """Computes products of two quantized non-constant operands in integers."""
     return rewrite(graph, rules("computed_integers"), report)
 
 
 def in_bytes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Weights of these products as i8, where some exceed it."""
+    """Converts weights of these products to i8, where some exceed it."""
     return rewrite(graph, rules("narrow_weights"), report)
 
 
 def in_float8(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Products of floats of a byte as such."""
+    """Computes FP8 products as such."""
     return rewrite(graph, rules("float8"), report)
 
 
 def quantized_in_f32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
-    """Conversions to and from few bits as arithmetic in f32, and with them the products that stayed between these."""
+    """Expands conversions to and from few bits into f32 arithmetic, and with them products between these."""
     wide = {v for n in graph.nodes if n.op.dequantizes for v in n.outputs}
     report.says = IN_F32 if any(n.op.product and not wide.isdisjoint(n.inputs) for n in graph.nodes) else ""
     return quantized.in_f32(graph, report)
@@ -88,14 +88,14 @@ FIRST: tuple[tuple[str, PrecisionPass], ...] = (
 PASSES: tuple[tuple[str, PrecisionPass], ...] = (
     ("fp16", store_as(F16)),
     ("bf16", store_as(BF16)),
-    ("recurrent", recurrent),  # after storage types: layers have one, but round as products
+    ("recurrent", recurrent),  # after storage types: layers have one, but round like products
     ("tf32", tf32_weights),
-    ("widen", widen_nodes),  # last: applies to what is narrow by now
+    ("widen", widen_nodes),  # last: applies to everything narrow by now
 )
 
 
 def _report_new_nodes(before: Graph, after: Graph, report: PassReport, dtype: DType | None = None) -> Graph:
-    """Reports the new nodes after a pass, except casts (given a type, only those on it); returns the program."""
+    """Reports the new nodes of a pass, except casts (given a type, only those on it); returns the program."""
     existing = set(before.nodes)
     for node in after.nodes if after is not before else ():
         of_type = dtype is None or any(v.type.dtype is dtype for v in (*node.inputs, *node.outputs))

@@ -1,4 +1,4 @@
-"""Quantizes a program of f32 by the ranges of its tensors: inserts quantize and dequantize as quantizers write them."""
+"""Quantizes an f32 program by the ranges of its tensors: inserts quantize and dequantize as quantizers do."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from pelton.passes.rules.integers import MAX_TERMS, MIN_CHANNELS
 
 from .switches import blend
 
-# Ops that give bytes from bytes of the same scale: what they read and give is quantized as one.
+# Ops with bytes of one scale as input and output: these are quantized together.
 SAME_SCALE = (max_pool, concat, reshape, slice_, transpose)
 SWITCHES = "pelton.int8"  # the input of a program with switches
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution or product that may be computed in integers: its node, what it reads, and its weights."""
+    """A convolution or product that integers can compute: its node, input and weights."""
 
     node: Node
     x: Value
@@ -52,7 +52,7 @@ class Layer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name, those of the nodes that it was merged from, and that of its output."""
+        """Its name, those of the nodes merged into it, and that of its output."""
         return (self.name, *self.node.name.split("+"), self.node.output.name)
 
     @property
@@ -74,12 +74,12 @@ class Layer:
 
     @property
     def output_channels(self) -> int:
-        """The axis of output channels of what it gives."""
+        """The axis of output channels of its output."""
         return 1 if self.node.op is convolution else self.node.output.type.rank - 1
 
 
 def layers(graph: Graph) -> list[Layer]:
-    """The layers of a program of f32 that integers can compute, in their order."""
+    """Returns the layers of an f32 program that integers can compute, in order."""
     return [Layer(n, n.inputs[0], n.inputs[1]) for n in graph.nodes if _is_layer(graph, n)]
 
 
@@ -94,13 +94,13 @@ def _is_layer(graph: Graph, node: Node) -> bool:
     if node.op is matmul:
         return w.type.rank == 2 and x.type.rank >= 2 and w.type.shape[0] <= MAX_TERMS
     group = node.attrs["group"]
-    depthwise = group == w.type.shape[0] == x.type.shape[1]  # which has a kernel of its own
+    depthwise = group == w.type.shape[0] == x.type.shape[1]  # it has its own kernel
     few = w.type.shape[1] < MIN_CHANNELS and group > 1 and not depthwise
     return not few and w.type.size // w.type.shape[0] <= MAX_TERMS
 
 
 def scaled_values(chosen: Iterable[Layer]) -> list[str]:
-    """The names of the tensors whose ranges quantizing these layers takes, in order."""
+    """Returns the names of the tensors whose ranges are required to quantize these layers, in order."""
     return list(dict.fromkeys(layer.x.name for layer in chosen))
 
 
@@ -113,14 +113,14 @@ def quantize_layers(
     lows: Mapping[str, float] = MappingProxyType({}),
     corrections: Mapping[Node, np.ndarray] = MappingProxyType({}),
 ) -> Graph:
-    """The program with the operands of these layers quantized and dequantized again.
+    """Quantizes and dequantizes the operands of these layers.
 
-    scales: tensor name → amax / 127, as calibration tables have it; all of `scaled_values`. lows: tensor name → its
-    smallest value, where known. Tensors that reach less far below 0 than above it become u8 from there, or from 0 where
-    they cannot be negative, others i8. Weights become i8 from −weight_levels to weight_levels, with a scale
-    for each output channel. Tensors from which pools, joins and views make one another share a scale, the largest.
-    switched: the program has an input more, `SWITCHES` f32[layers]: a layer is quantized where its element is 1, in
-    f32 where it is 0. corrections: node of a layer → f32[output channels], what is added where it is quantized.
+    scales: tensor name → amax / 127, as in calibration tables; all of `scaled_values`. lows: tensor name → its smallest
+    value, where known. Tensors that reach less far below 0 than above it become u8 from there, or from 0 where they
+    cannot be negative, others i8. Weights become i8 from −weight_levels to weight_levels, with a scale for each output
+    channel. Tensors connected by pools, joins and views share the largest scale. switched: the program has a further
+    input, `SWITCHES` f32[layers]: a layer is quantized where its element is 1, in f32 where it is 0. corrections: node
+    of a layer → f32[output channels], added where the layer is quantized.
     """
     program = _program(graph, list(chosen), scales, weight_levels, lows, corrections)
     return program.switched() if switched else program.graph()
@@ -133,9 +133,9 @@ def mean_errors(
     weight_levels: int,
     lows: Mapping[str, float] = MappingProxyType({}),
 ) -> Graph:
-    """A program with an output f32[output channels] for each of these layers, in order: the mean difference of what it
-    gives in f32 to what it gives when it is quantized, of the inputs that it has in f32 (Nagel et al. 2019, arXiv
-    1906.04721, 4.2). Operands as those of `quantize_layers`."""
+    """Builds a program with an output f32[output channels] for each of these layers, in order: the mean of the layer's
+    f32 output minus its quantized output, on its f32 inputs (Nagel et al. 2019, arXiv 1906.04721, 4.2). Operands as in
+    `quantize_layers`."""
     return _program(graph, list(chosen), scales, weight_levels, lows, {}).mean_errors()
 
 
@@ -167,7 +167,7 @@ def _shares_scale(node: Node) -> bool:
 
 
 class _Quantized:
-    """A program whose values are quantized one by one."""
+    """A program being quantized value by value."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class _Quantized:
         self._bounds = value_bounds(source)
         self._unsigned = self._unsigned_classes()
         self._needed = self._needed_values()
-        self._dequantized: dict[Value, Value] = {}  # value → what all nodes read in its place
+        self._dequantized: dict[Value, Value] = {}  # value → its replacement in all readers
 
     def graph(self) -> Graph:
         for v in self.source.inputs:
@@ -201,13 +201,13 @@ class _Quantized:
                 self._layer(layer, inputs[0], node.output)
             else:
                 self.nodes.append(node if tuple(inputs) == node.inputs else self._with_inputs(node, inputs))
-            if not _shares_scale(node):  # the others follow what they read
+            if not _shares_scale(node):  # the others follow their inputs
                 for v in node.outputs:
                     self._quantize(v)
         return remove_dead_nodes(self.source.replace(nodes=tuple(self.nodes), constants=self.constants))
 
     def switched(self) -> Graph:
-        """Each layer in both precisions, and what its switch takes of them."""
+        """Computes each layer in both precisions and blends them by its switch."""
         switches = Value(TensorType(F32, (len(self.chosen),)), self._fresh(SWITCHES))
         quantized: dict[Value, Value] = {}
         number = 0
@@ -226,7 +226,7 @@ class _Quantized:
         return remove_dead_nodes(self.source.replace(inputs=inputs, nodes=tuple(self.nodes), constants=self.constants))
 
     def mean_errors(self) -> Graph:
-        """The mean of what each layer loses, by output channel."""
+        """Computes the mean error of each layer, by output channel."""
         quantized: dict[Value, Value] = {}
         outputs: list[Value] = []
         for node in self.source.nodes:
@@ -244,7 +244,7 @@ class _Quantized:
         )
 
     def _rounded(self, layer: Layer, quantized: dict[Value, Value]) -> Value:
-        """What a layer gives when it is quantized; quantized: of each x, to which more are added."""
+        """Returns a layer's quantized output; `quantized` caches the quantized x."""
         if layer.x not in quantized:
             quantized[layer.x] = self._conversions(layer.x)
         output = layer.node.output
@@ -267,7 +267,7 @@ class _Quantized:
             self.nodes.append(Node(add, (result, spread), {}, (output,)))
 
     def _needed_values(self) -> set[Value]:
-        """What layers read, directly or behind ops that keep scales."""
+        """Returns the layers' inputs, and the values behind them across ops that keep scales."""
         needed = {layer.x for layer in self.chosen.values()}
         for node in reversed(self.source.nodes):
             if _shares_scale(node) and node.output in needed:
@@ -275,7 +275,7 @@ class _Quantized:
         return needed
 
     def _unsigned_classes(self) -> dict[Value, bool]:
-        """Class → whether none of its values can be negative."""
+        """Maps each class to True if none of its values can be negative."""
         found: dict[Value, bool] = {}
         for v in (*self.source.inputs, *(v for n in self.source.nodes for v in n.outputs)):
             if v.type.dtype is F32:
@@ -284,12 +284,12 @@ class _Quantized:
         return found
 
     def _quantize(self, v: Value) -> None:
-        """From here on, nodes read the value quantized and dequantized; outputs of the program stay as they are."""
+        """Quantizes and dequantizes the value for all later readers; outputs of the program stay as they are."""
         if v in self._needed and v.type.dtype is F32:
             self._dequantized[v] = self._conversions(v)
 
     def _conversions(self, v: Value) -> Value:
-        """A value quantized and dequantized."""
+        """Quantizes and dequantizes a value."""
         key = self._class(v)
         low, high = self._ranges[key]
         grid = Bounds(0.0 if self._unsigned[key] else low, high).byte_grid()
@@ -304,7 +304,7 @@ class _Quantized:
         return self._node(dequantize, (stored, *operands), attrs, v.type, v.name)
 
     def _weights(self, layer: Layer) -> Value:
-        """The weights of a layer as i8, dequantized."""
+        """Returns the weights of a layer as i8, dequantized."""
         w, axis = self.source.constants[layer.w], layer.axis
         others = tuple(i for i in range(w.ndim) if i != axis)
         largest = np.abs(w).max(others)

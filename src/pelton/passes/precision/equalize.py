@@ -1,4 +1,4 @@
-"""Moves the ranges of channels from what layers read into their weights, so that one scale suits all channels."""
+"""Moves the ranges of channels from layers' inputs into their weights: one scale then suits all channels."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pelton.ops.words import add, convolution, matmul, mul, reduce_max, reduce_m
 
 from .calibrated import SAME_SCALE, Layer
 
-EXPONENTS = np.linspace(0.3, 1, 8)  # of the ranges of channels, and of those of weights
+EXPONENTS = np.linspace(0.3, 1, 8)  # of the ranges of channels, and of weights
 OF_WEIGHTS = (0.0, 0.5)
-SMALLEST = 1 / 32  # of the largest range: channels that calibration hardly saw are not stretched any further
-GAIN = 10**0.1  # of the noise of a layer, from which on it is worth it
+SMALLEST = 1 / 32  # of the largest range; limits the stretch of channels that calibration hardly saw
+GAIN = 10**0.1  # minimum reduction of a layer's noise
 
 
 @dataclass(frozen=True)
 class ChannelRange:
-    """Each channel of a tensor: [channels] of its smallest and largest value, and of the mean of its squares."""
+    """Statistics of each channel of a tensor, [channels]: the smallest and largest value, and the mean square."""
 
     low: np.ndarray
     high: np.ndarray
@@ -31,7 +31,7 @@ class ChannelRange:
 
 @dataclass(frozen=True, eq=False)
 class Equalized:
-    """A tensor `x` that layers read as `y` = x / by, their weights multiplied by as much; by: f32[channels]."""
+    """A tensor `x` that layers read as `y` = x / by, with their weights multiplied by `by`; by: f32[channels]."""
 
     x: Value
     y: Value
@@ -39,12 +39,12 @@ class Equalized:
     by: np.ndarray
 
     def spread(self) -> np.ndarray:
-        """The factors in a shape that they broadcast along their axis."""
+        """Reshapes the factors to broadcast along their axis."""
         return self.by.reshape(-1, *[1] * (self.x.type.rank - self.axis - 1))
 
 
 def candidates(graph: Graph, layers: Iterable[Layer]) -> dict[Value, list[Layer]]:
-    """Tensors that can be equalized: what layers alone quantize, with these; bytes do not move from or to others."""
+    """Returns the tensors to equalize with their layers: only layers quantize them, and no op moves their bytes."""
     found: dict[Value, list[Layer]] = {}
     for layer in layers:
         found.setdefault(layer.x, []).append(layer)
@@ -61,12 +61,12 @@ def candidates(graph: Graph, layers: Iterable[Layer]) -> dict[Value, list[Layer]
 def choose_factors(
     graph: Graph, x: Value, readers: Sequence[Layer], seen: ChannelRange, levels: int, names: set[str]
 ) -> Equalized | None:
-    """The factors of a tensor with the least noise in what the layers give; None if they hardly help.
+    """Returns the factors of a tensor with the least noise in the layers' outputs; None if they hardly help.
 
     Factors are (range of the channel)^a / (range of its weights)^b: of SmoothQuant (Xiao et al. 2022, arXiv 2211.10438)
-    with a + b = 1, and of cross-layer equalization (Nagel et al. 2019, arXiv 1906.04721); a and b are searched. Noise
-    is that of rounding to steps of equal length, independent from element to element, of inputs and of weights, which
-    have a scale for each output. levels: of weights. names: of the program; that of the new tensor is added.
+    with a + b = 1, and of cross-layer equalization (Nagel et al. 2019, arXiv 1906.04721); a and b are searched. The
+    noise model is independent rounding of each element of inputs and weights to uniform steps; weights have a scale for
+    each output. levels: of weights. names: of the program; gains that of the new tensor.
     """
     range_ = np.maximum(seen.high, -seen.low)
     if not np.isfinite([range_, seen.square]).all() or not range_.max(initial=0) > 0:
@@ -90,7 +90,7 @@ def choose_factors(
 
 
 def _by_channel(w: np.ndarray, layer: Layer) -> np.ndarray:
-    """Weights as f64[groups, outputs, channels, taps]; the channels of all groups, in order, are those of x."""
+    """Returns weights as f64[groups, outputs, channels, taps]; the channels of all groups, in order, are those of x."""
     if layer.node.op is matmul:
         return w.T[None, :, :, None].astype(np.float64)
     groups = layer.node.attrs["group"]
@@ -100,26 +100,26 @@ def _by_channel(w: np.ndarray, layer: Layer) -> np.ndarray:
 def _noise(
     by: np.ndarray, seen: ChannelRange, parts: Sequence[tuple[np.ndarray, np.ndarray, int]], levels: int
 ) -> float:
-    """12 times the noise power of what layers give, summed over their outputs."""
+    """Returns 12 times the noise power of the layers' outputs, summed over outputs."""
     step = Bounds(float((seen.low / by).min()), float((seen.high / by).max())).byte_grid().scale
     total = 0.0
     for largest, squares, taps in parts:
         groups, _, channels = largest.shape
         of_groups = by.reshape(groups, 1, channels)
-        steps = (largest * of_groups).max(2) / levels  # of the weights of each output
+        steps = (largest * of_groups).max(2) / levels  # per output
         total += step**2 * float(squares @ by**2)
         total += taps * float((np.square(steps).sum(1) * (seen.square / by**2).reshape(groups, -1).sum(1)).sum())
     return total
 
 
 def equalize(graph: Graph, chosen: Iterable[Equalized], layers: Iterable[Layer]) -> Graph:
-    """The program with these tensors divided by their factors where they are made, as far as that is free, else behind
-    it, and multiplied again for readers that are not among the layers."""
+    """Divides these tensors by their factors, in their producers if that is free, else behind them, and multiplies
+    again for readers outside the layers."""
     return _Equalization(graph, list(chosen), layers).graph()
 
 
 class _Equalization:
-    """A program that is written anew, node by node."""
+    """A program being rewritten node by node."""
 
     def __init__(self, source: Graph, chosen: Sequence[Equalized], layers: Iterable[Layer]):
         self.source, self.of = source, {e.x: e for e in chosen}
@@ -129,7 +129,7 @@ class _Equalization:
         self.names |= {v.name for v in source.inputs} | {e.y.name for e in chosen}
         self.replaced: dict[Node, Node] = {}
         self.behind: dict[Node, list[Node]] = {}
-        self.back: dict[Value, Value] = {}  # x → what others than layers read
+        self.back: dict[Value, Value] = {}  # x → its restored form for other readers
 
     def graph(self) -> Graph:
         for e in self.of.values():
@@ -142,19 +142,19 @@ class _Equalization:
         return self.source.replace(nodes=tuple(nodes), constants=self.constants)
 
     def _divide(self, e: Equalized) -> None:
-        """Makes y of what makes x."""
+        """Produces y from the producer of x."""
         free = self._scale_producer(e)
         made = self.source.producer[e.x]
         behind = self.behind.setdefault(made, [])
         if not free:
             behind.append(Node(mul, (e.x, self._constant((1 / e.spread()).astype(np.float32), e.y.name)), {}, (e.y,)))
-        # they read y, too, where it is not free, so that x need not be stored beside what y is rounded to
+        # they always read y, so that x need not be stored beside y, which is rounded
         if any(node not in self.layers for node in self.source.users[e.x]):
             self.back[e.x] = Value(e.x.type, self._fresh(f"{e.x.name}.restored"))
             behind.append(Node(mul, (e.y, self._constant(e.spread(), e.y.name)), {}, (self.back[e.x],)))
 
     def _scale_producer(self, e: Equalized) -> bool:
-        """Has a convolution or product by constants, or a relu behind one, give y; whether there is one."""
+        """Scales a convolution or product by constants, or one before a relu, to produce y; True if there is one."""
         if e.x in self.source.outputs:
             return False
         node, value = self.source.producer[e.x], e.x
@@ -176,7 +176,7 @@ class _Equalization:
         return True
 
     def _scalable(self, node: Node, through: Sequence[Node], e: Equalized) -> bool:
-        """Whether what a node adds and multiplies by are constants, one or one for each channel."""
+        """True if a node adds and multiplies by constants, one or one for each channel."""
         if any(v not in self.source.constants for v in node.inputs[1:]) or node.attrs["accumulate"] is not None:
             return False
         if node.inputs[1].type.rank < 2 or e.axis != (1 if node.op is convolution else e.x.type.rank - 1):
@@ -187,7 +187,7 @@ class _Equalization:
         return all(v.type.size == 1 or v.type.size == e.by.size == _along(v, e) for v in added)
 
     def _scaled(self, node: Node, v: Value, e: Equalized) -> Value:
-        """An operand of a node that is to give y."""
+        """Returns a scaled operand of a node that produces y."""
         array = self.source.constants.get(v)
         if array is None or node.op is relu:
             return v
@@ -196,7 +196,7 @@ class _Equalization:
         return self._constant(array / (e.by if node.op is matmul else e.spread()), v.name)
 
     def _reader(self, source: Node, node: Node) -> Node:
-        """A node with what it reads in the place of tensors that were divided."""
+        """Returns a node that reads the divided tensors."""
         layer = self.layers.get(source)
         inputs = tuple(self.back.get(v, v) for v in node.inputs)
         if layer is not None:
@@ -218,13 +218,13 @@ class _Equalization:
 
 
 def _along(v: Value, e: Equalized) -> int:
-    """The size of a constant along the axis of channels, counted from the last as broadcasting does."""
+    """Returns the size of a constant along the axis of channels, counted from the last as in broadcasting."""
     axis = v.type.rank - (e.x.type.rank - e.axis)
     return v.type.shape[axis] if axis >= 0 else 1
 
 
 def _times(w: np.ndarray, layer: Layer, by: np.ndarray) -> np.ndarray:
-    """Weights by the factors of the channels that they multiply."""
+    """Multiplies weights by the factors of their channels."""
     if layer.node.op is matmul:
         return w * by[:, None]
     groups = layer.node.attrs["group"]
@@ -233,7 +233,7 @@ def _times(w: np.ndarray, layer: Layer, by: np.ndarray) -> np.ndarray:
 
 
 def with_equalized(graph: Graph, chosen: Iterable[Equalized]) -> Graph:
-    """The program with the divided tensors beside the others, which it does not read."""
+    """Adds the divided tensors to the program, without readers."""
     constants, nodes = dict(graph.constants), list(graph.nodes)
     for e in chosen:
         factors = Value(TensorType(F32, e.spread().shape), f"{e.y.name}.factors")
@@ -243,8 +243,8 @@ def with_equalized(graph: Graph, chosen: Iterable[Equalized]) -> Graph:
 
 
 def channel_ranges(graph: Graph, tensors: Mapping[Value, int]) -> Graph:
-    """A program with three outputs f32[channels] for each tensor: the smallest and the largest value of its channels,
-    along this axis, and the mean of their squares."""
+    """Builds a program with three outputs f32[channels] for each tensor: the smallest and the largest value of its
+    channels, along this axis, and the mean of their squares."""
     nodes: list[Node] = list(graph.nodes)
     outputs: list[Value] = []
     for x, axis in tensors.items():

@@ -1,7 +1,7 @@
-"""Models in half precision on CPUs: computed in f32, which is faster; inputs, outputs and casts of the model round.
+"""Computes half-precision models in f32 on CPUs, which is faster; inputs, outputs and casts of the model round.
 
-Otherwise casts would stand between kernels that multiply f32 only, and weights would be packed as f32 all the same.
-ONNX Runtime does likewise. Tables that are looked up in stay narrow."""
+Otherwise casts would separate kernels that multiply only in f32, and weights would still be packed as f32. ONNX Runtime
+does likewise. Lookup tables stay narrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HALVES = {F16, BF16}
 
 
 def in_f32(graph: Graph) -> Graph:
-    """The same program with f16 and bf16 values in f32 from their first use to their last."""
+    """Computes f16 and bf16 values in f32 from their first use to their last."""
     if not any(v.type.dtype in HALVES for n in graph.nodes for v in n.outputs):
         return graph
     draft = _FloatDraft(graph)
@@ -29,7 +29,7 @@ def in_f32(graph: Graph) -> Graph:
 
 
 class _FloatDraft:
-    """The graph being built. `wide`: f32 versions of values; those in `only` have no narrow version (yet)."""
+    """The graph under construction. `wide`: f32 versions of values; those in `only` have no narrow version (yet)."""
 
     def __init__(self, graph: Graph):
         self.nodes: list[Node] = []

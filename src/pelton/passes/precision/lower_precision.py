@@ -1,5 +1,4 @@
-"""A program of f32 with its values kept in a narrower float: weights and what lies between nodes; inputs and outputs
-stay as they are."""
+"""Stores the values of an f32 program as narrower floats: weights and intermediate values, not inputs and outputs."""
 
 from __future__ import annotations
 
@@ -12,13 +11,13 @@ from pelton.ops import get
 
 
 def lower_precision(graph: Graph, dtype: DType) -> Graph:
-    """The same program with every f32 value as `dtype`, cast on its way in and out. What an op cannot be in `dtype`
-    stays in f32, between two casts, and so do steps of the onnx package; so do places, angles and what becomes an
-    integer, and what these are computed of element by element, and sums of integers until they are scaled.
+    """Converts every f32 value to `dtype`, with casts at inputs and outputs. These stay in f32, between casts: ops
+    without `dtype`; steps of the onnx package; positions, angles and sources of integers, with the pointwise ops that
+    compute them; sums of integers until they are scaled.
 
-    Kernels compute in f32 whatever values are kept in, so only what is written to memory is rounded. Constants past the
-    largest number become that number. Positions stay f32 because 700.3 as f16 is half a pixel off. Values that stand
-    for those of the program keep their names, outputs behind the last cast.
+    Kernels compute in f32 with any storage type: only stores to memory round. Constants beyond the largest number
+    become that number. Positions stay f32 because 700.3 as f16 is half a pixel off. Values of the program keep their
+    names, outputs after the last cast.
     """
     b = Builder(graph.name)
     taken = {v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))}
@@ -44,7 +43,7 @@ def lower_precision(graph: Graph, dtype: DType) -> Graph:
         return name
 
     def emit(node: Node, to: DType) -> tuple[Value, ...] | None:
-        """The node with what was f32 as `to`; None where it cannot be so."""
+        """Emits the node with `to` in place of f32; None if its op does not allow that."""
         attrs = {k: to if a is F32 else a for k, a in node.attrs.items()}
         types = tuple(
             v.type.with_dtype(to) if v.type.dtype is F32 and i != _place(node) else v.type
@@ -61,7 +60,7 @@ def lower_precision(graph: Graph, dtype: DType) -> Graph:
         return b.emit(node.op, inputs, attrs, names=names, node_name=node.name)
 
     for node in graph.nodes:
-        # foreign: run by references that do not all know narrow floats
+        # foreign: not all references know narrow floats
         whole = node.op.kind == "foreign" or not exact.isdisjoint(node.outputs)
         made = None if whole else emit(node, dtype)
         made = made or emit(node, F32)
@@ -73,12 +72,12 @@ def lower_precision(graph: Graph, dtype: DType) -> Graph:
 
 
 def _place(node: Node) -> int | None:
-    """Which operand stays as it is."""
+    """Returns the number of the operand that stays as it is."""
     return 0 if node.op is get("cast") and node.attrs["to"].is_integer else node.op.position_operand
 
 
 def _exact(graph: Graph) -> set[Value]:
-    """Values of f32 that stay so."""
+    """Returns the f32 values that stay f32."""
     found = _sums(graph)
     for node in reversed(graph.nodes):
         spreads = not found.isdisjoint(node.outputs) and (
@@ -89,8 +88,8 @@ def _exact(graph: Graph) -> set[Value]:
 
 
 def _sums(graph: Graph) -> set[Value]:
-    """Sums of integers, or of floats of a byte, as f32, which are too large for f16, until the first factor makes
-    numbers of them; and that."""
+    """Returns f32 sums of integers or of FP8, which are too large for f16, up to and including their first scaled
+    result."""
     found, sums = set[Value](), set[Value]()
     for node in graph.nodes:
         if node.op.product and node.attrs.get("accumulate") in (I32, F32):

@@ -1,4 +1,4 @@
-"""Expands quantize and dequantize ops into arithmetic in f32, and folds what has constant operands."""
+"""Expands quantize and dequantize ops into f32 arithmetic, and folds constants."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pelton.passes.rewriting.report import PassReport
 
 
 def converts(node: Node) -> bool:
-    """Whether a node quantizes or dequantizes."""
+    """True if a node quantizes or dequantizes."""
     return node.op.stepwise
 
 
 def in_f32(graph: Graph, report: PassReport | None = None) -> Graph:
-    """The program with every such node expanded, and nodes of constants folded."""
+    """Expands every such node, and folds nodes of constants."""
     return decompose(graph, lambda _, node: not converts(node), report)

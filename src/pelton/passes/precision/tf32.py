@@ -1,8 +1,7 @@
-"""Weights of products that GPUs make as TF32, rounded while building: GPUs cut off what is past ten bits behind the
-point.
+"""Rounds weights of TF32 products at build time: GPUs truncate after ten fraction bits.
 
-Truncation is always towards zero, so errors add up from layer to layer: googlenet was off by 2.7e-2. With all factors
-rounded it is off by 1.6e-3."""
+Truncation is always towards zero, so errors add up from layer to layer: googlenet's error was 2.7e-2. With all factors
+rounded it is 1.6e-3."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ CUT = 13  # bits
 
 
 def round_weights(graph: Graph) -> Graph:
-    """The same program with constant factors of products as the nearest TF32 (halves to even). What others read, too,
-    stays for them as it is."""
+    """Rounds constant factors of products to the nearest TF32 (halves to even). Other readers keep the original."""
     constants, to = dict(graph.constants), dict[Value, Value]()
     taken = {v.name for v in (*graph.inputs, *constants, *(v for n in graph.nodes for v in n.outputs))}
     nodes = []
@@ -34,7 +32,7 @@ def round_weights(graph: Graph) -> Graph:
 
 
 def nearest(array: np.ndarray) -> np.ndarray:
-    """f32 → the nearest TF32 as f32; infinities and NaN stay."""
+    """Rounds f32 to the nearest TF32 as f32; infinities and NaN stay."""
     bits = array.astype(np.float32).view(np.uint32)
     found = (bits + ((1 << CUT - 1) - 1 + (bits >> CUT & 1)).astype(np.uint32)) >> CUT << CUT
     return np.where(np.isfinite(array), found.astype(np.uint32).view(np.float32), array)

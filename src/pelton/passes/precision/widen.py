@@ -1,4 +1,4 @@
-"""Narrow floats that no kernel takes as they are, computed in f32 between two casts."""
+"""Computes narrow floats without a kernel in f32, between two casts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ def is_narrow(dtype: DType) -> bool:
 
 
 def widen(graph: Graph, takes: Callable[[Graph, Node], bool]) -> Graph:
-    """The graph with every structured or composite node on narrow floats that `takes` says no to, but yes to in f32, in
-    f32: every tactic of f32 serves it, and what it gives is rounded once, as it would have been. Casts join the
-    pointwise code around them; those of constants are done here.
-    """
+    """Computes structured and composite nodes on narrow floats in f32, if `takes` accepts them only there. Every f32
+    tactic then serves, and the result is rounded once, as it would have been. Casts join the pointwise code around
+    them; those of constants are done here."""
     draft = _WideningDraft(graph)
     for node in graph.nodes:
         concerned = node.op.kind in ("structured", "composite") and any(
@@ -36,7 +35,7 @@ def widen(graph: Graph, takes: Callable[[Graph, Node], bool]) -> Graph:
 
 
 class _WideningDraft:
-    """The nodes and constants of the graph that is being made, and what was widened already."""
+    """The nodes and constants of the graph under construction, and the widened values."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -48,7 +47,7 @@ class _WideningDraft:
         self._wide: dict[Value, Value] = {}
 
     def wide(self, node: Node, takes: Callable[[Graph, Node], bool]) -> bool:
-        """Adds the node in f32, if that can be had."""
+        """Adds the node in f32, if possible."""
         held = {
             v: self._wide.get(v) or self._fresh(v.type.with_dtype(F32), v.name)
             for v in node.inputs

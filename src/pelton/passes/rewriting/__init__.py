@@ -1,1 +1,1 @@
-"""The rewriting engine: patterns, rules as data, and reports of what they did and refused."""
+"""The rewriting engine: patterns, rules as data, and reports of their matches and rejections."""

@@ -1,4 +1,4 @@
-"""A graph that is being rewritten: its nodes, and the producer and users of each value, kept up to date."""
+"""A graph being rewritten, with its nodes and the producer and users of each value up to date."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pelton.ir.op import TermOutput, Term
 
 
 def join_names(names: Iterable[str]) -> str:
-    """The name of a node made from several: `conv1+bn1`."""
+    """Joins the names of several nodes: `conv1+bn1`."""
     return "+".join(dict.fromkeys(part for name in names for part in name.split("+") if part))
 
 
 class Draft:
-    """The editable form of a graph, which shares its values: those that remain keep their identity."""
+    """The editable form of a graph; remaining values keep their identity."""
 
     def __init__(self, graph: Graph):
         self.source = graph
@@ -27,7 +27,7 @@ class Draft:
         self.users: dict[Value, dict[Node, None]] = {}
         # every node added since the caller last cleared this
         self.added: list[Node] = []
-        # position in the source of the node that it replaces
+        # position in the source of the replaced node
         self._positions: dict[Node, int] = {}
         self._builder = Builder(
             taken=[v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))]
@@ -49,11 +49,11 @@ class Draft:
         return tuple(sorted(self._positions, key=self._positions.__getitem__))
 
     def position(self, node: Node) -> int:
-        """The position in the source of the node that this one replaces."""
+        """Returns the position in the source of the node that this one replaces."""
         return self._positions[node]
 
     def uses(self, value: Value) -> int:
-        """How many readers a value has, a graph output counting as one."""
+        """Counts the readers of a value; a graph output counts as one."""
         return sum(sum(v is value for v in n.inputs) for n in self.users.get(value, ())) + sum(
             v is value for v in self.outputs
         )
@@ -65,7 +65,7 @@ class Draft:
         return self._builder.constant(array, hint)
 
     def graph(self) -> Graph:
-        """The finished graph, in an order that follows the source's where there is a choice."""
+        """Returns the finished graph, in the source's order where there is a choice."""
         return remove_dead_nodes(
             self.source.replace(
                 nodes=topological(self.nodes, self.source.inputs), constants=self.constants, outputs=tuple(self.outputs)
@@ -83,9 +83,9 @@ class Draft:
         outputs: tuple[Value, ...] | None = None,
         memo: dict[int, tuple[Value, ...]] | None = None,
     ) -> tuple[Value, ...]:
-        """The values of a Value, Term, array or number; a Term that occurs twice is built once.
+        """Builds the values of a Value, Term, array or number; a Term that occurs twice is built once.
 
-        `at` is the node whose position in the graph the new ones take; `outputs` are the outputs of the outermost node.
+        `at`: the node whose position in the graph the new ones take. `outputs`: the outputs of the outermost node.
         """
         try:
             return self._builder.build(expression, node_name=name, outputs=outputs, memo=memo)
@@ -123,7 +123,7 @@ class Draft:
         return True
 
     def _build_replacement(self, node: Node, results: tuple, name: str) -> tuple[Value, ...]:
-        """The values that replace the outputs of a node, of equal types."""
+        """Returns the values that replace the outputs of a node, of equal types."""
         memo: dict[int, tuple[Value, ...]] = {}
         if len(results) == 1:
             values = self.build(results[0], at=node, name=name, outputs=node.outputs, memo=memo)
@@ -161,14 +161,14 @@ class Draft:
         self._sweep((old,))
 
     def _replace_inputs(self, node: Node, inputs: tuple[Value, ...]) -> None:
-        """The same node on other inputs (of the same types)."""
+        """Replaces a node by the same one on other inputs (of the same types)."""
         position = self._positions[node]
         self._remove(node)
         self._add(Node(node.op, inputs, node.attrs, node.outputs, node.name), position)
         self._sweep(node.inputs)
 
     def _sweep(self, values: Iterable[Value]) -> None:
-        """Removes the producers of these values that have no reader, and what then has none."""
+        """Removes the producers of these values that have no reader, and then their unread operands."""
         pending = list(values)
         while pending:
             node = self.producer.get(pending.pop())

@@ -17,7 +17,7 @@ from .pattern import ANY, Attribute, Family, Many, Pattern, Rest, Variable
 
 
 def draw(type: TensorType, rng: np.random.Generator, low: float, high: float) -> np.ndarray:
-    """Random elements of a type, between two numbers (integers and bools as they come)."""
+    """Draws random elements of a type, between two numbers (integers and bools as they come)."""
     if type.dtype is BOOL:
         return rng.integers(0, 2, type.shape).astype(bool)
     if type.dtype.is_integer:
@@ -26,11 +26,11 @@ def draw(type: TensorType, rng: np.random.Generator, low: float, high: float) ->
 
 
 class ExampleBuilder:
-    """Builds a graph from terms whose leaves are texts, arrays or numbers.
+    """Builds a graph from terms with texts, arrays or numbers as leaves.
 
-    `f32[2, 3]` is an input, `=f32[2, 3]` a constant, and `x: f32[2, 3]` one input wherever it occurs. `dtype`, if
-    given, replaces f32: the algebra of a rule shows best in float64. Constants are drawn from 0.5 to 2, which suits
-    variances and divisors.
+    `f32[2, 3]` is an input, `=f32[2, 3]` a constant, and `x: f32[2, 3]` one input wherever it occurs. `dtype`, if set,
+    replaces f32: float64 shows the algebra of a rule best. Constants are drawn from 0.5 to 2, which suits variances and
+    divisors.
     """
 
     def __init__(self, seed: int = 0, dtype: DType | None = None):
@@ -56,7 +56,7 @@ class ExampleBuilder:
         return value
 
     def fill(self, term: Any, given: Mapping[str, Any], memo: dict[Any, Any]) -> Any:
-        """A pattern or a term of an example, with values for its leaves."""
+        """Fills the leaves of a pattern or term with the values of an example."""
         if isinstance(term, str):
             return self.leaf(term)
         key = term.name if isinstance(term, (Variable, Many)) else id(term)
@@ -89,7 +89,7 @@ class ExampleBuilder:
         return Term(op, tuple(args), attrs)
 
     def graph(self, term: Any) -> Graph:
-        """The program that computes a (filled) term; node k is called `n<k>`."""
+        """Returns the program that computes a (filled) term; node k is called `n<k>`."""
         outputs = self._draft.build(term)
         nodes = tuple(Node(n.op, n.inputs, n.attrs, n.outputs, f"n{i}") for i, n in enumerate(self._draft.nodes))
         constants = self._draft.constants
@@ -97,6 +97,6 @@ class ExampleBuilder:
 
 
 def program(pattern: Pattern, given: Mapping[str, Any], *, seed: int = 0, dtype: DType | None = None) -> Graph:
-    """The program of a pattern, with the values that an example gives for its variables."""
+    """Builds the program of a pattern with the example's values for its variables."""
     builder = ExampleBuilder(seed, dtype)
     return builder.graph(builder.fill(pattern.term, given, {}))

@@ -1,4 +1,4 @@
-"""Patterns: programs with variables, traced from a function, and their matching against a graph."""
+"""Patterns: programs with variables, traced from a function and matched against a graph."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from .draft import Draft
 
 @dataclass(frozen=True)
 class Variable:
-    """Stands for any value; one that occurs twice stands for one value."""
+    """A variable that matches any value; at all its occurrences the same one."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Many:
-    """Stands for all further inputs of an op (`concat(*xs)`)."""
+    """A variable that matches all further inputs of an op (`concat(*xs)`)."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """Stands for any value of an attribute; one that occurs twice stands for equal values."""
+    """A variable that matches any value of an attribute; at all its occurrences equal ones."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Rest:
-    """Stands for all attributes that the pattern does not name (`**conv`)."""
+    """A variable that matches all attributes that the pattern does not name (`**conv`)."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Family:
-    """Stands for any op of a kind; a rule reads the actual one from `node`. Examples use `example` instead."""
+    """Matches any op of a kind; a rule reads the actual one from `node`. Examples use `example` instead."""
 
     kind: str
     example: Op
@@ -84,7 +84,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A traced pattern: its root, the function's term, the names that it binds, and those of them without default."""
+    """A traced pattern: its root, the function's term, the bound names, and those without a default."""
 
     root: Applied
     term: Term
@@ -96,12 +96,12 @@ Bound = dict[Any, Any]  # name → value, tuple of values or attribute; Applied 
 
 
 def trace(fn: Callable) -> Pattern:
-    """Calls a pattern function with variables for its parameters.
+    """Traces a pattern function by calling it with variables for its parameters.
 
     Parameters with a default keep it (they capture variables of loops). Keyword-only parameters are attributes, `*xs`
     all further inputs, and `**rest` the attributes that the term does not name, except those whose default is None:
-    these have to be absent. Without `**rest`, attributes that are not named must have their defaults. Raises TypeError
-    if the function returns no Term, or a term leaves out an attribute that has no default.
+    these must be absent. Without `**rest`, unnamed attributes must have their defaults. Raises TypeError if the
+    function returns no Term, or a term leaves out an attribute without a default.
     """
     args: list[Any] = []
     attrs: dict[str, Any] = {}
@@ -147,7 +147,7 @@ def _compile(term: Term, names: dict[str, bool], memo: dict[int, Applied]) -> Ap
 
 
 def matches(pattern: Applied, node: Node, draft: Draft, bound: Bound | None = None) -> Iterator[Bound]:
-    """All matches of a pattern whose root is this node, as bindings."""
+    """Yields all matches of a pattern with this node as root, as bindings."""
     bound = _attributes(pattern, node, {} if bound is None else bound)
     if bound is None:
         return
@@ -212,10 +212,9 @@ def _argument(pattern: Any, value: Value, draft: Draft, bound: Bound) -> Iterato
 
 
 def is_number(array: np.ndarray | None, number: float) -> bool:
-    """Whether a constant is this number: exactly for plain ones (1, 0.5, 6), within rounding for others (√½).
+    """True if a constant is this number: exactly for plain ones (1, 0.5, 6), within rounding for others (√½).
 
-    Only constants of rank 0 are numbers: they never change the shape of other operands (the rule `numbers` makes them
-    so).
+    Only constants of rank 0 are numbers: they never change the shape of other operands (made so by the rule `numbers`).
     """
     if array is None or array.ndim or (array.dtype.kind == "b") != isinstance(number, bool):
         return False
@@ -228,7 +227,7 @@ def is_number(array: np.ndarray | None, number: float) -> bool:
 
 
 def _equal_numbers(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """Whether two constants are the same number; larger equal constants are one value already (by the pass `equal`)."""
+    """True if two constants are the same number; larger equal constants are one value already (by the pass `equal`)."""
     return (
         one is not None
         and other is not None

@@ -1,4 +1,4 @@
-"""Reports of passes: the rules that were applied and those that were rejected, as plain data."""
+"""Reports of passes: the applied and the rejected rules, as plain data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class PassReport:
-    """One pass over one graph; nodes have their names of the model file (`conv1+bn1` if several became one)."""
+    """One pass over one graph; nodes are named as in the model file (`conv1+bn1` if several became one)."""
 
     name: str
     before: int = 0  # nodes
     after: int = 0
-    fired: dict[str, list[str]] = field(default_factory=dict)  # rule → the nodes that it made, in order
+    fired: dict[str, list[str]] = field(default_factory=dict)  # rule → its new nodes, in order
     rejected: dict[str, dict[str, str]] = field(default_factory=dict)  # rule → node → reason
     says: str = ""  # a summary for users
 
@@ -35,15 +35,15 @@ class Report:
     passes: list[PassReport] = field(default_factory=list)
 
     def then(self, other: Report) -> Report:
-        """These passes and then those."""
+        """Returns the reports of these passes and then of those."""
         return Report([*self.passes, *other.passes])
 
     def of(self, names: Container[str]) -> Report:
-        """Of these passes, those with one of the names."""
+        """Returns the reports of the passes with one of the names."""
         return Report([p for p in self.passes if p.name in names])
 
     def fired(self) -> dict[str, list[str]]:
-        """rule → nodes, over all passes."""
+        """Maps each rule to its nodes, over all passes."""
         total: dict[str, list[str]] = {}
         for p in self.passes:
             for rule, nodes in p.fired.items():
@@ -51,7 +51,7 @@ class Report:
         return total
 
     def rejected(self) -> dict[str, dict[str, str]]:
-        """rule → node → reason, of the last pass that tried the rule: a later success cancels a rejection."""
+        """Maps rule → node → reason, of the last pass that tried the rule: a later success cancels a rejection."""
         last: dict[str, dict[str, str]] = {}
         for p in self.passes:
             for rule in (*p.fired, *p.rejected):

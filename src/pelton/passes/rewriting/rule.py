@@ -23,9 +23,9 @@ from .pattern import Applied, Bound, Family, Pattern, matches, trace
 from .report import PassReport
 
 RULES: dict[str, Rule] = {}
-# the draft that the rule being applied may query
+# the draft of the rule being applied
 _draft: ContextVar[Draft] = ContextVar("draft")
-# the constants whose elements it has asked for
+# constants whose elements the rule has read
 _read: ContextVar[list[np.ndarray]] = ContextVar("read")
 
 
@@ -84,12 +84,12 @@ def rule(
     examples: Iterable[Mapping[str, Any]] = (),
     rejections: Iterable[tuple[Mapping[str, Any], str]] = (),
 ):
-    """Declares a rule from its patterns and the decorated function, which gets the bindings by name.
+    """Declares a rule from its patterns and the decorated function, whose parameters are the bindings by name.
 
-    A parameter `node` gets the matched root. The function returns the replacement: a term, value, array, or a tuple of
-    them for a root with several outputs. Numbers and float64 arrays are rounded once to the element type around them.
-    `require` rejects with a reason, `when` without one; Undecided, of dynamic dimensions, rejects too. The stage is the
-    file's name by default.
+    A parameter `node` receives the matched root. The function returns the replacement: a term, value, array, or a tuple
+    of them for a root with several outputs. Numbers and float64 arrays are rounded once to the element type around
+    them. `require` rejects with a reason, `when` without one; Undecided, of dynamic dimensions, rejects too. The stage
+    is the file's name by default.
     """
 
     def declare(fn: Callable) -> Rule:
@@ -122,11 +122,11 @@ def rule(
 
 
 def rules(*stages: str) -> tuple[Rule, ...]:
-    """The rules of these stages, in order of stages and declaration: the first one that matches is applied."""
+    """Returns the rules of these stages, in order of stages and declaration; the first match is applied."""
     return tuple(r for stage in stages for r in RULES.values() if r.stage == stage)
 
 
-# --- what rules may call
+# --- interface for rules
 
 
 def when(condition: bool) -> None:
@@ -150,23 +150,23 @@ def reject(reason: str) -> NoReturn:
 
 
 def is_constant(*values: Value) -> bool:
-    """Whether all of them are constants."""
+    """True if all of them are constants."""
     return all(v in _draft.get().constants for v in values)
 
 
 def may_decide(*values: Value) -> bool:
-    """Whether the numbers of these constants may decide what rules do: not those of weights that may become others."""
+    """True if rules may depend on the numbers of these constants; False for refittable weights."""
     return not any(lineage.is_weight(_draft.get().constants.get(v)) for v in values)
 
 
 def array(value: Value) -> np.ndarray:
-    """A constant's elements, floats as float64, in which rules compute. Rejects the match if it is not constant."""
+    """Returns a constant's elements for computing, floats as float64. Rejects the match if it is not constant."""
     found = elements(value)
     return found.astype(np.float64) if value.type.dtype.is_float else found
 
 
 def elements(value: Value) -> np.ndarray:
-    """A constant's elements as they are. Rejects the match if it is not constant."""
+    """Returns a constant's elements unchanged. Rejects the match if it is not constant."""
     found = _draft.get().constants.get(value)
     if found is None:
         reject(f"%{value.name} is not constant")
@@ -175,7 +175,7 @@ def elements(value: Value) -> np.ndarray:
 
 
 def is_filled_with(value: Value, number: float) -> bool:
-    """Whether a value is a constant whose elements all equal this number; not for weights that may become others."""
+    """True if a value is a constant with all elements equal to this number; False for refittable weights."""
     found = _draft.get().constants.get(value)
     return (
         found is not None
@@ -187,18 +187,18 @@ def is_filled_with(value: Value, number: float) -> bool:
 
 
 def scalar(value: Value) -> float:
-    """The number of a constant of rank 0; skips the match if it is none."""
+    """Returns the number of a constant of rank 0; skips the match if it is none."""
     when(is_constant(value) and value.type.rank == 0)
     return array(value).item()
 
 
 def producer_of(value: Value) -> Node | None:
-    """The node that produces a value; None for inputs and constants."""
+    """Returns the node that produces a value; None for inputs and constants."""
     return _draft.get().producer.get(value)
 
 
 def uses(value: Value) -> int:
-    """How many readers a value has, a graph output counting as one."""
+    """Counts the readers of a value; a graph output counts as one."""
     return _draft.get().uses(value)
 
 
@@ -206,15 +206,14 @@ def uses(value: Value) -> int:
 
 
 def node_label(node: Node) -> str:
-    """The name of a node in reports: its name in the model file, else its output."""
+    """Returns the name of a node in reports: its name in the model file, else its output."""
     return node.name or "%" + node.outputs[0].name
 
 
 def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = None, *, strict: bool = False) -> Graph:
-    """Applies rules until none matches; returns the very same graph if none did. `strict` leaves out inexact rules.
+    """Applies rules until none matches; returns the very same graph if none did. `strict` excludes inexact rules.
 
-    Raises BuildError, naming the rule, if a replacement has another type than what it replaces, or if the rules do not
-    terminate.
+    Raises BuildError with the rule's name if a replacement changes the type, or if the rules do not terminate.
     """
     draft, index = Draft(graph), _Index(r for r in rules if not (strict and r.inexact))
     report = PassReport("rewrite") if report is None else report
@@ -248,7 +247,7 @@ def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = Non
 
 
 class _Index:
-    """The rules by the op at their root."""
+    """The rules, indexed by the op at their root."""
 
     def __init__(self, rules: Iterable[Rule]):
         self._roots = [(r, p) for r in rules for p in r.patterns]
@@ -302,7 +301,7 @@ def _apply_first(
 
 
 def _check_inner(matched: list[Node], draft: Draft) -> None:
-    """Rejects the match if an inner value, which would vanish, has a reader outside of it."""
+    """Rejects the match if an inner value, which would disappear, has a reader outside of it."""
     for node in matched[:-1]:
         value = node.output
         require(value not in draft.outputs, f"%{value.name} is a graph output")

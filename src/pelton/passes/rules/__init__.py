@@ -1,4 +1,4 @@
-"""The rules, declared in the order of these imports: of the rules of a stage, the first one that applies is taken."""
+"""The rules, declared in the order of these imports; within a stage, the first match wins."""
 
 from . import simplify, limits, casts  # noqa: F401
 from . import views, slices, pads  # noqa: F401

@@ -1,4 +1,4 @@
-"""Recognition of activations and softmax, from the parts that exporters write them in."""
+"""Recognizes activations and softmax from the parts that exporters write."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def leaky_relu_parts(x, a, node):
 
 
 def _halves(x, gate):
-    """The spellings of 0.5 · x · gate."""
+    """Returns the forms of 0.5 · x · gate."""
     return mul(mul(x, gate), 0.5), mul(mul(x, 0.5), gate), mul(x, mul(gate, 0.5)), div(mul(x, gate), 2)
 
 
@@ -173,7 +173,7 @@ def gelu_tanh_parts(x):
 
 
 def _shares(e, axes):
-    """The spellings of e / Σ e."""
+    """Returns the forms of e / Σ e."""
     total = reduce_sum(e, axes=axes)
     return div(e, total), mul(e, reciprocal(total))
 

@@ -1,4 +1,4 @@
-"""Recognition of attention: its products and softmax, its scale, and the masks that make it causal."""
+"""Recognizes attention: its products and softmax, its scale, and its causal masks."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from pelton.passes.rewriting.rule import (
 )
 
 LITTLE = -1e4  # e to the power of this is 0, even where scores differ by thousands
-NOTHING = -1e8  # scores vanish beside it in f32, so that rows of which nothing is seen stay means of all
+NOTHING = -1e8  # scores vanish beside it in f32, so that fully masked rows stay means of all
 
 
 def _scores(q, kt, c, d):
-    """The spellings of q · kᵀ, times a number, by a number."""
+    """Returns the forms of q · kᵀ, times a number, divided by a number."""
     product = matmul(q, kt)
     return product, mul(product, c), div(product, d)
 
@@ -53,7 +53,7 @@ def _scores(q, kt, c, d):
 def _attention(
     q: Value, kt: Value, v: Value, mask: Any, shape: tuple[int, ...], c: Value | None, d: Value | None, axis: int
 ) -> Term:
-    """The composite; `shape` is that of the mask."""
+    """Builds the composite; `shape` is that of the mask."""
     rank = q.type.rank
     when(rank == kt.type.rank == v.type.rank == axis + 1 >= 2)
     scores = (*broadcast_shapes(q.type.shape[:-2], kt.type.shape[:-2]), q.type.shape[-2], kt.type.shape[-1])
@@ -121,7 +121,7 @@ def attention_scale(q, k, v, m, c, scale, causal, perm=None):
 
 
 def _number(v: Value) -> float | None:
-    """What all elements of a value are, where that is seen."""
+    """Returns the number that all elements of a value provably equal, or None."""
     maker = producer_of(v)
     held = maker.inputs[0] if maker is not None and maker.op in (expand, reshape) else v
     return (
@@ -132,19 +132,19 @@ def _number(v: Value) -> float | None:
 
 
 def _places(v: Value, axis: int) -> bool:
-    """Whether a value is 0, 1, … along an axis."""
+    """True if a value is 0, 1, … along an axis."""
     maker = producer_of(v)
     if maker is not None and maker.op is reshape:
         return v.type.shape[axis] == v.type.size and _places(maker.inputs[0], -1)
     return maker is not None and maker.op is iota and axis == -1
 
 
-# op → which operand has the columns; the other one has the rows
+# op → the operand with the columns; the other one has the rows
 _AHEAD, _BEHIND = {greater: 0, less: 1}, {less_equal: 0, greater_equal: 1}
 
 
 def _tells(v: Value, ahead: bool) -> bool:
-    """Whether a choice is true for what lies ahead of each row, or for the rest."""
+    """True if a condition holds exactly ahead of each row, or exactly for the rest."""
     maker = producer_of(v)
     if maker is None:
         return False
@@ -160,7 +160,7 @@ def _tells(v: Value, ahead: bool) -> bool:
 
 
 def _hides_ahead(v: Value, rows: int, columns: int) -> bool:
-    """Whether a mask hides what lies ahead of each row, and nothing else."""
+    """True if a mask hides exactly the positions ahead of each row."""
     if v.type.shape[-2:] != (rows, columns) or rows != columns or rows == 1:
         return False
     if is_constant(v):

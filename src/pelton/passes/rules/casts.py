@@ -1,4 +1,4 @@
-"""Casts that change nothing, and casts of casts."""
+"""Removes casts without effect, and merges casts of casts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pelton.passes.rewriting.rule import rule, when
 
 
 def _holds(dtype: DType, other: DType) -> bool:
-    """Whether `dtype` has every number of `other`."""
+    """True if `dtype` represents every number of `other`."""
     if other is BOOL or dtype is other:
         return dtype.is_float or dtype.is_integer or dtype is other
     if other.is_integer:

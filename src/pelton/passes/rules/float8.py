@@ -1,4 +1,4 @@
-"""Products of floats of a byte as such, summed in f32, for units that multiply them: their scales follow.
+"""FP8 products as such, summed in f32, for units that multiply them; their scales follow.
 
 An H100 keeps some 14 bits of such sums. Kernels add those of each step in f32, and strict builds do not use the units.
 """

@@ -24,13 +24,13 @@ from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import elements, is_constant, is_filled_with, producer_of, require, rule, when
 
 BYTES = (U8, I8)
-# Channels of a group from which on sums of bytes are faster: with fewer, each step of four is mostly empty.
+# Minimum channels of a group for faster sums of bytes: with fewer, each step of four is mostly empty.
 MIN_CHANNELS = 4
-# Weights beyond i8 that kernels add one by one: so many, and one of so many.
+# Limit of weights beyond i8, which kernels add one by one: so many, plus one of so many.
 FEW, MANY = 4, 256
 # Terms of a sum: 2¹⁵ · 255 · 128, twice for a zero point, fit i32.
 MAX_TERMS = 1 << 15
-# The same of products of two differences of bytes.
+# The same for products of two differences of bytes.
 MAX_TERMS_OF_DIFFERENCES = (2**31 - 1) // 255**2
 
 IMAGE = dict(
@@ -53,9 +53,9 @@ MATRIX = dict(x="u8[2, 5, 12]", sx="=f32[]", w="=i8[12, 6]", sw="=f32[6]", wa=1,
 
 
 def _weights(w: Value, zero: Value | None, axis: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Constant weights without their zero points, as i8, and what to add to each output's, along that axis, if not 0.
+    """Returns constant weights without their zero points, as i8, and offsets of each output on that axis, if not 0.
 
-    Where few weights do not fit they are i16: kernels add these apart.
+    A few weights that do not fit make them i16: kernels add these separately.
     """
     array = elements(w).astype(np.int32)
     if zero is not None:
@@ -73,7 +73,7 @@ def _weights(w: Value, zero: Value | None, axis: int) -> tuple[np.ndarray, np.nd
 
 
 def _filters(w: Value, zero: Value | None, depthwise: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """The same for filters; where each channel has its own, kernels take any that are i16."""
+    """Returns filters like `_weights`; where each channel has its own, kernels take any that are i16."""
     filters, offsets = _weights(w, zero, 0)
     if not depthwise or offsets is None:
         return filters, offsets
@@ -81,7 +81,7 @@ def _filters(w: Value, zero: Value | None, depthwise: bool) -> tuple[np.ndarray,
 
 
 def _one_zero(zero: Value | None, x: Value) -> TermLike:
-    """The one zero point of an operand: a number if it is constant, else a value of rank 0."""
+    """Returns the single zero point of an operand: a number if it is constant, else a value of rank 0."""
     if zero is None:
         return 0
     if not is_constant(zero):
@@ -93,7 +93,7 @@ def _one_zero(zero: Value | None, x: Value) -> TermLike:
 
 
 def _rows(x: Value, zero, columns: np.ndarray, offsets: np.ndarray | None = None):
-    """Σ (x − zero) · (w + offset) in i32; zero: a number, or a value that is one number or one per row."""
+    """Builds Σ (x − zero) · (w + offset) in i32; zero: a number, or a value that is one number or one per row."""
     sums, of_columns = matmul(x, columns, accumulate=I32), columns.astype(np.int64).sum(0)
     if not isinstance(zero, int):
         sums = sub(sums, mul(_wide(zero), of_columns.astype(np.int32)))
@@ -103,7 +103,7 @@ def _rows(x: Value, zero, columns: np.ndarray, offsets: np.ndarray | None = None
 
 
 def _windows(x: Value, zero, bias: Value | None, conv: dict[str, Any], filters: np.ndarray, offsets=None):
-    """bias + Σ (x − zero) · (w + offset) in i32, padding counted as zero; zero: a number or a value of x's type."""
+    """Builds bias + Σ (x − zero) · (w + offset) in i32, padding as zero; zero: a number or a value of x's type."""
     sums, attrs = -filters.astype(np.int64).sum(tuple(range(1, filters.ndim))), {**conv, "accumulate": I32}
     if isinstance(zero, int):
         constants = zero * sums + (0 if bias is None else elements(bias).astype(np.int64))
@@ -132,12 +132,12 @@ def _check(x: Value, sx: Value, w: Value, sw: Value, block: int, terms: int) -> 
 
 
 def _accumulated(attrs: dict[str, object]) -> None:
-    """The product is one of plain operands so far."""
+    """Skips products that already have an accumulator type, an output type or a pad value."""
     when(attrs.pop("accumulate", None) is attrs.pop("to", None) is None and not attrs.pop("pad_value", 0))
 
 
 def _summed_bias(b: Value, x: Value, zero, filters: np.ndarray, offsets, sx: Value, sw: Value) -> Value | None:
-    """A bias in units of the sums that it is added to, as quantizers write it, if none of these sums exceeds i32."""
+    """Returns a bias in units of its sums, as quantizers write it, if none of these sums exceeds i32."""
     made = producer_of(b)
     if made is None or made.op is not dequantize or not is_constant(*made.inputs, sx, sw) or not isinstance(zero, int):
         return None
@@ -154,7 +154,7 @@ def _summed_bias(b: Value, x: Value, zero, filters: np.ndarray, offsets, sx: Val
 
 
 def _dequantized(sums, sx: Value, sw: Value, shape: tuple[int, ...]):
-    """Sums by the scales of both operands; shape: of that of the weights."""
+    """Scales sums by the scales of both operands; shape: of the weights' scale."""
     by = reshape(sw, shape=shape if sw.type.size != 1 else ())
     return mul(cast(sums, to=sx.type.dtype), mul(by, reshape(sx, shape=())))
 
@@ -201,7 +201,7 @@ def integer_convolution(x, sx, w, sw, b, zx=None, zw=None, *, axis, block, wa, w
     """Σ sx (x − zx) · sw w + b = sx sw (Σ x · w − zx Σ w) + b; padding holds zx."""
     _accumulated(conv)
     _check(x, sx, w, sw, wb, w.type.size // w.type.shape[0])
-    depthwise = conv["group"] == w.type.shape[0] == x.type.shape[1]  # which a kernel of its own computes
+    depthwise = conv["group"] == w.type.shape[0] == x.type.shape[1]  # it has its own kernel
     require(w.type.shape[1] >= MIN_CHANNELS or conv["group"] == 1 or depthwise, "few channels in a group")
     require(sw.type.size in (1, w.type.shape[0]) and (wa == 0 or sw.type.size == 1), "scales along another axis")
     zero, (filters, offsets) = _one_zero(zx, x), _filters(w, zw, depthwise)

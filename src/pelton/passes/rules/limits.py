@@ -1,4 +1,4 @@
-"""Limits (clip, relu, maximum, minimum): plainer forms of one, and limits of limits."""
+"""Limits (clip, relu, maximum, minimum): simplifies them, and merges limits of limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLAMPS = {
 
 
 def _limits(node: Node) -> tuple[float, float]:
-    """The interval that a node limits its input to, where it does that."""
+    """Returns the interval to which a node limits its input."""
     if node.op is relu:
         return 0, INF
     if node.op is clip:
@@ -36,7 +36,7 @@ def _limits(node: Node) -> tuple[float, float]:
 
 
 def _clamped(x: Value, low: float, high: float):
-    """x limited to an interval, in the plainest words."""
+    """Limits x to an interval by the simplest op."""
     if low == -INF and high == INF:
         return x
     if high == INF:

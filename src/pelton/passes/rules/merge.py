@@ -1,4 +1,4 @@
-"""Folding into weights: constant factors and shifts around convolutions and products move into weights and bias."""
+"""Folds constant factors and shifts around convolutions and products into weights and bias."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATISTICS_GROUPED = dict(g="=f32[6]", s="=f32[6]", m="=f32[6]", v="=f32[6]", ep
 
 
 def per_channel(c: Value, rank: int, channels: int) -> np.ndarray:
-    """A constant that varies along axis 1 alone, as a vector over the channels; rejects any other."""
+    """Returns a constant that varies along axis 1 alone as a vector over the channels; rejects any other."""
     shape = (*[1] * (rank - c.type.rank), *c.type.shape)
     require(
         len(shape) == rank and math.prod(shape) == shape[1] and shape[1] in (1, channels),
@@ -52,7 +52,7 @@ def _filters(w: np.ndarray, factor: np.ndarray) -> np.ndarray:
 
 
 def _planes(w: np.ndarray, factor: np.ndarray, group: int) -> np.ndarray:
-    """The same for a transposed convolution, whose output channels are axis 1, group by group."""
+    """Multiplies filters of a transposed convolution, whose output channels are axis 1, group by group."""
     grouped = w.reshape(group, w.shape[0] // group, *w.shape[1:])
     return (grouped * factor.reshape(group, 1, w.shape[1], *[1] * (w.ndim - 2))).reshape(w.shape)
 
@@ -61,7 +61,7 @@ def _planes(w: np.ndarray, factor: np.ndarray, group: int) -> np.ndarray:
 
 
 def _as_affine(g: Value, s: Value, m: Value, v: Value, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """A batch norm with constant statistics as a factor and a shift per channel."""
+    """Converts a batch norm with constant statistics to a factor and a shift per channel."""
     require(is_constant(g, s, m, v), "the statistics are not constant")
     factor = array(g) / np.sqrt(array(v) + epsilon)
     return factor, array(s) - array(m) * factor
@@ -169,7 +169,7 @@ def conv_transpose_shift(x, w, b, c, **conv):
 
 
 def _per_input(c: Value, x: Value, group: int) -> np.ndarray:
-    """A constant per input channel of a convolution: [group, channels of a group]."""
+    """Returns a constant per input channel of a convolution: [group, channels of a group]."""
     require(broadcast_shapes(x.type.shape, c.type.shape) == x.type.shape, f"%{x.name} is broadcast by it")
     return per_channel(c, x.type.rank, x.type.shape[1]).reshape(group, -1)
 

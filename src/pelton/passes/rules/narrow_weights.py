@@ -1,4 +1,4 @@
-"""Weights of products of bytes as i8 where kernels take no others: what all weights of an output exceed i8 by apart."""
+"""Converts weights of byte products to i8 where kernels require it; a separate offset per output makes them fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW = dict(strides=(1, 2), pads=(1, 0, 0, 1), dilations=(1, 1), group=1)
 
 
 def _narrow(w: Value, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights of i16 less what is taken off those of each output, along that axis, as i8; and what that is."""
+    """Returns i16 weights minus an offset per output along that axis, as i8; and the offsets."""
     when(w.type.dtype is I16 and is_constant(w))
     array = elements(w).astype(np.int32)
     others = tuple(a for a in range(array.ndim) if a != axis)
@@ -36,7 +36,7 @@ def _narrow(w: Value, axis: int) -> tuple[np.ndarray, np.ndarray]:
 )
 def narrow_filters(x, w, b, p=None, **conv):
     """Σ x (w + o) = Σ x · w + o Σ x"""
-    depthwise = conv["group"] == w.type.shape[0] == x.type.shape[1]  # which a kernel of its own takes
+    depthwise = conv["group"] == w.type.shape[0] == x.type.shape[1]  # it has its own kernel
     when(not depthwise)
     filters, offsets = _narrow(w, 0)
     require(conv["group"] == 1, "the filters have groups")

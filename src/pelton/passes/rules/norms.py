@@ -1,4 +1,4 @@
-"""Recognition of layer, RMS, instance and group norms, and of their scales and shifts."""
+"""Recognizes layer, RMS, instance and group norms, and their scales and shifts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ X, ROW, IMAGE = "f32[2, 3, 8]", "=f32[8]", "f32[2, 4, 3, 5]"
 
 
 def _over_root(x, power, epsilon):
-    """The spellings of x / √(power + ε)."""
+    """Returns the forms of x / √(power + ε)."""
     biased = add(power, epsilon)
     return div(x, sqrt(biased)), mul(x, reciprocal(sqrt(biased))), mul(x, pow_(biased, -0.5)), div(x, pow_(biased, 0.5))
 
@@ -46,7 +46,7 @@ _SQUARES = (lambda d: mul(d, d), lambda d: pow_(d, 2))
 
 
 def _first_of_last(x: Value, axes: tuple[int, ...]) -> int:
-    """The first of the axes, which have to be the last ones of x."""
+    """Returns the first of the axes, which must be the last ones of x."""
     when(sorted(axes) == list(range(x.type.rank - len(axes), x.type.rank)))
     return min(axes)
 
@@ -77,7 +77,7 @@ def _scaled_root(x, eps, axes, square):
 
 
 def _affine_first(x, eps, g, b, axes, square):
-    """x · (g / √(variance + ε)) + (b − mean · (g / √(variance + ε))), the way of Keras."""
+    """Builds x · (g / √(variance + ε)) + (b − mean · (g / √(variance + ε))), as Keras does."""
     mean, root = _scaled_root(x, eps, axes, square)
     factor = mul(root, g)
     return add(mul(x, factor), sub(b, mul(mean, factor)))
@@ -110,7 +110,7 @@ def rms_norm_parts(x, eps, axes):
 
 
 def _spread(c: Value, x: Value, axis: int) -> Any:
-    """A factor or shift of a norm over the last axes, in their shape; what varies elsewhere is none."""
+    """Returns a factor or shift of a norm over the last axes, in their shape; skips if it varies elsewhere."""
     shape = x.type.shape[axis:]
     when(c.type.rank <= len(shape) and all(d in (1, n) for d, n in zip(reversed(c.type.shape), reversed(shape))))
     if is_constant(c):
@@ -119,7 +119,7 @@ def _spread(c: Value, x: Value, axis: int) -> Any:
 
 
 def _per_channel(c: Value, x: Value) -> Any:
-    """A factor or shift per channel of x, as a vector; what varies elsewhere is none."""
+    """Returns a factor or shift per channel of x, as a vector; skips if it varies elsewhere."""
     shape = (*[1] * (x.type.rank - c.type.rank), *c.type.shape)
     when(len(shape) == x.type.rank and shape[1] in (1, x.type.shape[1]) and math.prod(shape) == shape[1])
     if is_constant(c):
@@ -129,7 +129,7 @@ def _per_channel(c: Value, x: Value) -> Any:
 
 
 def _scale(norm: Callable[..., Term], g: Value, b: Value, c: Value, factor: Any) -> Term:
-    """A norm, of scale g and bias b so far, times a factor: c in the shape that the norm wants."""
+    """Multiplies a norm with scale g and bias b by a factor: c in the norm's shape."""
     if is_filled_with(g, 1) and is_filled_with(b, 0):
         return norm(factor, b)
     when(is_constant(g, b, c))

@@ -1,4 +1,4 @@
-"""Pads of nothing, and pads that the convolution or pool behind them does itself."""
+"""Removes empty pads, and folds pads into the convolution or pool behind them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pad_nothing(x, pads):
 
 
 def _spatial(pads: Ints) -> Ints:
-    """The pads of the spatial axes; refuses where others, or less than nothing, are padded."""
+    """Returns the pads of the spatial axes; rejects pads of other axes, and negative ones."""
     rank = len(pads) // 2
     require(not any(pads[:2]) and not any(pads[rank : rank + 2]), "the batch or the channels are padded, too")
     require(all(p >= 0 for p in pads), "the pad takes away")

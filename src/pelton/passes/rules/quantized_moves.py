@@ -1,4 +1,4 @@
-"""Quantized bytes move, pool and join as they are: what is not arithmetic goes before they are dequantized."""
+"""Moves, pools and joins quantized bytes directly: ops without arithmetic move before the dequantize."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOVED = dict(x="u8[2, 3]", s=np.float32(0.3), z=np.uint8(3), da=0, db=0)
 
 
 def _alike(*pairs: tuple[Value | None, Value | None]) -> bool:
-    """Whether scales and zero points are equal constants of one number."""
+    """True if scales and zero points are equal constants of one number."""
     for a, b in pairs:
         if a is b:
             continue

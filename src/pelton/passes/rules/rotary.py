@@ -1,4 +1,4 @@
-"""Recognition of rotary embeddings (pairs of elements rotated by angles) in the forms that exporters write."""
+"""Recognizes rotary embeddings (pairs of elements rotated by angles) in the forms that exporters write."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from pelton.passes.rewriting.rule import elements, is_constant, producer_of, rej
 
 from .slices import AxisSlice, full, sliced
 
-# --- which elements are pairs
+# --- pairs of elements
 
 
 def _slice_of(x: Value) -> tuple[Value, list[AxisSlice], range]:
-    """The source of a slice, and what it takes along all axes but the last, and along the last, of known size."""
+    """Returns the source of a slice, its slices of all axes but the last, and its range on the last, of known size."""
     producer = producer_of(x)
     source, axes = x, [AxisSlice(0, d) for d in x.type.shape]
     if producer is not None and producer.op is slice_:
@@ -52,7 +52,7 @@ def _positions(first: int, step: int, count: int) -> range:
 
 
 def _pairs(positions: range, interleaved: bool) -> tuple[range, range]:
-    """The positions of the first and of the second elements of all pairs."""
+    """Returns the positions of the first and of the second elements of all pairs."""
     return (
         (positions[::2], positions[1::2])
         if interleaved
@@ -61,13 +61,13 @@ def _pairs(positions: range, interleaved: bool) -> tuple[range, range]:
 
 
 def _is_pairs(x: Value, a: Value, b: Value, interleaved: bool) -> bool:
-    """Whether a holds the first elements of the pairs in x, and b the second ones."""
+    """True if a holds the first elements of the pairs in x, and b the second ones."""
     (source, around, whole), (of_a, around_a, first), (of_b, around_b, second) = map(_slice_of, (x, a, b))
     return of_a is source is of_b and around_a == around == around_b and (first, second) == _pairs(whole, interleaved)
 
 
 def _source_of_pairs(a: Value, b: Value, interleaved: bool) -> Any:
-    """The value whose pairs have their first elements in a, and the second ones in b."""
+    """Returns the value whose pairs have their first elements in a, and the second ones in b."""
     (source, around, first), (of_b, around_b, second) = _slice_of(a), _slice_of(b)
     when(of_b is source and a.type == b.type and around == around_b and len(first) > 0)
     count, apart = len(first), second[0] - first[0]
@@ -82,7 +82,7 @@ def _source_of_pairs(a: Value, b: Value, interleaved: bool) -> Any:
 
 
 def _angles_per_pair(c: Value, pairs: int, interleaved: bool) -> Any:
-    """Cosines or sines per pair, from those per element; rejects unless both elements of a pair provably share them."""
+    """Returns cosines or sines per pair from those per element; rejects unless pairs provably share them."""
 
     @cache
     def per_pair(v: Value) -> Any:
@@ -128,7 +128,7 @@ def _angles_per_pair(c: Value, pairs: int, interleaved: bool) -> Any:
 
 
 def _same(c: Value, d: Value) -> bool:
-    """Whether two values are identical or equal constants: each reader may have its own reshape of a constant."""
+    """True if two values are identical or equal constants: each reader may have its own reshape of a constant."""
     return c is d or is_constant(c, d) and np.array_equal(elements(c), elements(d))
 
 
@@ -147,7 +147,7 @@ def _per_element(x: Value, a: Value, b: Value, c: Value, s: Value, interleaved: 
 
 
 def _angles(pairs: int, interleaved: bool, lead: tuple[int, ...] = ()) -> np.ndarray:
-    """Some cosines, each for both elements of a pair."""
+    """Returns example cosines, each for both elements of a pair."""
     one = np.cos(np.arange(np.prod(lead, dtype=int) * pairs)).astype(np.float32).reshape(*lead, pairs)
     return np.repeat(one, 2, -1) if interleaved else np.concatenate([one, one], -1)
 

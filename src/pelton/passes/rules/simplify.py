@@ -211,7 +211,7 @@ def one_div(x):
 
 
 def _inverse(c: Value) -> tuple[np.ndarray, bool]:
-    """1/c as it will be stored, and whether multiplying by it is the same as dividing by c: it is for powers of two."""
+    """Returns 1/c as stored, and True if multiplying by it equals dividing by c, as for powers of two."""
     held = elements(c)
     inverse = (1 / array(c)).astype(held.dtype)
     whole = np.frexp(array(c))[0]
@@ -219,7 +219,7 @@ def _inverse(c: Value) -> tuple[np.ndarray, bool]:
 
 
 def _normal(held: np.ndarray) -> bool:
-    """Whether all are numbers that kernels do not take for zero."""
+    """True if all are numbers that kernels do not flush to zero."""
     return bool(
         np.isfinite(held).all()
         and (np.abs(held) >= np.finfo(np.float16 if held.dtype.itemsize < 4 else held.dtype).tiny).all()

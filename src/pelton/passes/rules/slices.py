@@ -1,4 +1,4 @@
-"""Slices, concatenations and gathers: of each other, of parts, and at known indices."""
+"""Simplifies slices, concatenations and gathers: of each other, of parts, and at known indices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = tuple[Size, ...]
 
 
 class AxisSlice(NamedTuple):
-    """What a slice takes along one axis: as range(start, end, step), of sizes that may be dynamic."""
+    """The slice of one axis: range(start, end, step), of sizes that may be dynamic."""
 
     start: Size
     end: Size
@@ -34,7 +34,7 @@ class AxisSlice(NamedTuple):
 
 
 def full(shape: Ints, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> list[AxisSlice]:
-    """What a slice takes along every axis."""
+    """Returns the slice of every axis."""
     taken = [AxisSlice(0, d) for d in shape]
     for start, end, axis, step in zip(starts, ends, axes, steps):
         taken[axis] = AxisSlice(start, end, step)
@@ -42,7 +42,7 @@ def full(shape: Ints, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> list
 
 
 def sliced(x: Value, taken: list[AxisSlice]):
-    """x, or the slice of it that takes these; axes taken whole are not mentioned."""
+    """Returns x, or its slice by these; whole axes are omitted."""
     part = [
         (cut.start, cut.end, axis, cut.step)
         for axis, (cut, d) in enumerate(zip(taken, x.type.shape))

@@ -1,4 +1,4 @@
-"""Reshapes, transposes, expansions and tiles: what moves elements without computing, and reductions over nothing."""
+"""Simplifies reshapes, transposes, expansions and tiles, which compute nothing, and reductions over axes of one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pelton.passes.rewriting.rule import elements, is_constant, producer_of, rul
 from .simplify import POINTWISE
 
 Ints = tuple[Size, ...]
-FUSED = 16  # ops behind a convolution that are looked at
+FUSED = 16  # limit of ops searched behind a convolution
 POINT = dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
 
 
@@ -65,8 +65,7 @@ def expand_ones(x, shape):
 
 
 def _kept(shape: Ints, left: Ints) -> list[int] | None:
-    """The axes that remain of a shape where others, of one, are left out; None where that is not what a reshape
-    does."""
+    """Returns the axes that remain when a reshape drops axes of one; None for any other reshape."""
     axes: list[int] = []
     for axis, d in enumerate(shape):
         if len(axes) < len(left) and d == left[len(axes)]:
@@ -77,7 +76,7 @@ def _kept(shape: Ints, left: Ints) -> list[int] | None:
 
 
 def _behind_convolution(x: Value) -> bool:
-    """Whether a value is what a convolution gives, or made of that element by element."""
+    """True if a value is a convolution's output, or computed from one element by element."""
     for _ in range(FUSED):
         maker = producer_of(x)
         if maker is None or maker.op in (convolution, conv_transpose):
@@ -131,7 +130,7 @@ def pointwise_of_squeezed(*xs, node, **attrs):
 
 
 def _among(y: Value, kept: list[int], rank: int):
-    """An operand with an axis of one for each axis that the reshape drops."""
+    """Returns an operand with an axis of one for each axis that the reshape drops."""
     sizes = dict(zip(kept[len(kept) - y.type.rank :], y.type.shape))
     shape = tuple(sizes.get(axis, 1) for axis in range(min(sizes, default=rank), rank))
     if is_constant(y):
@@ -172,8 +171,7 @@ def transpose_transpose(x, first, perm):
 
 
 def _groups(shape: Ints, joined: Ints) -> list[list[int]]:
-    """The axes that make up each axis of a shape that joins neighbours; has nothing to do where it does anything
-    else."""
+    """Returns the axes that make up each axis of a shape that joins neighbors; skips other reshapes."""
     groups, axis = list[list[int]](), 0
     for size in joined:
         groups.append([])
