@@ -54,7 +54,7 @@ def escape(text: str) -> str:
 def pieces(paragraph: str, names: list[str]) -> list[tuple[str, str]]:
     """The texts of a paragraph, each with the name that it explains, or "".
 
-    Lines after the first of an explanation are indented; where none is, explanations are told by the names."""
+    Lines after the first of an explanation are indented; without indentation, the names separate them."""
     lines, found = paragraph.splitlines(), [("", "")]
     if any(line.startswith(" ") for line in lines):
         for line in lines:

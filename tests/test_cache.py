@@ -201,7 +201,7 @@ def test_the_environment_says_where_it_is(tmp_path, monkeypatch, small):
 def test_builds_keep_to_the_limit(small, tmp_path, monkeypatch):
     for limits in ({"cache_limit": 2000}, {}):
         monkeypatch.setenv("PELTON_CACHE_LIMIT", "1GB" if limits else "2kB")
-        monkeypatch.setattr(cache, "_told", set())
+        monkeypatch.setattr(cache, "_warned", set())
         home = tmp_path / str(len(limits))
         pelton.build(small, level=1, threads=1, cache_dir=home, **limits)
         assert 0 < sum(e.size for e in Cache(home).entries()) <= 2000

@@ -178,7 +178,7 @@ def test_files_that_are_not_there(tmp_path):
     with pytest.raises(ModelError, match="give the prototxt of its net"):
         load(tmp_path / "b.caffemodel")
     (tmp_path / "c.caffemodel").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(ModelError, match="it is a pointer that Git LFS left in place of the file"):
+    with pytest.raises(ModelError, match="it is a Git LFS pointer, not the file"):
         load(ModelFiles(tmp_path / "a.prototxt", tmp_path / "c.caffemodel"))
     with pytest.raises(InputError, match="weights= names a prototxt"):
         load(ModelFiles(tmp_path / "b.caffemodel", tmp_path / "a.prototxt"))

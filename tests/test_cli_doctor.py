@@ -85,7 +85,7 @@ def test_limits_and_problems_are_told(capsys, monkeypatch):
 
 def test_variables_that_nothing_reads(capsys, monkeypatch, caplog):
     """They are shown, and a build or a session warns of them once; tests have some of their own."""
-    monkeypatch.setattr(environment, "_told", set())
+    monkeypatch.setattr(environment, "_warned", set())
     monkeypatch.setenv("PELTON_LEVL", "0")
     monkeypatch.setenv("PELTON_TEST_X", "0")
     monkeypatch.setenv("PELTON_LEVEL", "0")
@@ -98,7 +98,7 @@ def test_variables_that_nothing_reads(capsys, monkeypatch, caplog):
     assert not caplog.text
     model = small_cnn()
     for use in (lambda: pelton.build(model, level=0), lambda: pelton.InferenceSession(model.SerializeToString())):
-        environment._told.clear()
+        environment._warned.clear()
         caplog.clear()
         use(), use()
         assert caplog.text.count(warning) == 1

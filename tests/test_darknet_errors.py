@@ -77,7 +77,7 @@ def test_files_of_weights_that_are_wrong(tmp_path):
         (HEADER[:18], f"the bias of {layer} should be 16 bytes .4 numbers. from byte 20 on, 0 are left"),
         (HEADER + b"\0" * 15, f"the bias of {layer} should be 16 bytes .4 numbers. from byte 20 on, 15 are left"),
         (HEADER + b"\0" * 447, f"the weights of {layer} should be 432 bytes .4 × 3 × 3 × 3 numbers. from byte 36 on"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "it is a pointer that Git LFS left in place of the file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer, not the file"),
         (HEADER + b"\0" * 452, "has 472 bytes, the layers of its configuration take 468: 4 are left over"),
     ):
         path.write_bytes(data)

@@ -111,14 +111,14 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsiz
 @pytest.mark.parametrize("called", ["m", "m.onnx", "m.tflite", "m.cfg", "m.prototxt", "m.keras", "m.pt", "m.pelton"])
 def test_pointers_of_git_lfs_and_engines_are_told_whatever_their_names(tmp_path, called):
     path = tmp_path / called
-    for data, why in ((POINTER, "`git lfs pull` fetches that"), (b"\x93PELTON\n\7\0", "it is an engine already")):
+    for data, why in ((POINTER, "it is a Git LFS pointer"), (b"\x93PELTON\n\7\0", "it is already an engine")):
         path.write_bytes(data)
         for given, name in ((path, str(path)), (str(path), str(path)), (data, "the given data")):
             with pytest.raises(FormatError, match=why) as e:
                 pelton.build(given, level=0)
-            assert str(e.value).startswith(f"{name} is no file of a model: ")
+            assert str(e.value).startswith(f"{name} is not a model file: ")
     path.write_bytes(POINTER)
-    with pytest.raises(pelton.EngineError, match="is not a Pelton engine: .* `git lfs pull` fetches that"):
+    with pytest.raises(pelton.EngineError, match="is not a Pelton engine: .* it is a Git LFS pointer"):
         pelton.load(path)
 
 

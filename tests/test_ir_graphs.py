@@ -55,7 +55,7 @@ def broken(name: str) -> Graph:
             return g.replace(constants={c: np.zeros(4, np.float32)})
         case "missing attribute":
             return g.replace(nodes=(first, Node(REGISTRY["softmax"], second.inputs, {}, second.outputs, "second")))
-        case "default not spelled out":
+        case "default not explicit":
             return g.replace(nodes=(first, Node(REGISTRY["elu"], second.inputs, {}, second.outputs, "second")))
         case "equal input names":
             return g.replace(inputs=(*g.inputs, Value(TensorType(F32, ()), "x")))
@@ -76,7 +76,7 @@ def broken(name: str) -> Graph:
         ("constant of another type", r"constant %c: f32\[3\] holds an array of type f64\[3\]"),
         ("constant of another shape", r"f32\[4\]"),
         ("missing attribute", "needs attribute"),
-        ("default not spelled out", r"\['alpha'\] spelled out"),
+        ("default not explicit", r"\['alpha'\] to be explicit"),
         ("equal input names", "two inputs are named 'x'"),
     ],
 )

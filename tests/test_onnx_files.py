@@ -95,7 +95,7 @@ def test_external_data(tmp_path, entries, expected):
 def test_external_data_that_git_lfs_has_left_a_pointer_of(tmp_path):
     external(tmp_path, location="weights.bin")
     (tmp_path / "weights.bin").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 48\n")
-    assert "weights.bin is no file of a model: it is a pointer that Git LFS left" in refusal(tmp_path / "m.onnx")
+    assert "weights.bin is not a model file: it is a Git LFS pointer" in refusal(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize(

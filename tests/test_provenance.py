@@ -147,7 +147,7 @@ def test_no_text_of_an_engine_forges_a_line(model, tmp_path, capsys):
     pelton.build(proto, level=0, metadata={"team": "x\n  signed by:   SHA256:me"}).save(tmp_path / "e.pelton")
     assert main(["inspect", str(tmp_path / "e.pelton")]) == 0
     lines = capsys.readouterr().out.split("\n")
-    assert [line.split(":")[1].strip() for line in lines if line.startswith("  signed by:")] == ["nobody"]
+    assert [line.split(":")[1].strip() for line in lines if line.startswith("  signed by:")] == ["no one"]
     assert all(line.isprintable() for line in lines) and any("first\\nstep\\x1b[2J" in line for line in lines)
 
 

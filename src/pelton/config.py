@@ -1,4 +1,4 @@
-"""Where the native library is: `python -m pelton.config` prints what compilers of C and C++ have to be told.
+"""Finds the native library: `python -m pelton.config` prints the flags that C and C++ compilers need.
 
 cc program.c $(python -m pelton.config --cflags --libs)
 """

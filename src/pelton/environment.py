@@ -18,7 +18,7 @@ UNREAD = {"metadata", "metric", "refit", "strip_weights"}  # options without a v
 NAMES = {f.name for f in fields(Options)} - UNREAD | {"import_timeout", "on_miss", "retune", "unsafe_keras", "usual"}
 VARIABLES = sorted(f"{PREFIX}{name.upper()}" for name in NAMES)
 
-_told: set[str] = set()  # unknown variables already warned about
+_warned: set[str] = set()  # unknown variables already warned about
 
 
 def unknown() -> list[str]:
@@ -32,6 +32,6 @@ def warn_of_unknown() -> None:
     if not log.isEnabledFor(logging.WARNING):
         return
     for name in unknown():
-        if name not in _told:
-            _told.add(name)
+        if name not in _warned:
+            _warned.add(name)
             log.warning("there is no environment variable %s%s: it has no effect", name, near(name, VARIABLES))

@@ -159,7 +159,7 @@ def _refusals(reasons: Mapping[str, str]) -> list[str]:
 def _signers(fingerprints: Sequence[str], trust: Sequence[str] | None) -> str:
     """Describes the signers of the engine, and the trust in them."""
     if not fingerprints:
-        return "nobody"
+        return "no one"
     return ", ".join(fingerprints) + ("; verified" if trust else "; not verified: --trust KEY does that")
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 
 REPLACEMENTS = {"→": "->", "…": "...", "–": "-", "×": "x", "·": "*", "−": "-", "µ": "u", "∞": "inf"}
-NAME = "pelton.spelled"
+NAME = "pelton.ascii"
 # Python's defaults, which are replaced; a handler chosen by the user stays
 DEFAULTS = ("strict", "surrogateescape", "backslashreplace")
 

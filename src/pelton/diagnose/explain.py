@@ -53,10 +53,10 @@ class Explanation:
 
     def stage(self, name: str) -> Graph:
         """Returns the program after a stage or pass; InputError for an unknown name, or one without a program."""
-        if spelled(name) not in self.stages:
+        if hyphenated(name) not in self.stages:
             why = f"the stage {name!r} changes no program" if name in NUMBER else f"there is no stage {name!r}"
             raise InputError(f"{why}; the stages are {', '.join(self.stages)}")
-        return self.stages[spelled(name)]
+        return self.stages[hyphenated(name)]
 
     def why_not(self, name: str) -> RuleOutcome:
         """Returns where a rule, pass or kernel template applied, and where it was rejected and why. Raises InputError
@@ -226,7 +226,7 @@ def explain_program(imported: Imported, options: Options) -> Explanation:
     stages = {"import": imported.graph}
 
     def see(name: str, graph: Graph) -> None:
-        stages.pop(name := spelled(name), None)  # a stage runs after its pass of the same name
+        stages.pop(name := hyphenated(name), None)  # a stage runs after its pass of the same name
         stages[name] = graph
 
     c = run_stages(replace(start(imported, options), observe=see), "place")
@@ -282,7 +282,7 @@ def errors(
     return Errors(engine, inputs, tuple(found), outputs)
 
 
-def spelled(stage: str) -> str:
+def hyphenated(stage: str) -> str:
     """Returns the name of a stage or pass as one word."""
     return stage.replace(" ", "-")
 

@@ -185,8 +185,8 @@ def _instead(begin: bytes, where: str) -> str:
     """Returns the end of a message about a file that is no engine: its actual kind, if recognized."""
     if not begin:
         return ": it is empty"
-    if told := heads.told(begin):
-        return f": {told}"
+    if description := heads.describe_foreign_file(begin):
+        return f": {description}"
     return " (ONNX models are made into one by `pelton build`)" if where.endswith(".onnx") else ""
 
 

@@ -50,9 +50,9 @@ def head(source: Any, size: int = HEAD) -> bytes:
 
 def refuse_others(source: Any) -> None:
     """FormatError for files of models, or bytes of them, that are engines or pointers of Git LFS."""
-    if told := heads.told(head(source, heads.LONGEST)):
+    if description := heads.describe_foreign_file(head(source, heads.LONGEST)):
         name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given data"
-        raise FormatError(f"{name} is no file of a model: {told}")
+        raise FormatError(f"{name} is not a model file: {description}")
 
 
 def is_empty(source: Any) -> bool:

@@ -60,7 +60,7 @@ def _check_types(graph: Graph, node: Node) -> None:
     try:
         if node.op.complete(node.attrs).keys() != node.attrs.keys():
             raise TypeError(
-                f"{node.op.name} needs its attributes {sorted(node.op.attrs.keys() - node.attrs.keys())} spelled out"
+                f"{node.op.name} needs its attributes {sorted(node.op.attrs.keys() - node.attrs.keys())} to be explicit"
             )
         types = node.op.infer_types(tuple(v.type for v in node.inputs), node.attrs)
     except (TypeError, ValueError) as e:

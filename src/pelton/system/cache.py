@@ -43,7 +43,7 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 LEDGER = "size.txt"
 DIGEST = hashlib.sha256().digest_size
 
-_told: set[Path] = set()  # unusable directories already warned about
+_warned: set[Path] = set()  # unusable directories already warned about
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Cache:
 
     def refused(self, e: Exception) -> None:
         """Warns, once per directory, that it cannot be used."""
-        if self.home is not None and self.home not in _told:
-            _told.add(self.home)
+        if self.home is not None and self.home not in _warned:
+            _warned.add(self.home)
             log.warning("%s", self._unusable(e))
 
     def _unusable(self, e: Exception) -> str:

@@ -7,10 +7,10 @@ POINTER = b"version https://git-lfs.github.com/spec/"
 LONGEST = max(len(ENGINE), len(POINTER))
 
 
-def told(head: bytes) -> str:
+def describe_foreign_file(head: bytes) -> str:
     """Describes a file with this beginning and the remedy; "" if it is not recognized."""
     if head.startswith(ENGINE):
-        return "it is an engine already, which `pelton run`, `bench` and `inspect` take"
+        return "it is already an engine; use it with `pelton run`, `bench` or `inspect`"
     if head.startswith(POINTER):
-        return "it is a pointer that Git LFS left in place of the file: `git lfs pull` fetches that"
+        return "it is a Git LFS pointer, not the file; fetch the file by `git lfs pull`"
     return ""

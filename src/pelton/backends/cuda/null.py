@@ -221,7 +221,7 @@ class NullDevice:
 
     def elapsed(self, begin: NullObject, end: NullObject) -> float:
         if not 0 < max(begin.number, end.number) <= self._waited:
-            raise EngineError("nobody has waited for these events")
+            raise EngineError("these events were never waited for")
         return end.time - begin.time
 
     def graph(self) -> NullObject:

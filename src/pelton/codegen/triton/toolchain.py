@@ -236,7 +236,7 @@ def compile_source(symbol: str, text: str, arch: int) -> Any:
             ) from e
     kept = {name: getattr(made.metadata, name) for name in options}
     if kept != options:
-        raise BuildError(f"triton was told to compile kernel {symbol} with {options}, and did it with {kept}")
+        raise BuildError(f"triton compiled kernel {symbol} with {kept} instead of {options}")
     return made
 
 
