@@ -1,4 +1,4 @@
-"""Products with matrices, and tables of rows."""
+"""Matrix products and embedding tables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def einsum_dense(r: KerasReading) -> HeldTensor:
 
 
 def spelled_out(r: KerasReading, equation: object, rank: int) -> str:
-    """An equation with letters in place of the ellipsis of its first operand, which has so many axes."""
+    """Replaces the ellipsis of an equation's first operand by as many letters as it has axes."""
     if not isinstance(equation, str):
         raise r.refuse(f"has no equation, but {equation!r:.60}")
     text = equation.replace(" ", "")

@@ -9,7 +9,7 @@ from ..layers.products import spelled_out
 from .operation import Operation, reads_operation
 
 REDUCED = {"Mean": "reduce_mean", "Sum": "reduce_sum", "Max": "reduce_max", "Min": "reduce_min", "Prod": "reduce_prod"}
-SUMMED = (DType.F32, DType.I32, DType.I64)  # types whose sums are of the same type
+SUMMED = (DType.F32, DType.I32, DType.I64)  # types whose sums have the same type
 REDUCED |= {"Amax": "reduce_max", "Amin": "reduce_min", "Logsumexp": "reduce_log_sum_exp"}
 
 
@@ -18,7 +18,7 @@ def _reduced(o: Operation, x: HeldTensor, name: str) -> HeldTensor:
     if keeps:
         return x.mapped(lambda t: getattr(o.net, name)(t, tuple(x.axis(a) for a in axes), True))
     if x.is_first and x.rank - 1 in axes or not x.is_first:
-        # what is left is in the order of Keras
+        # the remaining axes are in Keras' order
         return o.of(getattr(o.net, name)(x.form, tuple(x.axis(a) for a in axes), False))
     return o.of(getattr(o.net, name)(x.tensor(), axes, False))
 
