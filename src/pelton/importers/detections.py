@@ -1,4 +1,4 @@
-"""Selection of boxes at the end of programs that give boxes with scores."""
+"""Box selection at the end of programs that return boxes with scores."""
 
 from __future__ import annotations
 

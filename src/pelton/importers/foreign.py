@@ -133,7 +133,7 @@ def is_tensorflow_js(source: Any) -> bool:
 
 
 def is_pickle(source: Any) -> bool:
-    """True for a pickle of protocol 2 or newer, which begins with its number."""
+    """True for a pickle of protocol 2 or newer, by its first byte."""
     data = signs.head(source, 2)
     return len(data) == 2 and data[0] == 0x80 and 2 <= data[1] <= 5
 

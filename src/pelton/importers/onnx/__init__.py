@@ -1,6 +1,6 @@
 """ONNX models of every opset.
 
-The package onnx is imported when a model is read: formats are told and listed without it.
+The package onnx is imported when a model is read: recognizing and listing formats works without it.
 """
 
 import sys

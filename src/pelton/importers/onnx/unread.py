@@ -127,7 +127,7 @@ class OnnxGraph:
         return tuple(o.name for o in self.proto.output)
 
     def constants(self) -> dict[str, np.ndarray]:
-        """The initializers of a nested graph; raises ModelError if one cannot be read."""
+        """Returns the initializers of a nested graph; raises ModelError if one cannot be read."""
         program, scope = Program(self.source), Scope({}, Scope({}))
         program.bind_initializers(self.proto, scope)
         if program.problems:

@@ -35,8 +35,8 @@ MAX_FILLED = 1 << 20  # elements of generated constants
 def reads(*operators: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
     """Declares a function as the reader of operators; it writes layers and returns a tensor per output.
 
-    What it returns is in the order of axes that the file has, unless it is `ChannelsFirst`; numbers are quantized where
-    the output is, integers are taken as they are. domain: CUSTOM for custom operators.
+    Results are in the file's order of axes, unless they are `ChannelsFirst`; numbers are quantized if the output is,
+    integers stay unchanged. domain: CUSTOM for custom operators.
     """
 
     def declare(reader: NodeReader) -> NodeReader:

@@ -16,7 +16,7 @@ States = tuple[NetworkTensor, ...]
 
 @reads("RNN")
 def rnn(n: LayerReading) -> Sequence[NetworkTensor]:
-    """h = tanh(W·x + b + U·h′), o = tanh(V·h + c)"""
+    """Computes h = tanh(W·x + b + U·h′), o = tanh(V·h + c)."""
     p = n.param("recurrent_param")
     size = p.num_output
     x = _projected(n, size, 1)
@@ -32,7 +32,7 @@ def rnn(n: LayerReading) -> Sequence[NetworkTensor]:
 
 @reads("LSTM")
 def lstm(n: LayerReading) -> Sequence[NetworkTensor]:
-    """i, f, o, g = W·x + b + U·h′, c = σ(f)·c′ + σ(i)·tanh(g), h = σ(o)·tanh(c)"""
+    """Computes i, f, o, g = W·x + b + U·h′, c = σ(f)·c′ + σ(i)·tanh(g), h = σ(o)·tanh(c)."""
     p = n.param("recurrent_param")
     size = p.num_output
     x = _projected(n, 4 * size, 2)

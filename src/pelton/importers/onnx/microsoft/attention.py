@@ -176,8 +176,8 @@ def emit_attention_of_projections(
     inputs=9,
 )
 def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
-    """With `unidirectional`, the last row sees all keys, whatever their number, as in ONNX Runtime's kernel. As there,
-    keys and values that come as [batch, heads, keys, depth] get no bias."""
+    """Computes attention. With `unidirectional`, the last row sees all keys, whatever their number, as in ONNX
+    Runtime's kernel. As there, keys and values that come as [batch, heads, keys, depth] get no bias."""
     heads = n.attr("num_heads")
     q, k, v = _add_biases(n, _split_inputs(n, heads), 3)
     rows, new = q.type.shape[2], k.type.shape[2]
@@ -266,8 +266,8 @@ def _with_past(n: Reading, k: Value, v: Value, past: int, length: int) -> tuple[
     inputs=11,
 )
 def decoder_attention(n: Reading) -> tuple[Binding, ...]:
-    """MultiHeadAttention of one row with a cache of valid length past_sequence_length, or without one, with keys and
-    values as [batch, heads, keys, depth]. cache_indirection selects the beam of each key within its batch."""
+    """Reads MultiHeadAttention of one row with a cache of valid length past_sequence_length, or without one, with keys
+    and values as [batch, heads, keys, depth]. cache_indirection selects the beam of each key within its batch."""
     heads = n.attr("num_heads")
     if n.optional(1) is None:
         x = n.input(0)

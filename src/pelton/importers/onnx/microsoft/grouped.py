@@ -238,7 +238,7 @@ def _shown(n: Reading, places: Places, total: Size) -> Value:
     inputs=11,
 )
 def sparse_attention(n: Reading) -> tuple[Binding, ...]:
-    """GroupQueryAttention that sees keys before a row in the blocks of its head's layout: for each block of rows,
+    """Reads GroupQueryAttention that sees keys before a row in the blocks of its head's layout: for each block of rows,
     block_row_indices locate its blocks of keys in block_col_indices. Heads use the layouts in turn."""
     heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
     q, k, v = _heads(n, heads, kv_heads)

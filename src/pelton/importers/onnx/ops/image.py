@@ -41,7 +41,7 @@ def upsample(n: Reading) -> Binding:
 
 
 def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
-    """Upsample and Resize of opset 10: divides coordinates by the scale; nearest rounds down, or up when shrinking."""
+    """Does Upsample and Resize of opset 10: divides coordinates by the scale; nearest rounds down, or up to shrink."""
     x = n.input(0)
     if len(scales) != x.type.rank:
         raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")

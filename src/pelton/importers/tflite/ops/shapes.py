@@ -267,7 +267,7 @@ def broadcast_to(n: TFLiteReading) -> Given:
     return n.net.expand(n.moved(0), n.integers(1, "shape"))
 
 
-# --- shapes as data, and what they fill
+# --- shapes as data, and tensors filled by shape
 
 
 @reads("BROADCAST_ARGS")
