@@ -1,4 +1,4 @@
-"""The house: who imports whom, how long files are, what every file says first, and what has no place in it."""
+"""The architecture's rules: imports between rooms, file lengths, first docstrings, and banned content."""
 
 from __future__ import annotations
 
