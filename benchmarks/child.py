@@ -1,7 +1,7 @@
-"""An object in a process of its own, asked by lines of JSON: a crash or a lost GPU ends only that process.
+"""An object in a child process, driven by lines of JSON: a crash or a lost GPU ends only that process.
 
-python -m benchmarks.child MODULE CLASS ARGUMENTS     makes it, then calls its methods: {"call": NAME, "with": {…}}
-→ {"gave": …}
+python -m benchmarks.child MODULE CLASS ARGUMENTS creates it, then calls its methods:
+{"call": NAME, "with": {…}} → {"gave": …}
 """
 
 from __future__ import annotations

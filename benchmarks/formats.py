@@ -1,5 +1,5 @@
-"""Writes parts of docs/formats.md again: the tables of formats, from the registry, and how far Pelton is from
-frameworks, from what the last `make test-importers` has left in build/importers/frameworks."""
+"""Rewrites parts of docs/formats.md: the tables of formats, from the registry, and differences from frameworks, from
+the last `make test-importers` in build/importers/frameworks."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Nets of Caffe in a few words, and caffemodels with random weights for nets that come without."""
+"""Caffe nets in few words, and caffemodels with random weights for nets without weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How close two results must be: by the element type and the largest value wanted, never by the test."""
+"""Tolerances of results, by element type and largest expected value, never by test."""
 
 from __future__ import annotations
 

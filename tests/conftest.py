@@ -1,6 +1,6 @@
-"""What tests share: the CPU that this one is taken for, also by processes that they start; a cache of kernels; of
-commands, small model files, engines of them, and a folder in which a refused command must leave nothing; of kernels for
-GPUs, a process that interprets them."""
+"""Shared fixtures: the emulated CPU, also in child processes; a cache of kernels; for commands, small model files,
+engines of them, and a folder in which a refused command must leave nothing; for GPU kernels, an interpreting process.
+"""
 
 import os
 import re

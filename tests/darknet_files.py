@@ -1,4 +1,4 @@
-"""Random files of weights for configurations of Darknet, written without the importer."""
+"""Random weight files for configurations of Darknet, written without the importer."""
 
 from __future__ import annotations
 

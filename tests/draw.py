@@ -1,4 +1,4 @@
-"""Random operands for the examples that ops declare: floats from the op's domain, indices that lie inside."""
+"""Random operands for the ops' examples: floats from the op's domain, valid indices."""
 
 from __future__ import annotations
 

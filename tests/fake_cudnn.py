@@ -1,5 +1,5 @@
-"""A cuDNN of Python: descriptors that check what they are given as the library's manual has it, engines that it
-proposes, and convolutions by numpy, in f64."""
+"""A fake cuDNN in Python: descriptors that check their arguments as the library's manual defines them, engines to
+propose, and convolutions in numpy, in f64."""
 
 from __future__ import annotations
 

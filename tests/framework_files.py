@@ -1,4 +1,4 @@
-"""Files of formats that other frameworks write, made by hand: as many bytes as tell them apart."""
+"""Handmade files of other frameworks' formats, just long enough to be recognized."""
 
 import io
 import json

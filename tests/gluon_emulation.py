@@ -1,7 +1,7 @@
-"""What kernels in Gluon call that Triton's interpreter does not know, for one program at a time, in numpy: shared
-memory, barriers, fetches by maps and products of whole warps. All of it happens as late as it may: what is fetched is
-there when somebody has waited for it, and poison until then; products read shared memory when they are waited for. A
-program that reads too early, or overwrites too early, gives NaN; one that would wait forever raises `Hang`."""
+"""Emulates in numpy, for one program at a time, the parts of Gluon that Triton's interpreter lacks: shared memory,
+barriers, fetches by maps and products of whole warps. Everything happens as late as allowed: fetched data is poison
+until a wait; products read shared memory at their wait. A program that reads or overwrites too early gives NaN; one
+that would wait forever raises `Hang`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines made by hand for the tests of the runtime: small kernels compiled out of C, and plans written down."""
+"""Handmade engines for tests of the runtime: small kernels compiled from C, and written-out plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of Keras written by hand: archives, HDF5 files with a model, and the HDF5 format itself, without h5py."""
+"""Keras files written by hand: archives, HDF5 files with a model, and the HDF5 format itself, without h5py."""
 
 import io
 import json

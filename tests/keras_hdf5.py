@@ -1,4 +1,4 @@
-"""A file of HDF5 with everything that Keras writes, and what is read from it.
+"""An HDF5 file with everything that Keras writes, and its expected content.
 
 `PYTHONPATH=src python tests/keras_hdf5.py` writes two of them to tests/data/keras_hdf5.npz, with h5py."""
 

@@ -1,9 +1,9 @@
 """Walks kernel templates: tactics on programs of one region, in dense and in gapped memory, against the reference.
 
-A kernel runs in a process of its own, each buffer against a page that may not be touched; memory around the elements
-of an output must stay as it was, and tiles give the same bytes in any order. Kernels are built for the best level that
-this CPU has, and some, by lot, for the others: lower ones run as they are; higher ones are compiled and linked, and run
-as `machines.Imitating` compiles them.
+A kernel runs in a child process, each buffer against a guard page; memory around an output's elements must stay
+unchanged, and tiles give the same bytes in any order. Kernels are built for the best level of this CPU, and a random
+selection for the others: lower ones run as they are; higher ones are compiled and linked, and run as
+`machines.Imitating` compiles them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a kernel in a process of its own, on strided operands with poison and guard pages around them."""
+"""Runs a kernel in a child process, on strided operands with poison and guard pages around them."""
 
 from __future__ import annotations
 

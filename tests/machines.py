@@ -1,8 +1,8 @@
-"""Other CPUs than the one here: what Pelton takes this one for, and code of levels above its own.
+"""Emulation of other CPUs: the level that Pelton detects here, and code of higher levels.
 
-With PELTON_TEST_CPU=x86_64_v3, or another level that builds choose, in the environment the whole suite takes this CPU
-for one of that level, and so do the processes that tests start (imitation/imitate_cpu.py). Where the level is above
-the CPU's, tests in which engines of a level run in processes without this folder fail.
+With PELTON_TEST_CPU=x86_64_v3, or another level for builds, in the environment, the whole suite treats this CPU as one
+of that level, as do the tests' child processes (imitation/imitate_cpu.py). If the level is above the CPU's, tests fail
+whose engines run in processes without this folder.
 """
 
 from __future__ import annotations

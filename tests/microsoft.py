@@ -1,5 +1,4 @@
-"""What tests of ONNX Runtime's own operators share: models of one node, attention in float64, and how a case is
-judged."""
+"""Shared by tests of ONNX Runtime's own operators: models of one node, attention in float64, and checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small networks that tests build: random weights, awkward sizes, made with onnx.helper."""
+"""Small test networks: random weights, awkward sizes, made with onnx.helper."""
 
 from __future__ import annotations
 

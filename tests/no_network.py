@@ -1,10 +1,10 @@
-"""Runs a program that the kernel kills where it, or what it starts, reaches for a network.
+"""Runs a program that the kernel kills if it, or a child, accesses a network.
 
     python no_network.py PROGRAM.py ARGS…      after `forbid`, which programs may also call themselves
 
-A seccomp filter ends a process by SIGSYS at `socket` of any family but AF_UNIX, at `connect`, `sendto` to an address,
-`sendmsg`, `sendmmsg`, `bind` and `listen`, and at io_uring, by which all of these can be had. Children inherit it.
-Pairs of sockets within the process, by which asyncio wakes its loop, are no network.
+A seccomp filter raises SIGSYS at `socket` of any family but AF_UNIX, at `connect`, `sendto` to an address, `sendmsg`,
+`sendmmsg`, `bind` and `listen`, and at io_uring, which provides all of these. Children inherit it. Socket pairs within
+the process, which wake asyncio's loop, are allowed.
 """
 
 import ctypes

@@ -1,5 +1,5 @@
-"""All one-node models that tests of the ONNX importer's readers read, and what those beyond the reference evaluator
-have to give."""
+"""All one-node models in tests of the ONNX importer's readers, and expected outputs where the reference evaluator has
+none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-node models of ONNX operators that compute element by element, and of reductions."""
+"""One-node models of elementwise ONNX operators and reductions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One-node models of ONNX operators that networks have as layers: products, windows, norms, quantization, attention
-and recurrence."""
+"""One-node models of ONNX operators for network layers: products, windows, norms, quantization, attention and
+recurrence."""
 
 from __future__ import annotations
 

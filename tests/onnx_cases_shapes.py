@@ -1,4 +1,4 @@
-"""One-node models of ONNX operators that make shapes, and move, pick and place elements."""
+"""One-node models of ONNX operators that compute shapes, and move, pick and place elements."""
 
 from __future__ import annotations
 

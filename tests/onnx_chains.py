@@ -1,4 +1,4 @@
-"""Chains of ONNX nodes that compute shapes from dynamic dimensions, and the ops that they become."""
+"""Chains of ONNX nodes that compute shapes from dynamic dimensions, and their ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports ONNX models and compares what they compute with the onnx package."""
+"""Imports ONNX models and compares their results with the onnx package's."""
 
 from __future__ import annotations
 

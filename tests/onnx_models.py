@@ -1,4 +1,4 @@
-"""Small ONNX models for tests of the importer: one line each."""
+"""Small ONNX models for tests of the importer, one line each."""
 
 from __future__ import annotations
 

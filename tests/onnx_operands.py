@@ -1,4 +1,4 @@
-"""Operands of the one-node models that tests of the ONNX importer read: types, constants and drawn weights."""
+"""Operands of one-node models in tests of the ONNX importer: types, constants and random weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small ONNX model to damage, and the messages with which the importer refuses models."""
+"""A small ONNX model to damage, and the importer's messages of refusal."""
 
 from __future__ import annotations
 

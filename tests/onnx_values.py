@@ -1,4 +1,4 @@
-"""Operands that may be known at a run only: values that one engine gets in turn, and values that mean nothing."""
+"""Operands known only at run time: values that one engine receives in turn, and meaningless values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The operators that ONNX Runtime has kernels for on CPUs, by domain: those of the installed package, and a list of one
-version. `python tests/onnxruntime_kernels.py`, where onnxruntime is installed, writes the list again."""
+"""The operators with CPU kernels in ONNX Runtime, by domain: of the installed package, and a list of one version.
+`python tests/onnxruntime_kernels.py`, with onnxruntime installed, rewrites the list."""
 
 from __future__ import annotations
 

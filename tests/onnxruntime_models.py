@@ -1,4 +1,4 @@
-"""Models of the kind that ONNX Runtime's own Python tests run, for the cases of docs/onnxruntime.md."""
+"""Models like those of ONNX Runtime's own Python tests, for the cases of docs/onnxruntime.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Writes `src/pelton/importers/onnx/onnxruntime.txt`: the schemas that ONNX Runtime adds to those of the onnx package.
 
-python tests/onnxruntime_schemas.py, with onnxruntime installed; `test_versions.py` holds the file against it.
+python tests/onnxruntime_schemas.py, with onnxruntime installed; `test_versions.py` compares the file with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tests of passes share: comparing graphs as text, and their results on random inputs."""
+"""Shared by tests of passes: comparison of graphs as text, and of their results on random inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins that tests have in common, and networks of one."""
+"""Plugins shared by tests, and networks of one plugin."""
 
 import numpy as np
 

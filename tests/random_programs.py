@@ -1,4 +1,4 @@
-"""Random programs out of the pieces that networks are made of and that the rules are about, to compare meanings on."""
+"""Random programs from the building blocks of networks and rules, to compare meanings on."""
 
 from __future__ import annotations
 

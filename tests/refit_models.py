@@ -1,4 +1,4 @@
-"""Networks whose weights become constants of engines in many ways: folded, joined, packed, widened, as they are."""
+"""Networks whose weights become constants of engines in many ways: folded, joined, packed, widened, unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes ONNX graphs and models, and the arrays that they are fed, in as few words as tests can."""
+"""Writes ONNX graphs and models, and their inputs, in few words."""
 
 from __future__ import annotations
 

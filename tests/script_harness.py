@@ -1,4 +1,4 @@
-"""Builds engines of models of which the data decides what runs, and compares their outputs with the onnx package."""
+"""Builds engines of models with data-dependent control flow, and compares their outputs with the onnx package."""
 
 from __future__ import annotations
 

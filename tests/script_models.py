@@ -1,4 +1,4 @@
-"""Models of which the data decides what runs or how large it is, each with inputs of several sizes."""
+"""Models with data-dependent control flow or sizes, each with inputs of several sizes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Arrays of other libraries in the memory of the CPU: read and written where they lie, on engines for CPUs and for GPUs
-by the same code."""
+"""Arrays of other libraries in CPU memory: read and written in place, by the same code on CPU and GPU engines."""
 
 import gc
 import weakref

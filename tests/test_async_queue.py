@@ -1,4 +1,4 @@
-"""Runs that nobody waits for: `AsyncQueue` and `Engine.run_async`."""
+"""Asynchronous run queue: `AsyncQueue` and `Engine.run_async`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""benchmarks/gpu without a GPU: its checks on the memory of a device that is none, its processes and parts, how results
-come together."""
+"""benchmarks/gpu without a GPU: its checks on the memory of a fake device, its processes and parts, and merging of
+results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of benchmarks/gpu on interpreted kernels: templates, networks, and damaged kernels that they find."""
+"""The checks of benchmarks/gpu on interpreted kernels: templates, networks, and detection of damaged kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of benchmarks/gpu: gates, results that come together part by part, and the page."""
+"""Results of benchmarks/gpu: gates, merging part by part, and the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The networks of torch and JAX that benchmarks/gpu times compute what the programs do that they come from."""
+"""The torch and JAX networks of benchmarks/gpu compute the same as their source programs."""
 
 from __future__ import annotations
 

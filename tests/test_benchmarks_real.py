@@ -1,4 +1,4 @@
-"""What `make real` guesses of models, unpacks of packages, and says of results."""
+"""Guessed inputs, unpacked packages and reports of `make real`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interval arithmetic: bounds hold for what programs compute, and are as narrow as activations promise."""
+"""Interval arithmetic: bounds contain the programs' values, and are as narrow as activations promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building: right answers at every level, the same bytes from the same times, equal bits for every thread count, clean
+"""Building: right outputs at every level, the same bytes from the same times, equal bits for every thread count, clean
 cancellation."""
 
 import json

@@ -1,5 +1,4 @@
-"""What is checked before the work: where an engine goes, what it is for, what building needs, how many labels there
-are."""
+"""Checks before a build: the engine's path, its target, requirements, and the number of labels."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Engines as C sources: they compile without warnings, need nothing, and give what the engine gives, bit for bit."""
+"""Engines as C sources: they compile without warnings, need no library, and equal the engine bit for bit."""
 
 from __future__ import annotations
 

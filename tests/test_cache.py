@@ -1,5 +1,4 @@
-"""The cache directory: where it is, what of it goes when it grows too large, and that a build never ends because of
-it."""
+"""The cache directory: its place, eviction when it grows too large, and builds that survive its failures."""
 
 from __future__ import annotations
 

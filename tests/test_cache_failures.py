@@ -1,4 +1,4 @@
-"""Where nothing can be cached: no permission, a full disk, or a damaged file is reported once."""
+"""Unusable caches: no permission, a full disk, or a damaged file is reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged and boundless files of Caffe: each ends in an error that names the file, the layer and the line."""
+"""Damaged and oversized Caffe files: each raises an error that names the file, the layer and the line."""
 
 import resource
 import time

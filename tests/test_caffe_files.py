@@ -1,4 +1,4 @@
-"""Files of Caffe: versions, weights in all their forms, rules, inputs and outputs."""
+"""Caffe files: versions, all forms of weights, rules, inputs and outputs."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Layers of Caffe, beside numpy written from their definitions."""
+"""Caffe layers, beside numpy written from their definitions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Pooling of Caffe, beside loops written from its definition."""
+"""Caffe pooling, beside loops written from its definition."""
 
 import itertools
 

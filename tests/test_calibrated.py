@@ -1,4 +1,4 @@
-"""Quantizing layers by the ranges of tensors: what is quantized, by which scales, and what switches do."""
+"""Quantization of layers by tensor ranges: the selected layers, their scales, and the effect of switches."""
 
 from __future__ import annotations
 

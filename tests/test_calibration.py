@@ -1,4 +1,4 @@
-"""Calibration: what the data may be, how it becomes batches, and the ranges that come of it."""
+"""Calibration: accepted data, its batches, and the resulting ranges."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""Ranges by entropy, percentile and squared error beside plain loops in float64, and the histogram that they read."""
+"""Ranges by entropy, percentile and squared error beside plain loops in float64, and their histogram."""
 
 import math
 

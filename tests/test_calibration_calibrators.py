@@ -1,4 +1,4 @@
-"""Calibrators: scripts written for TensorRT, with arrays and with addresses, and what they may do wrong."""
+"""Calibrators: scripts written for TensorRT, with arrays and with addresses, and their mistakes."""
 
 import os
 from dataclasses import replace

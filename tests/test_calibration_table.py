@@ -1,4 +1,4 @@
-"""Calibration tables: TensorRT's text format, byte by byte, and tables that are none."""
+"""Calibration tables: TensorRT's text format, byte by byte, and invalid tables."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Chains of regions: which are found, when they become one kernel, and that values with other readers end them."""
+"""Chains of regions: their detection, fusion to one kernel, and end at values with other readers."""
 
 import re
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""`check` and `build` say the same of a model: over all models that the tests have, also such as no session could run.
-Damaged ones: `tests/fuzz`."""
+"""`check` and `build` agree on all models of the tests, including those that no session could run. Damaged ones:
+`tests/fuzz`."""
 
 from __future__ import annotations
 

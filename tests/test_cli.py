@@ -1,5 +1,4 @@
-"""The command line: what each command prints and writes, and how each error ends: one sentence, status 2, nothing left
-behind."""
+"""The command line: output and files of each command, and its errors: one sentence, status 2, nothing left behind."""
 
 import json
 import os

@@ -1,5 +1,4 @@
-"""`pelton bench`: what it measures and prints, alone and beside other runtimes, and what it refuses; progress, numbers
-and tables."""
+"""`pelton bench`: measurements and output, alone and beside other runtimes; refusals, progress and tables."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`pelton doctor`: what it finds here, on other machines, and where things are missing."""
+"""`pelton doctor`: its findings here, on other machines, and with missing parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The help in groups, the reference made of it, what -v tells, completion in shells, and colours."""
+"""The help in groups, the reference made of it, the output of -v, completion in shells, and colours."""
 
 import argparse
 import re

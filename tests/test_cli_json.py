@@ -1,4 +1,4 @@
-"""`--json`: one object on stdout whatever else is printed, which the schemas in docs/schemas describe, strictly."""
+"""`--json`: one object on stdout whatever else is printed, in strict accordance with docs/schemas."""
 
 import dataclasses
 import json

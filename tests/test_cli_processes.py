@@ -1,4 +1,4 @@
-"""How commands end: interrupted, killed, with a full disk, or without what building needs."""
+"""Ends of commands: interrupted, killed, with a full disk, or without the packages for building."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Where output goes that is no UTF-8, or a disk that is full: commands do their work, or end with one sentence."""
+"""Output streams that are not UTF-8, or a full disk: commands succeed, or end with one sentence."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""pelton trace: files that keep the rules of the trace event format, and say of every step what is known."""
+"""pelton trace: files in the trace event format, with all known facts of every step."""
 
 import json
 import os

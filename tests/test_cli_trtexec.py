@@ -1,4 +1,4 @@
-"""pelton trtexec: what scripts for trtexec parse, in what it prints and writes, and how it ends."""
+"""pelton trtexec: output and files as trtexec scripts parse them, and its exit."""
 
 import json
 import os

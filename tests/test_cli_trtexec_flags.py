@@ -1,4 +1,4 @@
-"""pelton trtexec: what becomes of each flag, on the way to a build or to an error."""
+"""pelton trtexec: translation of each flag to a build option or an error."""
 
 import argparse
 import logging

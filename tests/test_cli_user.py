@@ -1,4 +1,4 @@
-"""What a new user meets at the command line: no command, runtimes that are not installed, arrays of other names."""
+"""A new user's mistakes at the command line: no command, missing runtimes, arrays of other names."""
 
 import sys
 

@@ -1,5 +1,4 @@
-"""The command line's words: names as the user knows them, options as they are typed, and what was meant by what was
-mistyped."""
+"""The command line's words: names as users know them, options as they are typed, and suggestions for mistyped ones."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The comparer itself: it must fail when it must."""
+"""The comparer itself: it fails when it must."""
 
 from __future__ import annotations
 

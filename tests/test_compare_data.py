@@ -1,4 +1,4 @@
-"""Comparisons over data: samples and what is wrong with them, scales of quantized values, other runtimes."""
+"""Comparisons over data: samples and their faults, scales of quantized values, other runtimes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Engines beside their models: how far outputs and steps are off, where half precision overflows, and what cannot be
-compared."""
+"""Engines beside their models: errors of outputs and steps, overflow of half precision, and uncomparable engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts beside their models, of which outputs alone are compared; and engines beside models of other files."""
+"""Scripts beside their models, compared by outputs only; and engines beside models of other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions in child processes, with stubs of the frameworks: what children are given, how they end, what is kept."""
+"""Conversions in child processes, with stubs of the frameworks: their inputs, their ends, and the cache."""
 
 import os
 import signal

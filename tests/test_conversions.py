@@ -1,5 +1,5 @@
-"""Models that another package converted to ONNX, beside what their own framework computes: right ones pass in silence,
-wrong ones are refused."""
+"""Models that another package converted to ONNX, beside their own framework: right ones pass silently, wrong ones are
+refused."""
 
 import logging
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`pelton check`: all problems at once, each with where, why and what to do; and what becomes of every operator."""
+"""`pelton check`: all problems at once, each with place, reason and remedy; and the outcome of every operator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Kernels that stand in for each other, held against each other on a device that is none: who is left out, and that
-nothing is lost by looking."""
+"""Comparison of alternative kernels on a fake device: exclusion of wrong ones, without side effects."""
 
 from __future__ import annotations
 

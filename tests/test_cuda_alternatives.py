@@ -1,4 +1,4 @@
-"""`pelton tune` on a GPU that is none: the fastest of the kernels that an engine carries takes its step."""
+"""`pelton tune` on a fake GPU: each step uses the fastest kernel that its engine carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a CUDA context that come back to it, and streams as other libraries number them."""
+"""Results of a CUDA context fed back to it, and streams as other libraries number them."""
 
 from __future__ import annotations
 

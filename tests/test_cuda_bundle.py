@@ -1,4 +1,4 @@
-"""Bundles of cubins: what comes back, the same bytes for the same cubins, and what is refused."""
+"""Bundles of cubins: round trip, the same bytes for the same cubins, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime on a GPU: kernels written in PTX, which the driver compiles. Skipped where there is none."""
+"""The runtime on a GPU: kernels in PTX, compiled by the driver. Skipped without a GPU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The driver's interface through cuda-bindings, on a driver made for tests: what arrives there, and what is said when
-it refuses."""
+"""The driver's interface through cuda-bindings, on a fake driver: received arguments, and messages on failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of the GPU and of other libraries as inputs and outputs: what is read in place, copied or refused."""
+"""Arrays of the GPU and of other libraries as inputs and outputs: read in place, copied or refused."""
 
 from __future__ import annotations
 

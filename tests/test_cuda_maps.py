@@ -1,5 +1,4 @@
-"""Operands that kernels take by maps: what bundles hold of them, what lies in a launch, and what arrives at the
-driver."""
+"""Kernel operands by maps: their record in bundles, their place in a launch, and their arrival at the driver."""
 
 from __future__ import annotations
 

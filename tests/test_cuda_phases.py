@@ -1,4 +1,4 @@
-"""Kernels of several phases on GPUs: one launch where all their programs are there at once, else one for each phase."""
+"""Kernels of several phases on GPUs: one launch if all programs are resident at once, else one per phase."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""CUDA engines on a device that writes down what it is asked for: what is launched, in which order, on which memory;
-and what is refused."""
+"""CUDA engines on a recording device: launches, their order and memory; and refusals."""
 
 from __future__ import annotations
 

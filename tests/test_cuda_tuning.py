@@ -1,5 +1,4 @@
-"""Tactics timed on a GPU that is none: what wins, what is dropped, what is remembered; all of it at build time and, by
-what engines carry, later."""
+"""Tactics timed on a fake GPU: winners, rejects and records, at build time and, from the kernels in engines, later."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Memory that kernels of a GPU have for themselves: zeros that each leaves as it found them, and room in the arena
-while its step runs."""
+"""Private memory of GPU kernels: zeros that each leaves unchanged, and room in the arena during its step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations and weights of Darknet that are damaged: every message says where, what was expected and given."""
+"""Damaged configurations and weights of Darknet: every message names place, expectation and finding."""
 
 import random
 import struct

@@ -1,4 +1,4 @@
-"""Layers of Darknet beside what its sources say, in numpy."""
+"""Darknet layers beside its sources' definitions, in numpy."""
 
 import struct
 

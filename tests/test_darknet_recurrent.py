@@ -1,4 +1,4 @@
-"""Recurrent layers of Darknet, and those that give boxes, beside what its sources say, in numpy."""
+"""Darknet's recurrent layers, and those that return boxes, beside its sources' definitions, in numpy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The demo: what it says is computed from the pictures that come with it, in words, in colours and on a page."""
+"""The demo: its claims follow from its pictures, in words, in colours and on a page."""
 
 import base64
 import functools

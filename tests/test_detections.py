@@ -1,4 +1,4 @@
-"""Boxes selected at the end of networks that give boxes: by an option, as engines do it and as loops do it."""
+"""Box selection at the end of networks, by an option: engines beside loops."""
 
 import subprocess
 import sys

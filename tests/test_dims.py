@@ -1,5 +1,4 @@
-"""Sizes that a run decides: arithmetic against numbers, canonical forms, bounds, what is decided and what is not, and
-the text form."""
+"""Sizes known at run time: arithmetic against numbers, canonical forms, bounds, decisions, and the text form."""
 
 from __future__ import annotations
 

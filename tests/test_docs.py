@@ -1,5 +1,4 @@
-"""The documents: every command and snippet in them runs, their links lead somewhere, and what they say of the code is
-so."""
+"""The documents: their commands and snippets run, their links exist, and their claims about the code hold."""
 
 import asyncio
 import io

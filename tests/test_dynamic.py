@@ -1,4 +1,4 @@
-"""Sizes that a run decides, from a graph to the arrays: one engine, many shapes, each as the reference has it."""
+"""Sizes known at run time, from a graph to the arrays: one engine, many shapes, each as in the reference."""
 
 import dataclasses
 import threading

@@ -1,4 +1,4 @@
-"""Writing engine files: atomic, through links and pipes, with constants that are made in the file."""
+"""Writing of engine files: atomic, through links and pipes, with constants created in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equalized channels and corrected biases: programs mean the same, and lose less when they are quantized."""
+"""Equalized channels and corrected biases: programs keep their meaning, and lose less by quantization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples: each is short and on the page; those that need nothing else print what the page says; notebooks run."""
+"""The examples: each is short and on the page; those without requirements print the page's output; notebooks run."""
 
 import ast
 import json

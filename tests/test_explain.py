@@ -1,5 +1,4 @@
-"""How exact an engine is, step by step: what is measured, on which inputs, and that a wrong kernel is seen where it
-is."""
+"""Accuracy of an engine step by step: the measurements, their inputs, and the location of wrong kernels."""
 
 import re
 

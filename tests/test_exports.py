@@ -1,5 +1,4 @@
-"""Models as exporters write them: sessions give what the frameworks give that they come from, and `pelton check`
-foresees what becomes of them."""
+"""Models as exporters write them: sessions equal their frameworks, and `pelton check` foresees the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of models: told apart by what files contain, refused with the way around, listed as documented."""
+"""Model formats: recognized by content, refused with the way around, listed as documented."""
 
 import itertools
 import json

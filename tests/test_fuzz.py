@@ -1,5 +1,5 @@
-"""Damaged models, random graphs, damaged engine files: a right result or a pelton.Error, no crash, no hang, no memory
-out of proportion."""
+"""Damaged models, random graphs, damaged engine files: a right result or a pelton.Error, no crash, hang, or excess of
+memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Models in half precision on CPUs are kept in f32 between their inputs and outputs, but for what they round by
-themselves."""
+"""Half-precision models on CPUs compute in f32 between inputs and outputs, except for their own roundings."""
 
 from __future__ import annotations
 

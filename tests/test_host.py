@@ -1,5 +1,4 @@
-"""Host steps: nodes run by their reference from their text, with the onnx package where they need it and without where
-they do not."""
+"""Host steps: nodes run by their reference from their text, with the onnx package only if needed."""
 
 from __future__ import annotations
 

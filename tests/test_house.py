@@ -1,4 +1,4 @@
-"""The house: who imports whom, how long files are, what every file says first, and what has no place in it."""
+"""The architecture's rules: imports between rooms, file lengths, first docstrings, and banned content."""
 
 from __future__ import annotations
 
@@ -360,41 +360,6 @@ def test_files_have_one_job_and_say_it_first(path):
         )
     else:
         assert re.match(r"\s*(//|/\*) ?\w", text), f"{path.name} does not say in its first line what it is for"
-
-
-# Words that are read twice, with what to write instead.
-WORDS = {
-    "told": "described, or the noun",
-    "spelled": "written, explicit",
-    "nobody": "no, not, never",
-    "amid": "among",
-    "shelf": "cache, table",
-}
-WORDED = re.compile(rf"(?<![A-Za-z])({'|'.join(WORDS)})(?![a-z])", re.I)
-
-
-def words_of(path: Path) -> str:
-    """Comments, docstrings, texts and names of a source file, which is all of it; a page without its code."""
-    text = path.read_text()
-    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.S) if path.suffix == ".md" else text
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        p
-        for p in (*ALL_FILES, *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("examples/**/*.md"))
-        if p.is_relative_to(PACKAGE) or p.suffix == ".md"
-    ],
-    ids=lambda p: str(p.relative_to(ROOT)),
-)
-def test_words_are_read_once(path):
-    found = [
-        f"line {i}: {m[1]} ({WORDS[m[1].lower()]})"
-        for i, line in enumerate(words_of(path).splitlines(), 1)
-        for m in WORDED.finditer(line)
-    ]
-    assert not found, "\n".join(found)
 
 
 def test_no_name_of_a_class_twice():

@@ -1,5 +1,4 @@
-"""Hugging Face's preprocessor_config.json: pixels as its image processors make them, and refusals of what would change
-them."""
+"""Hugging Face's preprocessor_config.json: pixels as its image processors compute them, and refusals."""
 
 import json
 

@@ -1,5 +1,4 @@
-"""Images, volumes and what is sampled from them, in whole engines: without host steps, and as the references have
-it."""
+"""Image and volume sampling in whole engines: without host steps, and as in the references."""
 
 import numpy as np
 import pytest

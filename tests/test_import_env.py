@@ -1,4 +1,4 @@
-"""`pelton import-env`: environments are made by pip, once, removed whole, and named in errors."""
+"""`pelton import-env`: environments are created by pip, once, removed whole, and named in errors."""
 
 import base64
 import hashlib

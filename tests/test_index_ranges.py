@@ -1,4 +1,4 @@
-"""Inputs that are indices of tables: which ones are, and runs that refuse what their tables do not have."""
+"""Inputs that index tables: their detection, and refusal of indices outside the tables."""
 
 from __future__ import annotations
 

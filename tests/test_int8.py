@@ -1,4 +1,4 @@
-"""Builds in INT8: what they need, what they refuse, and when layers go back to FP32."""
+"""INT8 builds: requirements, refusals, and reversion of layers to FP32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What INT8 builds say of the data that decides: its size, a metric's values, and metrics that tell nothing."""
+"""INT8 builds' reports on their deciding data: its size, a metric's values, and useless metrics."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Operators that compute in integers, and those that quantize what comes: engines give what integers in numpy give."""
+"""Operators in integers, and those that quantize dynamically: engines equal integers in numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of Keras: models within models, both ways to list calls and variables, what is refused, and damage."""
+"""Keras files: nested models, both ways to list calls and variables, refusals, and damage."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Reading HDF5 files: two that h5py wrote, and what damage and malice do to them."""
+"""Reading of HDF5 files: two from h5py, and effects of damage and malice on them."""
 
 import struct
 import tracemalloc

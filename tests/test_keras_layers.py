@@ -1,4 +1,4 @@
-"""Layers of Keras beside their definitions in numpy, from files that are written by hand."""
+"""Keras layers beside their definitions in numpy, from handwritten files."""
 
 import keras_files as made
 import numpy as np

@@ -1,4 +1,4 @@
-"""Files of Keras that are refused: what is not known in them, and what is damaged."""
+"""Refused Keras files: unknown parts, and damage."""
 
 import copy
 import json

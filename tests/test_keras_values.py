@@ -1,4 +1,4 @@
-"""Operations of Keras on dynamic axes, and with places that are computed; values are those of Keras 3.15."""
+"""Keras operations on dynamic axes, and with computed places; expected values are from Keras 3.15."""
 
 import keras_files as made
 import numpy as np

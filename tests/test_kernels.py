@@ -1,5 +1,5 @@
-"""Matrix products, convolutions, pointwise loops and copies; and of all kernels: that they are walked, that their files
-compile, that a wrong one is found."""
+"""Matrix products, convolutions, pointwise loops and copies; for all kernels: coverage by walks, compiling files, and
+detection of wrong ones."""
 
 import importlib
 from pathlib import Path

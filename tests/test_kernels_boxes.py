@@ -1,4 +1,4 @@
-"""Suppression of boxes to a fixed number: kernels, and the reference beside cases that are worked out by hand."""
+"""Box suppression to a fixed number: kernels, and the reference beside cases worked out by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Kernels that read weights in half precision, which weights they may round, and what builds make of that."""
+"""Kernels that read weights in half precision, the weights that they may round, and the builds' use of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions and products of bytes: equal sums of the largest factors, at odd sizes, however they are added."""
+"""Convolutions and products of bytes: equal sums of the largest factors, at odd sizes, in any order of addition."""
 
 from dataclasses import replace
 

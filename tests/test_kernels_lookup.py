@@ -1,4 +1,4 @@
-"""Pointwise functions of one byte that are looked up in a table."""
+"""Table lookups for pointwise functions of one byte."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Products of bytes that are both computed: equal sums of the largest differences, at odd sizes, in any layout."""
+"""Products of two computed byte operands: equal sums of the largest differences, at odd sizes, in any layout."""
 
 import machines
 import numpy as np

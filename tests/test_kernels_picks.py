@@ -1,4 +1,4 @@
-"""Scatters, determinants and decision trees: kernels that go where their data says."""
+"""Scatters, determinants and decision trees: kernels with data-dependent accesses."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,4 @@
-"""Sums of so many terms that their rounding would show, were they added up one after the other: terms nearly alike
-round in one direction."""
+"""Sums of so many similar terms that sequential addition would show its rounding, all in one direction."""
 
 import numpy as np
 import pytest

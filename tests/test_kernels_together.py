@@ -1,5 +1,5 @@
-"""Random programs of kernels and views: layouts meet in every combination, and each region gives what it means in the
-memory that it was given."""
+"""Random programs of kernels and views: layouts meet in every combination, and each region equals its reference in its
+allotted memory."""
 
 import random
 

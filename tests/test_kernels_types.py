@@ -1,5 +1,4 @@
-"""Kernels on element types other than f32: products of f64 and integers, pointwise code on narrow types, bits seen as
-another type."""
+"""Kernels on element types other than f32: products of f64 and integers, pointwise code on narrow types, bit casts."""
 
 import ml_dtypes
 import numpy as np

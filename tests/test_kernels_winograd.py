@@ -1,4 +1,4 @@
-"""Winograd's convolutions of images with a wide range: one output must not feel what it does not see."""
+"""Winograd convolutions of images with a wide range: an output must not depend on pixels outside its window."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Classical models: labels and categories of texts and numbers, maps in and out, support vectors, texts taken apart."""
+"""Classical models: labels and categories of texts and numbers, maps in and out, support vectors, tokenized texts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Chains of small regions as one launch: which are found, what decides about them, what their kernels compute and
-compile to, and engines with them."""
+"""Chains of small regions in one launch: their detection and choice, results and code of their kernels, and their
+engines."""
 
 from __future__ import annotations
 

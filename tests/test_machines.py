@@ -1,5 +1,4 @@
-"""Engines for other CPUs than the one here, which have not started: built, written and looked at on any machine, run
-where there is such a CPU."""
+"""Engines for CPUs other than this one: built, written and inspected on any machine, run only on such a CPU."""
 
 import os
 import pickle

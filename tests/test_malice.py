@@ -1,5 +1,5 @@
-"""Models made to do harm: sizes beyond all memory, loops without end, nesting without bottom. Each is refused, or
-bounded, in a child that is watched."""
+"""Malicious models: sizes beyond all memory, endless loops, bottomless nesting. Each is refused, or bounded, in a
+supervised child process."""
 
 from __future__ import annotations
 

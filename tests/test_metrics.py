@@ -1,4 +1,4 @@
-"""Metrics of arrays beside loops in Python, and what they refuse."""
+"""Metrics of arrays beside loops in Python, and their refusals."""
 
 from __future__ import annotations
 

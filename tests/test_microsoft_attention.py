@@ -1,4 +1,4 @@
-"""ONNX Runtime's Attention and MultiHeadAttention, each beside what its documentation says, written out in float64."""
+"""ONNX Runtime's Attention and MultiHeadAttention, each beside its documentation written out in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's mixtures of experts beside what its documentation says, token by token, in float64."""
+"""ONNX Runtime's mixtures of experts beside their documentation, token by token, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's products and tables of weights in few bits, each beside what its documentation says, in float64."""
+"""ONNX Runtime's products and tables with narrow weights, each beside its documentation, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's norms, embeddings and products of floats, each beside what its documentation says, in float64."""
+"""ONNX Runtime's norms, embeddings and products of floats, each beside its documentation, in float64."""
 
 from __future__ import annotations
 

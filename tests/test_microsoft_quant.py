@@ -1,4 +1,4 @@
-"""ONNX Runtime's quantized operators, each beside what its documentation says, written out in float64."""
+"""ONNX Runtime's quantized operators, each beside its documentation, written out in float64."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""ONNX Runtime's layers with a state for each sequence beside what their documentation says, token by token, in
-float64."""
+"""ONNX Runtime's layers with a state per sequence beside their documentation, token by token, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's operators that ONNX has as well, or that are a few of its operators, beside numpy."""
+"""ONNX Runtime's operators that equal one or a few operators of ONNX, beside numpy."""
 
 from __future__ import annotations
 

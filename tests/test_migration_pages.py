@@ -1,4 +1,4 @@
-"""The tables of docs/migrate-*.md: whatever stands in the column of ours runs."""
+"""The tables of docs/migrate-*.md: everything in Pelton's column runs."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The native resolution of plans: every number is that of `sizes.at`, and no table makes it read outside of its own."""
+"""The native resolution of plans: every number equals `sizes.at`, and no table causes reads outside of it."""
 
 import random
 import subprocess

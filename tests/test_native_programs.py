@@ -1,4 +1,4 @@
-"""The native library in programs without Python: what its interface promises, altered files, threads and memory."""
+"""The native library in programs without Python: promises of its interface, altered files, threads and memory."""
 
 from __future__ import annotations
 

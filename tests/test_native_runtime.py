@@ -1,5 +1,4 @@
-"""The public interface of the native library: every output is bit for bit that of Python's, and what is wrong is
-refused."""
+"""The public interface of the native library: outputs equal Python's bit for bit, and invalid input is refused."""
 
 import ctypes
 import random

@@ -1,4 +1,4 @@
-"""Networks written layer by layer: what they compute, their types and names, control flow, edits, refusals."""
+"""Networks written layer by layer: results, types and names, control flow, edits, refusals."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Layers that are composed of operators, or take fewer operands than theirs, against numpy."""
+"""Layers composed of operators, or with fewer operands than theirs, against numpy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The tables of docs/network.md: every snippet runs, and they leave nothing out."""
+"""The tables of docs/network.md: every snippet runs, and the tables are complete."""
 
 import re
 from pathlib import Path

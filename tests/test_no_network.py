@@ -1,5 +1,5 @@
-"""Pelton opens no network socket: building, loading, running, timing, sessions and queues do without, and nothing in
-the native library or in kernels could."""
+"""Pelton opens no network socket: neither building, loading, running, timing, sessions and queues, nor the native
+library or kernels."""
 
 import os
 import platform

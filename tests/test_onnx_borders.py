@@ -1,4 +1,4 @@
-"""Graphs of unusual form at their borders: outputs that are listed twice, are inputs or constants, or have no type."""
+"""Graphs with unusual borders: outputs that are listed twice, are inputs or constants, or have no type."""
 
 from __future__ import annotations
 

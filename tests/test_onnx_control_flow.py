@@ -1,4 +1,4 @@
-"""Control flow, sequences, optionals and functions of ONNX models: written out, or left to scripts."""
+"""Control flow, sequences, optionals and functions of ONNX models: unrolled, or left to scripts."""
 
 from __future__ import annotations
 

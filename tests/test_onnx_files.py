@@ -1,4 +1,4 @@
-"""ONNX files that the importer refuses: broken ones, data outside of the file, and random damage."""
+"""ONNX files that the importer refuses: broken ones, data outside the file, and random damage."""
 
 from __future__ import annotations
 

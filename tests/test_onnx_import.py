@@ -1,4 +1,4 @@
-"""The ONNX importer: constants and shapes, what depends on the data, old opsets and the interface."""
+"""The ONNX importer: constants and shapes, data-dependent parts, old opsets and the interface."""
 
 from __future__ import annotations
 

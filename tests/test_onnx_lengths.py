@@ -1,5 +1,4 @@
-"""Recurrent layers over sequences of their own lengths: each gives what it would give alone, and zeros behind its
-end."""
+"""Recurrent layers over sequences of individual lengths: each equals its run alone, with zeros behind its end."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Models of opsets 1 to 5, and of files that are older than opsets, against the definitions of their operators."""
+"""Models of opsets 1 to 5, and of files older than opsets, against their operators' definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dynamic dimensions of ONNX models: how they are given and named, and shape arithmetic."""
+"""Dynamic dimensions of ONNX models: arguments, names, and shape arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dimensions of ONNX models that nobody specifies: what every reader makes of them, and what narrows them."""
+"""Unspecified dimensions of ONNX models: every reader's treatment, and narrowing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Operands of ONNX operators that are known at a run only: counts, sizes, axes, positions, limits, windows.
+"""Operands of ONNX operators known only at run time: counts, sizes, axes, positions, limits, windows.
 
-An engine that gets them gives what the importer gives that has them as constants, which other tests hold against
-definitions; and what ONNX Runtime gives, where that is installed. What means nothing is an InputError.
+An engine fed with them equals the importer's result with them as constants, which other tests compare with definitions;
+and ONNX Runtime, if installed. Meaningless values raise InputError.
 """
 
 from __future__ import annotations

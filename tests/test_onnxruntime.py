@@ -1,5 +1,4 @@
-"""Pelton where a program imports onnxruntime: the modules and names, the exceptions, and how it is put there and taken
-away again."""
+"""The stand-in for onnxruntime: modules and names, exceptions, installation and removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pelton in place of onnxruntime: installed, taken away, and for programs that are run as they are."""
+"""Pelton in place of onnxruntime: installed, removed, and for unchanged programs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""docs/onnxruntime.md names every case of ONNX Runtime's own Python tests: each row has a test of the same name, each
-such test a row. Those of GPUs, which no test here can run, are named as such."""
+"""docs/onnxruntime.md lists every case of ONNX Runtime's own Python tests: each row has a test of the same name, and
+each such test a row. GPU cases, which no test here can run, are marked."""
 
 from __future__ import annotations
 

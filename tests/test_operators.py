@@ -1,4 +1,4 @@
-"""docs/operators.md is what the registries say, and has all that ONNX Runtime runs on CPUs."""
+"""docs/operators.md equals the registries, and has all operators that ONNX Runtime runs on CPUs."""
 
 from pathlib import Path
 

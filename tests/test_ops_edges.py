@@ -1,4 +1,4 @@
-"""Ops on values that random numbers do not reach: edges, integers, ties and narrow floats."""
+"""Ops on values that random numbers miss: edges, integers, ties and narrow floats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The onnx package's evaluator as a second opinion on every op that stands for an operator."""
+"""The onnx package's evaluator as a second opinion on every op that represents an operator."""
 
 from __future__ import annotations
 

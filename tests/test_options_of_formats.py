@@ -1,4 +1,4 @@
-"""Options that do not apply to a model are refused, whatever its format and whatever it is built as."""
+"""Options that do not apply to a model are refused, whatever its format and the kind of build."""
 
 import numpy as np
 import onnx

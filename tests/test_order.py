@@ -1,5 +1,4 @@
-"""Which steps wait for which: branches run side by side, and in whatever order that leaves open the result is the
-same."""
+"""Dependences of steps: branches run in parallel, and every permitted order has the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package as Python's own tools meet it: names, help and errors, also where only numpy is installed."""
+"""The package in Python's own tools: names, help and errors, also with only numpy installed."""
 
 import errno
 import os

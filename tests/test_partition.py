@@ -1,5 +1,4 @@
-"""Partition knows no format: a model that is no ONNX model, offered with its nodes unread, becomes a script all the
-same."""
+"""Partition is independent of formats: a model other than ONNX, with unread nodes, becomes a script too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single passes: folding, merging, siblings and decomposition; before and expected as text."""
+"""Single passes: folding, merging, siblings and decomposition; input and expected output as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures: descriptions are read strictly, and pixels become the numbers that they ask for."""
+"""Pictures: strict parsing of descriptions, and pixels converted as described."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The whole pipeline: pieces of networks, its report, and random programs, whose meaning stays."""
+"""The whole pipeline: pieces of networks, its report, and random programs, which keep their meaning."""
 
 from __future__ import annotations
 

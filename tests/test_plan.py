@@ -1,4 +1,4 @@
-"""Planning: views are strides, joins are written in place, memory never overlaps, waves respect what is read."""
+"""Planning: views are strides, joins are written in place, memory never overlaps, waves respect dependences."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Plugins: operators of users' own, from a scalar function, numpy or C; where they are found, and what is refused."""
+"""Plugins: custom operators from a scalar function, numpy or C; their discovery and refusals."""
 
 import gc
 import subprocess

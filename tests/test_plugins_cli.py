@@ -1,4 +1,4 @@
-"""Plugins of packages on the command line: models name them, and engines run where they are absent."""
+"""Plugins of packages on the command line: models name them, and engines run without them."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Plugins that are wrong: what is refused, what is found before it does harm, and what the errors say."""
+"""Faulty plugins: refusals, early detection, and error messages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Kernels of plugins run between canaries before an engine has them, once, and are timed anew when they are edited."""
+"""Plugin kernels run once between canaries before an engine gets them, and are timed again after edits."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What users are told of kernels of plugins: whether one is taken, and why not."""
+"""Reports on plugin kernels: selection or rejection, and the reason."""
 
 import subprocess
 import sys

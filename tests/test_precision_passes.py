@@ -1,4 +1,4 @@
-"""Passes that choose element types: what is not rounded, and weights as TF32."""
+"""Passes that choose element types: values that stay exact, and weights as TF32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress: one bar for all of the work, which never goes back, an estimate of what is left, plain lines in logs."""
+"""Progress: one bar for all of the work, which never goes back, an estimate of the rest, plain lines in logs."""
 
 import contextlib
 import io

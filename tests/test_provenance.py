@@ -1,4 +1,4 @@
-"""What engines say of where they come from: the model's hash, options, metadata; equal builds stay equal."""
+"""Provenance in engines: the model's hash, options, metadata; equal builds stay equal."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Quantized programs: conversions as ops, what folding leaves of them, and the pass that computes all of it in f32."""
+"""Quantized programs: conversions as ops, their remains after folding, and the pass that computes all of it in f32."""
 
 from __future__ import annotations
 

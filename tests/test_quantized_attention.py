@@ -1,4 +1,4 @@
-"""Products of two quantized operands that are both computed, as in attention: in integers on CPUs, in f32 elsewhere."""
+"""Products of two computed quantized operands, as in attention: in integers on CPUs, in f32 elsewhere."""
 
 from __future__ import annotations
 

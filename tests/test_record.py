@@ -1,4 +1,4 @@
-"""Records are frozen dataclasses in all that the engine's data is asked for."""
+"""Records equal frozen dataclasses in all features that the engine's data uses."""
 
 from __future__ import annotations
 

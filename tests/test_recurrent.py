@@ -1,4 +1,4 @@
-"""Cutting recurrent layers into a matrix product and the steps."""
+"""Splitting of recurrent layers into a matrix product and the steps."""
 
 import draw
 import numpy as np

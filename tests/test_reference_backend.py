@@ -1,4 +1,4 @@
-"""The device on which the reference runs every step: the least that a backend is, and engines against it."""
+"""The device on which the reference runs every step: a minimal backend, with engines against it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the host that decide sizes, by definition: suppression of boxes, and unique elements."""
+"""Host functions with data-dependent sizes, against definitions: box suppression, and unique elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other weights for engines that are there: as a build of the changed model, bit for bit, or refused with a reason."""
+"""New weights for existing engines: equal to a build of the changed model, bit for bit, or refused with a reason."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What `make wheels` made: a wheel that any Linux with glibc 2.17 runs, and sources from which the same comes."""
+"""The artifacts of `make wheels`: a wheel for any Linux with glibc 2.17, and sources that reproduce it."""
 
 import os
 import re

@@ -1,5 +1,4 @@
-"""Tactic replay: the same engine from what was recorded, with no clock at all; and which files of tactics are
-refused."""
+"""Tactic replay: the same engine from a record, without a clock; and refused tactics files."""
 
 import importlib
 import json

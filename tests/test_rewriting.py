@@ -1,4 +1,4 @@
-"""The rewriting engine: how patterns match, what rules may give, and how their rejections are reported."""
+"""The rewriting engine: pattern matching, valid results of rules, and reports of rejections."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The roofline: what bounds a step, its picture, what steps say of their operations and bytes, and the table of
-benchmarks."""
+"""The roofline: the bound of a step, its picture, operations and bytes of steps, and the table of benchmarks."""
 
 import argparse
 import importlib.util

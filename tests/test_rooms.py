@@ -1,4 +1,4 @@
-"""Folders for temporary files: gone with whoever made them, however that ends, and with several at it at once."""
+"""Temporary folders: removed with their creator, however it ends, and safe for several at once."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
-"""Every rule is tested by being declared: before ≡ after on random inputs, it fires, comes to rest, and refuses where
-it must."""
+"""Every declared rule is tested: before ≡ after on random inputs, it fires, reaches a fixed point, and refuses where it
+must."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays that engines take and give: what is copied, what is refused, outputs of the caller, element types."""
+"""Arrays in and out of engines: copies, refusals, outputs of the caller, element types."""
 
 from __future__ import annotations
 

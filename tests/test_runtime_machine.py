@@ -1,4 +1,4 @@
-"""What the back end knows of the machine: CPU, quota, memory; and how it loads code."""
+"""The back end's knowledge of the machine: CPU, quota, memory; and its loading of code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales of Resize and Upsample are f32, and so is what is computed with them: 10 · 1.9 is 19, and 3 / 0.6 is 5."""
+"""Scales of Resize and Upsample are f32, and so are their products: 10 · 1.9 is 19, and 3 / 0.6 is 5."""
 
 from __future__ import annotations
 

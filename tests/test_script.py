@@ -1,4 +1,4 @@
-"""Scripts: engines of models of which the data decides what runs or how large it is, against the onnx package."""
+"""Scripts: engines of models with data-dependent control flow or sizes, against the onnx package."""
 
 from __future__ import annotations
 

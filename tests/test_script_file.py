@@ -1,4 +1,4 @@
-"""Files of scripts: what they keep, what two engines share, and the altered and forged ones that are refused."""
+"""Script files: their content, parts shared by two engines, and refusal of altered and forged ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users are told of scripts: the steps that run on the host, what these need, and what avoids a script."""
+"""Reports on scripts: the steps that run on the host, their requirements, and ways to avoid a script."""
 
 from __future__ import annotations
 

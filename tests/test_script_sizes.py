@@ -1,4 +1,4 @@
-"""Sizes in scripts: those that no engine takes, numbers taken for sizes, and the sizes that engines are tuned for."""
+"""Sizes in scripts: those that no engine accepts, numbers treated as sizes, and sizes for tuning."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which quantized tensor harms the outputs: the float network, one tensor rounded at a time, the ranking by brute
-force, and what cannot be taken apart."""
+"""Detection of the quantized tensor that harms the outputs: the float network, one tensor rounded at a time, the
+ranking by brute force, and inseparable tensors."""
 
 from __future__ import annotations
 

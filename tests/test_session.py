@@ -1,5 +1,4 @@
-"""Sessions: ONNX Runtime's interface over engines that are built when a model is first met and found on disk
-afterwards."""
+"""Sessions: ONNX Runtime's interface over engines that are built at a model's first use and then cached on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine cache of sessions: what is found again, damaged, forgotten, or made by another process."""
+"""The engine cache of sessions: hits, damage, eviction, and engines of other processes."""
 
 from __future__ import annotations
 

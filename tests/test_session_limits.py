@@ -1,4 +1,4 @@
-"""Requests that a model can never serve: refused as InputError before anything is planned, or planned once."""
+"""Requests that a model can never serve: refused as InputError before any planning, or planned once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What steers sessions: config entries, providers, what happens where no engine is kept, engine files as models, and
-traces."""
+"""Options of sessions: config entries, providers, disabled caching, engine files as models, and traces."""
 
 from __future__ import annotations
 

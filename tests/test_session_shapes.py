@@ -1,5 +1,4 @@
-"""Sessions of models whose sizes a run decides: which engines there are, for which shapes, and which of them are
-kept."""
+"""Sessions of models with dynamic sizes: their engines, the shapes of each, and eviction."""
 
 from __future__ import annotations
 

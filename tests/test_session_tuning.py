@@ -1,4 +1,4 @@
-"""Sessions that tune again in the background: when, what they keep, and what ends with them."""
+"""Background tuning of sessions: its start, the engines that it keeps, and its end with the session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values the options of sessions take, as with ONNX Runtime."""
+"""Valid values of session options, as in ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures of engine files: whose they are, that every byte counts, and what is said where something is wrong."""
+"""Signatures of engine files: their owners, protection of every byte, and messages on failure."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The site of docs/, as far as it can be checked without Sphinx: navigation, anchors, syntax, and what pages list."""
+"""The site of docs/, as far as it can be checked without Sphinx: navigation, anchors, syntax, and lists of pages."""
 
 import argparse
 import importlib.metadata

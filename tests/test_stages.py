@@ -1,4 +1,4 @@
-"""The stages of the compiler: their order, who walks how far, what they show, and which passes decide element types."""
+"""The stages of the compiler: their order, partial walks, output, and the passes that decide element types."""
 
 import re
 from dataclasses import fields, replace

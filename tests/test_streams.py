@@ -1,4 +1,4 @@
-"""Builds for throughput: kernels tuned for the threads of one stream, and the number of streams, which queues take."""
+"""Builds for throughput: kernels tuned for the threads of one stream, and the number of streams, which queues use."""
 
 import dataclasses
 

@@ -1,5 +1,4 @@
-"""Strings through engines: host steps alone touch them, they live in Python, and the file keeps those that are
-constant."""
+"""Strings through engines: only host steps touch them, they live in Python, and the file stores constant ones."""
 
 import dataclasses
 import re

@@ -1,5 +1,4 @@
-"""Products and convolutions that say what they sum in and what they give: types, meaning, and which templates take
-them."""
+"""Products and convolutions with explicit types of sums and results: types, meaning, and matching templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tails: read once, whatever language they are spelled in; and sizes that stay values until a kernel's text is made."""
+"""Tails: read once, for any output language; and sizes that stay values until a kernel's text is generated."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Weights of TFLite with a scale for each block of elements: what they mean, and which parameters are refused."""
+"""TFLite weights with a scale for each block of elements: their meaning, and refused parameters."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Selection of boxes in TFLite models, beside loops over boxes."""
+"""Box selection in TFLite models, beside loops over boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of TFLite: what is read means what numpy says, image or not, quantized or not."""
+"""TFLite operators equal numpy, image or not, quantized or not."""
 
 import numpy as np
 import pytest

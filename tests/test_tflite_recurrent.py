@@ -1,4 +1,4 @@
-"""Recurrent operators of TFLite over several runs, beside loops written from their definitions."""
+"""TFLite's recurrent operators over several runs, beside loops written from their definitions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""TFLite models that become scripts: what runs between engines, nested subgraphs, names, and what is refused."""
+"""TFLite models that become scripts: steps between engines, nested subgraphs, names, and refusals."""
 
 import numpy as np
 import pytest

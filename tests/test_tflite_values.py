@@ -1,4 +1,4 @@
-"""Operands of TFLite's operators that are inputs of the model, or sizes: several in turn, and wrong ones."""
+"""Operands of TFLite operators that are inputs of the model, or sizes: several in turn, and wrong ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a region may give where it rounds: bounds by brute force, and that what lies outside of them is an error."""
+"""Valid results of rounding regions: bounds by brute force, and errors for results outside of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `torch.compile(backend="pelton")` keeps of PyTorch's semantics: shapes, views, changes in place, gradients."""
+"""PyTorch semantics under `torch.compile(backend="pelton")`: shapes, views, in-place changes, gradients."""
 
 import logging
 import subprocess

@@ -1,4 +1,4 @@
-"""What torch's exporters write, beside what torch computes: right programs are built, wrong ones refused."""
+"""Results of torch's exporters beside torch: right programs are built, wrong ones refused."""
 
 import logging
 

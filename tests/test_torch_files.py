@@ -1,4 +1,4 @@
-"""Files of PyTorch, told apart and refused without PyTorch."""
+"""PyTorch files, recognized and refused without PyTorch."""
 
 import subprocess
 import sys

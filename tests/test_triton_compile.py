@@ -1,5 +1,4 @@
-"""GPU kernels become cubins for sm_80 and sm_90 without a GPU: what they take of it, and which instructions they are
-made of."""
+"""GPU kernels become cubins for sm_80 and sm_90 without a GPU: their resources and instructions."""
 
 from __future__ import annotations
 

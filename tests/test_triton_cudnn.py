@@ -1,5 +1,4 @@
-"""Convolutions by cuDNN, one made for tests: what they compute, when they are chosen, what stands in for them, and what
-no engine file can make them do."""
+"""Convolutions by a fake cuDNN: results, selection, fallbacks, and resistance to forged engine files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cuDNN itself, where it is installed: it plans without a GPU, and its plans say what it makes of descriptors."""
+"""The real cuDNN, if installed: it plans without a GPU, and its plans show its reading of descriptors."""
 
 from __future__ import annotations
 

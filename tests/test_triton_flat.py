@@ -1,4 +1,4 @@
-"""Convolutions that read the pixels of zero-padded images as rows one behind the other, whatever writes them."""
+"""Convolutions that read zero-padded images as consecutive rows of pixels, whatever writes them."""
 
 from __future__ import annotations
 

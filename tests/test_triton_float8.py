@@ -1,4 +1,4 @@
-"""Floats of a byte on GPUs: every code and all roundings, products on tensor cores, a quantized network."""
+"""FP8 on GPUs: every code and all roundings, products on tensor cores, a quantized network."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Random graphs as engines for GPUs, interpreted, and as kernels that are compiled: `make fuzz-gpu` does more of
-them."""
+"""Random graphs as engines for GPUs, interpreted, and as compiled kernels: `make fuzz-gpu` runs more of them."""
 
 from __future__ import annotations
 

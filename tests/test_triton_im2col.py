@@ -1,5 +1,5 @@
-"""Convolutions whose pixels are gathered by the units of an H100 that copy: interpreted with what Gluon adds emulated,
-and compiled where Triton has it."""
+"""Convolutions whose pixels an H100's copy units gather: interpreted with an emulation of Gluon, and compiled if Triton
+supports it."""
 
 from __future__ import annotations
 

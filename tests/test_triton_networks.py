@@ -1,5 +1,5 @@
-"""Whole networks for GPUs, without one: built, and run step by step under Triton's interpreter on the memory of a
-device that is none."""
+"""Whole networks for GPUs, without one: built, and run step by step under Triton's interpreter on a fake device's
+memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every template where sizes are one: what has one element has no step to the next, so that addresses may be numbers
-where blocks are expected."""
+"""Every template at sizes of one: a single element has no stride, so addresses may be numbers where blocks are
+expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of plugins in Triton: interpreted beside their reference, and compiled as steps of engines for GPUs."""
+"""Plugin kernels in Triton: interpreted beside their reference, and compiled as steps of GPU engines."""
 
 from __future__ import annotations
 

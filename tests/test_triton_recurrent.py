@@ -1,5 +1,4 @@
-"""Recurrent kernels of all forms: by one program, by programs that are launched for each phase, by programs that send
-each other the states."""
+"""Recurrent kernels of all forms: one program, programs launched for each phase, programs that exchange states."""
 
 from __future__ import annotations
 

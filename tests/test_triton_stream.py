@@ -1,5 +1,5 @@
-"""Kernels whose programs share the steps of sums (products by stream-K, reductions by parts): right for any number and
-order of programs, the same bits each time, counters left zero."""
+"""Kernels whose programs share sums (products by stream-K, reductions by parts): right for any number and order of
+programs, the same bits each time, counters left zero."""
 
 from __future__ import annotations
 

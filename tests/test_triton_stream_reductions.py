@@ -1,4 +1,4 @@
-"""Reductions made in parts by several programs: right for any number of parts, and compiled."""
+"""Reductions in parts by several programs: right for any number of parts, and compiled."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Products of TF32, interpreted: GPUs cut off the bits that they do not take, so factors are rounded to the nearest
-before."""
+"""TF32 products, interpreted: factors are rounded to nearest first, as GPUs truncate them."""
 
 from __future__ import annotations
 

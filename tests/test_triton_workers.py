@@ -1,4 +1,4 @@
-"""Processes that compile side by side: what ends one of them ends nothing else."""
+"""Parallel compile processes: the death of one affects no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tactic wins, given times: the order of the list among equals, and how much faster an inexact one has to be."""
+"""The winning tactic for given times: list order among equals, and the margin required of an inexact one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What type checkers see of the public interface."""
+"""The public interface under type checkers."""
 
 from __future__ import annotations
 

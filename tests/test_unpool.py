@@ -1,4 +1,4 @@
-"""MaxUnpool: maxima come back to where MaxPool took them from, whatever the size of the picture."""
+"""MaxUnpool: maxima return to their origins in MaxPool, whatever the size of the picture."""
 
 from __future__ import annotations
 

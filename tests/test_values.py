@@ -1,5 +1,5 @@
-"""Inputs whose values decide the program: constants of the engine, named where they are needed, and met one by one
-where a model is fitted to its runs."""
+"""Inputs whose values decide the program: constants of the engine, named in errors, and met one by one when a model is
+fitted to its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads, stores and copies of vec.h read and write their elements, and touch no byte besides."""
+"""Loads, stores and copies of vec.h read and write their elements, and touch no other byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of operators: what a reader does not know of an attribute, an operand or a version is refused."""
+"""Versions of operators: unknown attributes, operands and versions are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pelton view`: the data of the page says of an engine what the engine says of itself, and nothing in it gets out."""
+"""`pelton view`: the page's data equals the engine's, and nothing in it leaks out."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Models in narrow floats and in float64: all of them run in compiled kernels, and are as exact as their type."""
+"""Models in narrow floats and in float64: all run in compiled kernels, as exact as their type."""
 
 from __future__ import annotations
 

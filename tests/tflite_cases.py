@@ -1,4 +1,4 @@
-"""TFLite models of one operator, with what numpy gives for it; LiteRT is asked, too (tests/importers)."""
+"""TFLite models of one operator, with numpy's outputs; LiteRT checks them too (tests/importers)."""
 
 from __future__ import annotations
 

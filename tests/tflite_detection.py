@@ -1,4 +1,4 @@
-"""Detectors' last operators in TFLite: their models, and what they give, box by box."""
+"""Detectors' last operators in TFLite: their models, and their outputs, box by box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFLite models that transform real numbers, and what numpy gives for them."""
+"""TFLite models that transform real numbers, and numpy's outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MediaPipe's operators in numpy, as their definitions in mediapipe/util/tflite/operations are written."""
+"""MediaPipe's operators in numpy, after their definitions in mediapipe/util/tflite/operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes TFLite files for tests: tables by the schema that the importer reads them with."""
+"""Writes TFLite files for tests: tables by the importer's schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases of `tflite_values` of reductions, images and picks."""
+"""Reductions, images and picks among the cases of `tflite_values`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makers of cases for GPU templates: a graph of one region, its layouts and its operands."""
+"""Builds cases for GPU templates: a graph of one region, its layouts and its operands."""
 
 from __future__ import annotations
 

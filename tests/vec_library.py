@@ -1,4 +1,4 @@
-"""vec.h as a library that tests can call: C around its functions, compiled and loaded, and samples as inputs."""
+"""vec.h as a library for tests: C around its functions, compiled and loaded, and samples as inputs."""
 
 from __future__ import annotations
 

@@ -1,2 +1,1 @@
-"""Everything that needs a GPU, in one command: are the kernels right, how fast is the machine, how fast are the models,
-beside torch and JAX."""
+"""All GPU benchmarks in one command: kernel checks, machine limits, and models beside torch and JAX."""

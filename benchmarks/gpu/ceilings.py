@@ -1,4 +1,4 @@
-"""What the GPU can do at all: bytes copied, products of matrices, and what it costs to start kernels."""
+"""Limits of the GPU: copied bytes, matrix products, and the cost of kernel launches."""
 
 from __future__ import annotations
 

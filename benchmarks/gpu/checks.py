@@ -1,4 +1,4 @@
-"""Whether kernels and networks are right on the GPU here: fresh random inputs, poisoned outputs, against float64."""
+"""Checks of kernels and networks on the GPU here: fresh random inputs, poisoned outputs, against float64."""
 
 from __future__ import annotations
 

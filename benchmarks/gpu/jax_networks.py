@@ -1,4 +1,4 @@
-"""ResNet-50 and BERT written in JAX as its users would, with the weights of a program."""
+"""ResNet-50 and BERT as JAX users would write them, with the weights of a program."""
 
 from __future__ import annotations
 

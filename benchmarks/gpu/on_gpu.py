@@ -1,5 +1,4 @@
-"""Arrays and kernels on the GPU as the checks want them: memory with guard bands and poison, kernels launched one by
-one on arrays of the CPU."""
+"""Arrays and kernels on the GPU for the checks: guard bands, poison, and single launches on CPU arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the benchmark: each takes minutes, has processes of its own, and gives what goes into the results."""
+"""The parts of the benchmark: each takes minutes in its own processes and contributes to the results."""
 
 from __future__ import annotations
 

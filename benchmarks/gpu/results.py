@@ -1,4 +1,4 @@
-"""The results of all parts in one file, merged part by part, and the gates that they have to pass."""
+"""The results of all parts in one file, merged part by part, and the gates that they must pass."""
 
 from __future__ import annotations
 

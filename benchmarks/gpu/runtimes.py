@@ -1,9 +1,8 @@
-"""What is timed: Pelton, torch with a CUDA graph, torch.compile and JAX, each in a process of its own, all with the
-same questions.
+"""The runtimes: Pelton, torch with a CUDA graph, torch.compile and JAX, each in its own process with the same
+interface.
 
-Every runtime has many inputs on the GPU and takes them in turns. What a run takes is the time of a train of runs,
-started one after the other without waiting for any, by the number of them: by CUDA events, where the runtime has such,
-and by the clock of the host.
+Every runtime cycles through many inputs on the GPU. The time of a run is that of a train of runs, started back to back
+without waiting, divided by their number: by CUDA events, where the runtime has them, and by the host's clock.
 """
 
 from __future__ import annotations

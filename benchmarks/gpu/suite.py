@@ -1,4 +1,4 @@
-"""The models that are timed, the inputs that they get, and how far from right an answer may be."""
+"""The timed models, their inputs, and the tolerance of their outputs."""
 
 from __future__ import annotations
 

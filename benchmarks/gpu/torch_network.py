@@ -1,5 +1,4 @@
-"""A program as a network of torch: a module of torch.fx with one of torch's own functions for each op, and the
-program's weights."""
+"""Converts a program to a torch.fx module, with one of torch's functions for each op, and the program's weights."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Networks of PyTorch on Pelton: beside eager and inductor, and as `docs/formats.md` shows them."""
+"""PyTorch networks on Pelton, beside eager and inductor, for `docs/formats.md`."""

@@ -1,4 +1,4 @@
-"""Networks of PyTorch with random weights: architectures of the transformers package, and some written out here."""
+"""PyTorch networks with random weights: architectures of the transformers package, and some written out here."""
 
 from __future__ import annotations
 

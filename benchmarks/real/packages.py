@@ -1,7 +1,6 @@
 """The packages whose models are run: chosen by summaries and lists of files, none dropped for its results.
 
-A package counts with every .onnx file in it that ONNX Runtime loads. Versions are pinned, so that the page can be made
-again.
+A package counts with every .onnx file in it that ONNX Runtime loads. Pinned versions make the page reproducible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page of tables: what became of every file, and whether what was asked for holds."""
+"""The page of tables: the outcome of every file, and the gates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A session of either runtime in a process of its own: both have the same interface, so one program drives both.
+"""A session of either runtime in its own process: both have the same interface, so one program drives both.
 
-It needs numpy and that runtime alone; what either of them does wrong is an answer, what ends the process is its
-parent's to notice.
+It needs numpy and that runtime alone. Faults of a runtime are answers; the parent detects the end of the process.
 """
 
 from __future__ import annotations

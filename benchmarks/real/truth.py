@@ -1,4 +1,4 @@
-"""Evaluates a model in float64 by its ops' references, in a process of its own, for it takes time and memory."""
+"""Evaluates a model in float64 by its ops' references, in a separate process, as it takes time and memory."""
 
 from __future__ import annotations
 

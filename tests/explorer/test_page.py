@@ -1,4 +1,4 @@
-"""The explorer's page in a browser: what is there is seen, found and reached by keyboard, in both themes."""
+"""The explorer's page in a browser: its content is visible, searchable and reachable by keyboard, in both themes."""
 
 import re
 

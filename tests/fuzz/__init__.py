@@ -1,1 +1,1 @@
-"""Fuzzing with damaged models, random graphs and damaged engines in child processes that may not crash or hang."""
+"""Fuzzing with damaged models, random graphs and damaged engines in child processes, which must not crash or hang."""

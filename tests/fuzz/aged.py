@@ -1,4 +1,4 @@
-"""Nodes of opset 21 as older opsets write them, where they can."""
+"""Converts nodes of opset 21 to older opsets, where possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged nets of Caffe: words and numbers of a prototxt changed, exchanged or left out, and bytes of its weights."""
+"""Damaged Caffe nets: words and numbers of a prototxt changed, exchanged or dropped, and bytes of its weights."""
 
 from __future__ import annotations
 

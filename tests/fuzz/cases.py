@@ -1,4 +1,4 @@
-"""What a case of each kind does with its seed: damaged models are imported, planned and now and then built and run."""
+"""Fuzz cases by kind and seed: damaged models are imported, planned and sometimes built and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged configurations of Darknet, with random weights: each is read as a network, or refused."""
+"""Damaged Darknet configurations, with random weights: each is read as a network, or refused."""
 
 from __future__ import annotations
 

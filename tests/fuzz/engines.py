@@ -1,4 +1,4 @@
-"""Damage to engine files: bytes changed as by a disk, and headers and plans changed with hashes made right again."""
+"""Damage to engine files: bytes changed as by a disk, and headers and plans changed with corrected hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random graphs as engines for GPUs, without one: interpreted on a fake device, or compiled for an architecture."""
+"""Random graphs as GPU engines, without a GPU: interpreted on a fake device, or compiled for an architecture."""
 
 from __future__ import annotations
 

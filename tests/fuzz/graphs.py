@@ -1,4 +1,4 @@
-"""Random typed graphs, with the reference of their values and how far rounding may move it, and their shrinking."""
+"""Random typed graphs, with reference values and rounding tolerances, and their shrinking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damage to models: by their structure, as a careless or malicious exporter would, and to their bytes."""
+"""Damage to models: to their structure, as by a careless or malicious exporter, and to their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of models to damage, and the values that damage puts there."""
+"""Parts of models to damage, and the damaging values."""
 
 from __future__ import annotations
 

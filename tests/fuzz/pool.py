@@ -1,4 +1,4 @@
-"""Child processes that run cases, and the parent that watches them: how each case ended, even by a crash."""
+"""Child processes that run cases, and the parent that records how each case ended, crashes included."""
 
 from __future__ import annotations
 

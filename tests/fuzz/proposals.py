@@ -1,4 +1,4 @@
-"""What operators of random graphs are declared by: each proposal picks operands that fit and gives a node's parts."""
+"""Declarations of random graphs' operators: each proposal picks fitting operands and returns a node's parts."""
 
 from __future__ import annotations
 

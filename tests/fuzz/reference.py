@@ -1,4 +1,4 @@
-"""What a node of a random graph gives: by the onnx package's reference, or where it has none, by the importer."""
+"""Reference outputs of a random graph's nodes: by the onnx package's reference, else by the importer."""
 
 from __future__ import annotations
 

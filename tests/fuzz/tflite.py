@@ -1,4 +1,4 @@
-"""Damaged TFLite files: bytes, offsets and sizes changed, cut off, or copied over each other."""
+"""Damaged TFLite files: bytes, offsets and sizes changed, truncated, or copied over each other."""
 
 from __future__ import annotations
 

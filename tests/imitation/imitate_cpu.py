@@ -1,6 +1,6 @@
-"""Takes the CPU for another one in each Python process that has this folder on its path: the tests' own, and all that
-they start (sitecustomize.py imports this file). PELTON_TEST_CPU names the level. Two modules are changed as they are
-imported, so that a process imports nothing for it."""
+"""Emulates another CPU in each Python process with this folder on its path: the tests' own, and their children
+(sitecustomize.py imports this file). PELTON_TEST_CPU names the level. Two modules are changed at their import: a
+process imports nothing for it."""
 
 import os
 import sys

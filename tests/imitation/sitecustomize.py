@@ -1,3 +1,3 @@
-"""Imported by every Python process that has this folder on its path."""
+"""Imported by every Python process with this folder on its path."""
 
 import imitate_cpu  # noqa: F401

@@ -1,4 +1,4 @@
-"""Nets of Caffe beside OpenCV's reader of them: all that are in shared/data, and single layers, with random weights."""
+"""Caffe nets beside OpenCV's reader: all nets in shared/data, and single layers, with random weights."""
 
 import sys
 from pathlib import Path

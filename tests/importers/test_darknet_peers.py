@@ -1,4 +1,4 @@
-"""Networks of Darknet beside OpenCV's reader of them, with random weights: what every layer gives, and all outputs."""
+"""Darknet networks beside OpenCV's reader, with random weights: outputs of every layer and network."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Models of Keras, TensorFlow, JAX and PaddlePaddle beside these themselves, on random inputs of two batches."""
+"""Models of Keras, TensorFlow, JAX and PaddlePaddle beside their frameworks, on random inputs of two batches."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""HDF5 files as h5py writes them, of all versions; and what Keras does not write."""
+"""HDF5 files as h5py writes them, of all versions, including parts that Keras does not write."""
 
 import keras_hdf5 as made
 import numpy as np

@@ -1,4 +1,4 @@
-"""Pelton's own reader of Keras' files beside Keras, and beside its conversion by TensorFlow: layers with all of their
+"""Pelton's reader of Keras files beside Keras, and beside its conversion by TensorFlow: layers with all of their
 options, graphs, operations, and whole applications, which `frameworks/of_keras.py` writes."""
 
 import os

@@ -1,9 +1,8 @@
-"""TFLite models beside LiteRT: every case of one operator, and the models that packages ship.
+"""TFLite models beside LiteRT: every case of one operator, and models from packages.
 
-LiteRT runs with its default kernels (XNNPACK) and with its reference kernels, which round differently; where one of
-them lacks an operator, the other counts. A model with MediaPipe's own operators, which LiteRT does not have, is run by
-it up to these, which are functions of numpy then (tests/tflite_mediapipe.py). PELTON_TFLITE_MODELS names a folder of
-.tflite files; `make test-importers` fills it.
+LiteRT runs with its default kernels (XNNPACK) and with its reference kernels, which round differently; if one of them
+lacks an operator, the other counts. LiteRT runs models with MediaPipe's operators up to these, which run in numpy
+(tests/tflite_mediapipe.py). PELTON_TFLITE_MODELS names a folder of .tflite files; `make test-importers` fills it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What programs write, as type checkers see it: checked by `mypy --strict`, never run. A comment `# error: …` is what
-has to be said of its line."""
+"""Typical programs, checked by `mypy --strict`, never run. A comment `# error: …` states its line's error."""
 
 # mypy: disallow-subclassing-any, disallow-untyped-decorators, disallow-untyped-calls, warn-return-any
 

@@ -28,9 +28,9 @@ def load(
     """Imports a model (a path, bytes, an object of its format's package, or a Traceable) as a graph.
 
     `shapes` maps names of inputs to sizes, `outputs` names the values to compute, `values` makes inputs constants,
-    `optimum` gives the sizes that unspecified dimensions are tuned for. `accept_conversion`: take a model that another
-    package converted although it computes something else than its own framework does. Raises ModelError, which lists
-    the problems of the model (its subclass OnData if control flow depends on data), and InputError for wrong arguments.
+    `optimum` gives the sizes that unspecified dimensions are tuned for. `accept_conversion`: accept another package's
+    conversion although its results differ from its own framework's. Raises ModelError, which lists the problems of the
+    model (its subclass OnData if control flow depends on data), and InputError for wrong arguments.
     """
     format = format_of(source)
     return format.load(source, shapes, outputs, values, optimum, **_acceptance(format, accept_conversion))
@@ -44,7 +44,7 @@ def examine(
     optimum: Mapping[str, Sequence[int]] | None = None,
     accept_conversion: bool = False,
 ) -> Examined:
-    """Reports how each node of a model was imported, and the graph, or the error that prevents it.
+    """Reports the import of each node of a model, and the graph or the error.
 
     Raises ModelError if not even the interface of the model can be read.
     """
@@ -55,14 +55,14 @@ def examine(
 
 
 def read_weights(source: Any) -> None:
-    """Imports a model for the sake of its weights, which `ir.lineage` follows, and says nothing of the rest.
+    """Imports a model for its weights only, which `ir.lineage` follows, without messages about the rest.
 
-    Raises ModelError where it cannot be imported."""
+    Raises ModelError if the import fails."""
     format = format_of(source)
     if format.examine is None:
         format.load(source, None, None, None, None)
         return
-    given = _acceptance(format, True)  # the program was compared when the engine was built
+    given = _acceptance(format, True)  # the build has already compared the program
     if isinstance(found := format.examine(source, None, None, None, None, **given).found, ModelError):
         raise found
 
@@ -86,5 +86,5 @@ def unread(
 
 
 def _acceptance(format: Format, accept: bool) -> dict[str, bool]:
-    """The argument of a format's functions that only conversions by other packages have."""
+    """Returns the argument that only functions of converted formats have."""
     return {"accept_conversion": accept} if format.converted else {}

@@ -1,5 +1,4 @@
-"""Compares what an imported conversion computes with what the model's own framework computes: converters of other
-packages make mistakes."""
+"""Compares an imported conversion with the model's own framework, as converters of other packages make mistakes."""
 
 from __future__ import annotations
 
@@ -26,23 +25,23 @@ if TYPE_CHECKING:
 
 log = Logger("pelton.importers")
 
-EQUAL = "equal to "  # how the note of a right conversion begins
+EQUAL = "equal to "  # prefix of a correct conversion's note
 TOLERANCE = 1e-3  # of the largest element of an output
 MOST_WORK = 2e11  # operations of a comparison in float64: one or two minutes
-SHARE = 4  # a comparison takes at most one part in so many of the memory that this process may use
-# Runs with every value a little off, and how far, in roundings of its type: frameworks add up in another order.
+SHARE = 4  # a comparison may use 1/SHARE of the memory available to this process
+# Runs with perturbed values, and the perturbation in roundings of the type: frameworks add up in another order.
 SHAKEN, ROUNDINGS = 3, 4.0
-# Multiples of this fraction are taken for exact where they are small enough: no rounding made them.
+# Small enough multiples of this fraction count as exact: no rounding made them.
 FRACTION, SMALL = 0.125, 1 / 64
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the framework of a model computes on some inputs.
+    """Results of a model's framework on some inputs.
 
-    inputs: arrays by the names of the converted model's inputs; where: what kind of inputs these are. outputs: in its
-    order. again: what another run gives, which tells random numbers from mistakes. layers: what the framework computes
-    inside, by the names of the converted model's values, each with the name of its layer in the framework.
+    inputs: arrays by the names of the converted model's inputs; where: the kind of these inputs. outputs: in the
+    model's order. again: outputs of another run, to distinguish random numbers from mistakes. layers: inner values of
+    the framework, by the names of the converted model's values, each with the name of its layer in the framework.
     """
 
     framework: str
@@ -55,23 +54,23 @@ class Reference:
 
 @dataclass(frozen=True)
 class NoReference:
-    """Why the framework of a model could not run it."""
+    """The reason why a model's framework could not run it."""
 
     framework: str
     reason: str
 
 
 class Verdict(NamedTuple):
-    """How an output differs from the framework's, "" if none does, and how many are random."""
+    """The difference of an output from the framework's, "" if none differs, and the number of random outputs."""
 
     text: str
     random: int = 0
 
 
 def compared(source: Source, reference: Reference | NoReference, accept: bool) -> Source:
-    """The converted model with a note of how it compares (`Source.conversion`, which `Info` has).
+    """Returns the converted model with the result of the comparison (`Source.conversion`, which `Info` shows).
 
-    Raises ModelError if it differs from what its framework computes; with `accept`, that is a warning.
+    Raises ModelError if its results differ from its framework's; warns instead with `accept`.
     """
     begin = time.monotonic()
     if isinstance(reference, NoReference):
@@ -83,11 +82,11 @@ def compared(source: Source, reference: Reference | NoReference, accept: bool) -
 
 
 def _compare(source: Source, reference: Reference, accept: bool) -> str:
-    """How a conversion compares, in words; the error of `compared`."""
+    """Describes the result of a comparison; raises the error of `compared`."""
     whose = reference.framework
     try:
         program = _program(source, reference.inputs)
-    except (ModelError, InputError) as e:  # the import proper says it, or takes the model with other sizes
+    except (ModelError, InputError) as e:  # the import proper reports it, or accepts the model with other sizes
         return f"not compared with {whose}: {e}"
     reason = _reason_against(program.graph, reference)
     if reason:
@@ -118,7 +117,7 @@ def _name(source: Source) -> str:
 
 
 def _program(source: Source, inputs: Mapping[str, np.ndarray]) -> Imported:
-    """The converted model as a program for inputs of these sizes; where the data decides what runs, for these alone."""
+    """Imports the converted model for inputs of these sizes; for these values alone if control flow depends on data."""
     from .onnx.load import import_model
 
     held = {t.name for t in source.model.graph.initializer}
@@ -134,7 +133,7 @@ def _program(source: Source, inputs: Mapping[str, np.ndarray]) -> Imported:
 
 
 def _reason_against(graph: Graph, reference: Reference) -> str:
-    """Why a program cannot be compared; "" if it can."""
+    """Explains why a program cannot be compared; "" if it can."""
     unknown = [v.name for v in graph.inputs if v.name not in reference.inputs]
     if unknown:
         return f"no value is known of its input {unknown[0]!r}"
@@ -158,7 +157,7 @@ def _as(dtype: DType, array: np.ndarray) -> np.ndarray:
 
 
 def _verdict(graph: Graph, inputs: Mapping[str, np.ndarray], reference: Reference) -> Verdict:
-    """Whether an output differs by more than rounding explains, and no random numbers do."""
+    """Reports an output whose difference neither rounding nor random numbers explain."""
     run = evaluate(graph, inputs, round=False)
     names = [v.name for v in graph.outputs]
     expected = dict(zip(names, reference.outputs))
@@ -181,7 +180,7 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _shaken_runs(graph: Graph, inputs: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """Outputs of runs in which every computed float is a little off, and of equal elements any is the largest."""
+    """Yields outputs of runs with each computed float perturbed, and with ties of maxima broken at random."""
     for seed in range(SHAKEN):
         rng = np.random.default_rng(seed)
         known = {**graph.constants, **{v: inputs[v.name] for v in graph.inputs}}
@@ -192,7 +191,7 @@ def _shaken_runs(graph: Graph, inputs: Mapping[str, np.ndarray]) -> Iterator[dic
 
 
 def _shaken(node: Node, arrays: tuple[np.ndarray, ...], rng: np.random.Generator) -> Sequence[np.ndarray]:
-    """The outputs of a node, a few roundings off."""
+    """Returns the outputs of a node, perturbed by a few roundings."""
     if node.op in (arg_max, arg_min, top_k):
         axis = node.attrs["axis"]
         order = rng.permutation(arrays[0].shape[axis])
@@ -215,7 +214,7 @@ def _off(array: np.ndarray, dtype: DType, rng: np.random.Generator) -> np.ndarra
 
 
 def _first_layer(graph: Graph, inputs: Mapping[str, np.ndarray], reference: Reference) -> str:
-    """The first layer whose values differ, to end a sentence with; "" if it is not known."""
+    """Describes the first layer whose values differ, to end a sentence with; "" if unknown."""
     layers = reference.layers()
     if not layers:
         return ""

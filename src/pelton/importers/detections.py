@@ -1,4 +1,4 @@
-"""Selection of boxes at the end of programs that give boxes with scores."""
+"""Box selection at the end of programs that return boxes with scores."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ OUTPUT = "detections"
 
 
 def select_detections(imported: Imported, how: str | bool) -> Imported:
-    """The program with one output `detections` f32[batch, keep, 6] in place of those that `box_outputs` names.
+    """Returns the program with one output `detections` f32[batch, keep, 6] instead of those that `box_outputs` names.
 
-    how: as `Options.detections`, from which errors come: InputError for another text, and for a program without boxes.
+    how: as `Options.detections`. Raises InputError for an invalid text, and for a program without boxes.
     """
     values = _parsed("" if how is True else str(how))
     names = imported.info.box_outputs
@@ -45,7 +45,7 @@ def select_detections(imported: Imported, how: str | bool) -> Imported:
 
 
 def _parsed(text: str) -> dict[str, float]:
-    """`score=0.3,keep=20` with the usual values of what it leaves out."""
+    """Parses `score=0.3,keep=20`, with default values for the rest."""
     values = dict(USUAL)
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, given = part.partition("=")

@@ -1,5 +1,5 @@
-"""Files that users meet and Pelton does not read: weights without a program, and files of other engines.
-Errors name the format and the way in."""
+"""Files that users encounter and Pelton rejects: weights without a program, and files of other engines. Errors name the
+format and a way to a model that Pelton reads."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ WEIGHTS_OF_MODULES = ("*.safetensors", "pytorch_model*.bin", "*.gguf", "flax_mod
 
 @dataclass(frozen=True)
 class Foreign:
-    """A kind of file that is not read. what: as messages call it, files: what it looks like, way: how its users come
-    to a model that is read, command: by which command, if there is one."""
+    """A kind of file that is rejected. what: its name in messages, files: its appearance, way: how its users obtain a
+    model that Pelton reads, command: the command for this, if any."""
 
     name: str
     what: str
@@ -38,7 +38,7 @@ class Foreign:
 
 
 def _begins(*magics: bytes, at: int = 0) -> Callable[[Any], bool]:
-    """A test of the bytes at a place near the beginning."""
+    """Returns a test of the bytes at a place near the beginning."""
 
     def recognizes(source: Any) -> bool:
         return signs.head(source, 64)[at:].startswith(magics)
@@ -47,12 +47,12 @@ def _begins(*magics: bytes, at: int = 0) -> Callable[[Any], bool]:
 
 
 def _nothing(source: Any) -> bool:
-    """For what its name alone tells."""
+    """Matches nothing: only the name identifies the format."""
     return False
 
 
 def _folder(source: Any) -> Path | None:
-    """The folder that a source is the path of."""
+    """Returns the folder at a path."""
     if not isinstance(source, (str, os.PathLike)):
         return None
     path = Path(os.fsdecode(source))
@@ -63,13 +63,13 @@ def _folder(source: Any) -> Path | None:
 
 
 def is_safetensors(source: Any) -> bool:
-    """A size in 64 bits, then a JSON object of that size."""
+    """True for a 64-bit size followed by a JSON object of that size."""
     data = signs.head(source, 16)
     return len(data) > 9 and data[8:9] == b"{" and 2 <= int.from_bytes(data[:8], "little") < 1 << 32
 
 
 def is_hugging_face(source: Any) -> bool:
-    """A folder of a module of transformers or diffusers: its configuration, or its weights, and no ONNX file."""
+    """True for a folder of a transformers or diffusers module: its configuration or its weights, and no ONNX file."""
     folder = _folder(source)
     if folder is None or signs.models_in(folder):
         return False
@@ -83,14 +83,14 @@ def is_hugging_face(source: Any) -> bool:
 
 
 def is_openvino(source: Any) -> bool:
-    """The XML of a network, or the .bin of its weights beside that."""
+    """True for the XML of a network, or the .bin of weights beside it."""
     if signs.suffix(source) == ".bin":
         return is_openvino(Path(os.fsdecode(source)).with_suffix(".xml"))
     return re.match(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<net\b[^>]*\bversion=", signs.head(source)) is not None
 
 
 def is_tensorrt(source: Any) -> bool:
-    """A plan, or one behind metadata in JSON, as some exporters write it."""
+    """True for a plan, or one behind JSON metadata, as some exporters write it."""
     data = signs.head(source)
     if data[4:5] == b"{":
         data = data[4 + int.from_bytes(data[:4], "little") :]
@@ -98,7 +98,7 @@ def is_tensorrt(source: Any) -> bool:
 
 
 def is_core_ml(source: Any) -> bool:
-    """A message Model whose description begins with an input; or the folder of a package or of a compiled model."""
+    """True for a message Model whose description begins with an input, or the folder of a package or compiled model."""
     if folder := _folder(source):
         return any((folder / name).exists() for name in ("Data/com.apple.CoreML", "coremldata.bin"))
     begin = list(itertools.islice(signs.fields(signs.head(source)), 2))
@@ -113,7 +113,7 @@ def is_core_ml(source: Any) -> bool:
 
 
 def is_ncnn(source: Any) -> bool:
-    """A .param of text or of numbers, or the .bin beside it."""
+    """True for a .param of text or of numbers, or the .bin beside it."""
     begins = _begins(b"7767517\n", b"7767517\r", b"\xdd\x85\x76\x00")
     if signs.suffix(source) == ".bin" and not begins(source):
         return any(begins(Path(os.fsdecode(source)).with_suffix(end)) for end in (".param", ".param.bin"))
@@ -121,19 +121,19 @@ def is_ncnn(source: Any) -> bool:
 
 
 def is_boosted(source: Any) -> bool:
-    """Trees of XGBoost (JSON, or its binary form) or of LightGBM."""
+    """True for trees of XGBoost (JSON, or its binary form) or of LightGBM."""
     data = signs.head(source, 64)
     return re.match(rb'\{\s*"learner"\s*:|\{L.{8}learner|tree\r?\nversion=', data, re.S) is not None
 
 
 def is_tensorflow_js(source: Any) -> bool:
-    """The model.json of TensorFlow.js, whose weights are in files beside it."""
+    """True for the model.json of TensorFlow.js, whose weights are in files beside it."""
     data = signs.head(source)
     return data[:1] == b"{" and re.search(rb'"(?:modelTopology|weightsManifest)"\s*:', data) is not None
 
 
 def is_pickle(source: Any) -> bool:
-    """A pickle of protocol 2 or newer, which begins with it."""
+    """True for a pickle of protocol 2 or newer, by its first byte."""
     data = signs.head(source, 2)
     return len(data) == 2 and data[0] == 0x80 and 2 <= data[1] <= 5
 

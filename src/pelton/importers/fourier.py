@@ -18,7 +18,7 @@ from pelton.ir.types import DType
 
 
 class OpWriter(Protocol):
-    """What writes ops: `emit` gives the value of one, `constant` that of an array of an element type."""
+    """A writer of ops: `emit` returns the value of one, `constant` that of an array of an element type."""
 
     def emit(self, op: str, *inputs: Value, **attrs: Any) -> Value: ...
     def constant(self, array: Any, dtype: DType) -> Value: ...
@@ -38,22 +38,22 @@ MAX_ELEMENTS = 1 << 24  # of a constant of angles, or of indices of frames
 
 
 def _factor(n: int) -> int:
-    """The largest divisor up to √n; 1 of primes."""
+    """Returns the largest divisor up to √n; 1 for primes."""
     return next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
 
 
 def is_supported_length(n: int) -> bool:
-    """Whether the constants of a transform of this length stay small enough."""
+    """True if the constants of a transform of this length stay small enough."""
     return n <= MAX_PRIME_FACTOR or n <= MAX_ELEMENTS and _factor(n) > 1 and is_supported_length(n // _factor(n))
 
 
 def _angles(rows: int, columns: int, length: int) -> np.ndarray:
-    """2π · row · column / length, reduced before it is rounded."""
+    """Returns 2π · row · column / length, reduced before rounding."""
     return 2 * np.pi / length * (np.outer(np.arange(rows), np.arange(columns)) % length)
 
 
 def _multiply_dense(n: OpWriter, x: Value, bins: int, sign: float) -> Value:
-    """The first bins of the transform of [rows…, length, 1 or 2] as one product of matrices: [rows…, bins, 2]."""
+    """Computes the first bins of the transform of [rows…, length, 1 or 2] as one matrix product: [rows…, bins, 2]."""
     *rows, length, parts = x.type.shape
     angle = _angles(length, bins, length)
     cos, sin = np.cos(angle), sign * np.sin(angle)
@@ -65,9 +65,9 @@ def _multiply_dense(n: OpWriter, x: Value, bins: int, sign: float) -> Value:
 
 
 def transform(n: OpWriter, x: Value, bins: int, sign: float) -> Value:
-    """The first bins of the transform of [rows…, length, 1 or 2].
+    """Computes the first bins of the transform of [rows…, length, 1 or 2].
 
-    Where the length has factors: transforms the columns of a matrix, rotates them by their angles, transforms its rows.
+    If the length has factors: transforms the columns of a matrix, rotates them by their angles, transforms its rows.
     """
     *rows, length, parts = x.type.shape
     first = _factor(length)
@@ -93,9 +93,9 @@ def _multiply_complex(n: OpWriter, x: Value, by: np.ndarray) -> Value:
 
 
 def _transform_bluestein(n: OpWriter, x: Value, bins: int, sign: float) -> Value:
-    """The first bins as a convolution (Bluestein), since 2jk = j² + k² − (k − j)².
+    """Computes the first bins as a convolution (Bluestein), since 2jk = j² + k² − (k − j)².
 
-    Two transforms of a power of two that is long enough, with rotations by the angles of squares around them.
+    Two transforms of a sufficient power of two, with rotations by the angles of squares around them.
     """
     *rows, length, parts = x.type.shape
     size = 1 << (2 * length - 2).bit_length()

@@ -1,4 +1,4 @@
-"""Parses the shapes of inputs that callers of an importer give; errors and limits that importers share."""
+"""Parses the input shapes of an importer's callers; errors and limits that importers share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["MAX_UNROLLED", "MAX_UNROLLED_NODES", "OnData", "OnSizes", "Range", "
 
 log = Logger("pelton.importers")
 
-MAX_UNROLLED = 256  # iterations of a loop with a known count that are unrolled
-MAX_UNROLLED_NODES = 5_000  # of the unrolled iterations, nested loops included
+MAX_UNROLLED = 256  # iterations of a loop with a known count that may be unrolled
+MAX_UNROLLED_NODES = 5_000  # nodes of all unrolled iterations, nested loops included
 
 Shape = str | Sequence[int | str | tuple[int, int, int]]
 
@@ -45,14 +45,14 @@ def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
 
 
 def check_inputs(file: str, given: Iterable[str], inputs: Collection[str]) -> None:
-    """InputError for a name that is not one of the inputs of a file."""
+    """Raises InputError for a name that is not an input of the file."""
     for name in given:
         if name not in inputs:
             raise InputError(f"{file}: there is no input {name!r}{near(name, inputs)}; there are {', '.join(inputs)}")
 
 
 def constant_of(v: Value, given: Any) -> np.ndarray:
-    """The array of an input that is made a constant; InputError where it does not fit."""
+    """Returns the array of an input that becomes a constant; raises InputError if it does not fit."""
     try:
         array = np.asarray(given, v.type.dtype.numpy)
     except (TypeError, ValueError) as e:

@@ -1,4 +1,4 @@
-"""Dynamic dimensions of inputs in files that do not name them, and how what layers ask of them is settled."""
+"""Dynamic dimensions of inputs in files without dimension names, bounded as layers require."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pelton.network import Network
 
 
 class InputSizes:
-    """The dynamic dimensions of a network's inputs. settled: those of which layers have asked for bounds, or a number;
-    free: those whose bounds nobody has given."""
+    """The dynamic dimensions of a network's inputs. settled: those with bounds, or a number, that layers required;
+    free: those without given bounds."""
 
     def __init__(self, net: Network, settled: Mapping[str, SizeConstraint]):
         self.net, self.settled = net, settled
         self.free: dict[str, Symbol | None] = {}
 
     def dynamic(self, name: str, axis: int, given: Range | None) -> Size:
-        """A dynamic dimension; that of the first axis is the same for all inputs, unless bounds differ."""
+        """Returns a dynamic dimension; all inputs share that of the first axis, unless bounds differ."""
         text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_")
         own = f"{text if text[:1].isalpha() else 'x' + text}_{axis}"
         for symbol in ("batch", own) if axis == 0 else (own,):
@@ -36,7 +36,7 @@ class InputSizes:
         raise InputError(f"the dynamic dimensions of {name!r} have several bounds: {given}")
 
     def _size(self, symbol: str, given: Range | None, settled: Range | None = None) -> Size:
-        """The size of a name: within bounds that the caller gave, else within those that layers asked for."""
+        """Returns the size of a name: within the caller's bounds, else within those that layers required."""
         asked, declared = None if given is not None else self.settled.get(symbol), self.net.declarations
         if asked is not None and isinstance(asked.size, int):
             return asked.size
@@ -53,7 +53,7 @@ class InputSizes:
         return size
 
     def _expression(self, text: str) -> Size | None:
-        """An expression of sizes that are declared; None where others are in it."""
+        """Parses an expression of declared sizes; None if it has others."""
         try:
             return parse(text, self.net.declarations.sizes)
         except ValueError:
@@ -61,7 +61,7 @@ class InputSizes:
 
 
 class UndecidedLayer(ModelError):
-    """A layer asks for more about dynamic dimensions than is known. where: its place in messages."""
+    """A layer requires unknown facts about dynamic dimensions. where: its place in messages."""
 
     def __init__(self, text: str, where: str, question: Undecided):
         super().__init__(text)
@@ -69,8 +69,8 @@ class UndecidedLayer(ModelError):
 
 
 def read_until_settled(name: str, read: Callable[[InputSizes], Network]) -> Network:
-    """The network that `read` makes of an empty one with the dimensions known so far. It is called again as long as
-    UndecidedLayer tells how to settle more of them."""
+    """Returns the network that `read` builds from an empty one with the dimensions known so far. It is called again
+    while UndecidedLayer can settle more of them."""
     settled = dict[str, SizeConstraint]()
     for attempt in range(MAX_ATTEMPTS + 1):
         sizes = InputSizes(Network(name), settled)

@@ -1,4 +1,4 @@
-"""Networks written in Python, and those that importers of other formats write, as programs."""
+"""Networks as programs: those written in Python, and those that importers of other formats write."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def register_network_format(
     suffixes: tuple[str, ...] = (),
     about: About = UNTOLD,
 ) -> None:
-    """Registers a format whose models become networks: read(source, shapes) → Network, with shapes as `load` takes
-    them, so that a model may be laid out for other sizes than its file says. two_files: sources may be `ModelFiles`;
-    files: the paths of both. with_values: `read` also takes `values`, as what they hold decides what a model does.
-    unread, suffixes, about: as in `Format`."""
+    """Registers a format whose models become networks: read(source, shapes) → Network, with shapes as in `load`, so a
+    model may be laid out for sizes other than its file's. two_files: sources may be `ModelFiles`; files: the paths of
+    both. with_values: `read` also takes `values`, as they decide the program. unread, suffixes, about: as in `Format`.
+    """
 
     def network(source: Any, shapes: Any, values: Any) -> Network:
         return read(source, shapes, values=values) if with_values else read(source, shapes)
@@ -68,7 +68,7 @@ def imported(
     producer: str = "",
     files: tuple[str, ...] = (),
 ) -> Imported:
-    """The program of a network, with sizes for its dynamic dimensions, other outputs, and inputs made constants."""
+    """Returns the program of a network, with dynamic dimensions sized, other outputs, and inputs made constants."""
     for text in net.warnings:
         log.warning("%s", text)
     graph = net.graph(None if outputs is None else {name: net.tensor(name) for name in outputs})
@@ -89,26 +89,26 @@ def with_inputs(
     values: Mapping[str, Any] | None,
     optimum: Mapping[str, Sequence[int]] | None,
 ) -> tuple[Graph, dict[str, str]]:
-    """The program with sizes and values for its inputs, and these values in words."""
+    """Returns the program with sizes and values for its inputs, and a description of these values."""
     graph = _resized(graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, optimum or {})
     return _with_values(graph, values or {})
 
 
 def info_of(graph: Graph, path: str, producer: str, values: Mapping[str, str], warnings: Sequence[str]) -> Info:
-    """What is known of a network besides its program; values: of inputs that became constants, in words."""
+    """Returns the facts about a network besides its program; values: descriptions of inputs that became constants."""
     sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < dims.UNBOUNDED else None) for s in symbols(graph)}
     return Info(path, Metadata(producer, graph=graph.name), symbols=sizes, values=values, warnings=tuple(warnings))
 
 
 def _first_values(array: np.ndarray) -> Any:
-    """What a state begins with, as metadata has it: one number if it is the same everywhere."""
+    """Returns a state's initial values for metadata: one number if all are equal."""
     first = array.flat[0] if array.size else array.dtype.type(0)
-    alike = not any(array.strides) or bool((array == first).all())  # one element that is broadcast may be a large array
+    alike = not any(array.strides) or bool((array == first).all())  # one broadcast element may be a large array
     return first.item() if alike else array.tolist()
 
 
 def _resized(graph: Graph, shapes: Mapping[str, Sequence[int | Range]], optimum: Mapping[str, Sequence[int]]) -> Graph:
-    """The program with these sizes in place of its dynamic dimensions."""
+    """Returns the program with these sizes in place of its dynamic dimensions."""
     found: dict[str, Size] = {}
     by_name = {v.name: v for v in graph.inputs}
     for given in (shapes, optimum):
@@ -130,7 +130,7 @@ def _fit(v: Value, sizes: Sequence[int | Range], found: dict[str, Size], tuning:
             continue
         (symbol,) = dims.symbols(d) if len(dims.symbols(d)) == 1 else (None,)
         if symbol is None or str(d) != symbol.name:
-            continue  # an expression of others, which follows
+            continue  # an expression of other sizes, which follows them
         low, best, high = given if isinstance(given, Range) else (given, given, given)
         if tuning:
             low, high = symbol.minimum, symbol.maximum
@@ -144,7 +144,7 @@ def _fit(v: Value, sizes: Sequence[int | Range], found: dict[str, Size], tuning:
 
 
 def _with_values(graph: Graph, values: Mapping[str, Any]) -> tuple[Graph, dict[str, str]]:
-    """The program with constants in place of inputs, and what they are in words."""
+    """Returns the program with constants in place of inputs, and their descriptions."""
     by_name, constants, described = {v.name: v for v in graph.inputs}, dict(graph.constants), dict[str, str]()
     for name, given in values.items():
         if name not in by_name:
@@ -159,7 +159,7 @@ def _with_values(graph: Graph, values: Mapping[str, Any]) -> tuple[Graph, dict[s
 def examined(
     source: Any, read: Callable[[], Network], shapes: Any, outputs: Any, values: Any, optimum: Any
 ) -> Examined:
-    """Reports on each layer, in terms that all formats share. Raises FormatError and ModelAbsent: what cannot be read
+    """Reports on each layer in terms common to all formats. Raises FormatError and ModelAbsent, as an unreadable file
     has no layers."""
     found: Imported | ModelError
     layers: list[ImportedNode] = []

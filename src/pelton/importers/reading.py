@@ -1,4 +1,4 @@
-"""What readers of all formats share: the record of an import, operands that have to be known, checks, errors."""
+"""Shared interface to readers of all formats: the record of an import, operands that must be known, checks, errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pelton.ir.size_constraints import UndecidedNode
 from pelton.ir.types import BOOL, DType
 
 ADVICE = "give numbers, or ranges that decide it, with shapes="
-RAISED = (ValueError, TypeError, LookupError, ArithmeticError)  # by readers of operators that contradict themselves
+RAISED = (ValueError, TypeError, LookupError, ArithmeticError)  # raised by readers of contradictory operators
 
 
 class ImportRecord:
-    """What an import writes and finds: the graph under construction, problems, and what readers wanted to know."""
+    """The results of an import: the graph under construction, problems, and facts that readers requested."""
 
     def __init__(self, builder: Builder):
         self.builder = builder
@@ -31,13 +31,13 @@ class ImportRecord:
         self.warnings: list[str] = []
         self.foreign_steps: list[str] = []
         self.undecided: list[UndecidedNode] = []
-        self.reader_problems: set[str] = set()  # those of the problems that may not exist for other sizes
-        self.on_data: set[str] = set()  # those of the problems that are dependences on data
-        self.unknown: list[Value] = []  # values whose elements readers needed, but are not known
+        self.reader_problems: set[str] = set()  # problems that may vanish at other sizes
+        self.on_data: set[str] = set()  # problems that are dependences on data
+        self.unknown: list[Value] = []  # values whose unknown elements readers needed
         self.inputs: set[Value] = set()  # values that are whole inputs of the model
         self.deciding_inputs: dict[str, None] = {}  # ordered set: inputs whose values readers needed
-        self.unanswered: Collection[str] = ()  # nodes whose questions about sizes stay undecided
-        self.known_sizes: Collection[str] = ()  # symbols whose optimum is the size that a run has
+        self.unanswered: Collection[str] = ()  # nodes with open questions about sizes
+        self.known_sizes: Collection[str] = ()  # symbols whose optimum is the actual size of a run
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -51,19 +51,19 @@ class ImportRecord:
             self.on_data.add(text)
 
     def has_only_data_problems(self) -> bool:
-        """Whether all problems are dependences on data."""
+        """True if all problems are dependences on data."""
         return self.on_data.issuperset(self.problems)
 
     @property
     def has_certain_problems(self) -> bool:
-        """Whether any of the problems exists for all sizes of the inputs."""
+        """True if a problem exists for all sizes of the inputs."""
         return not self.reader_problems.issuperset(self.problems)
 
     def note_undecided_node(
         self, where: str, operands: Iterable[Value], question: BaseException | None, conditional: bool = False
     ) -> None:
-        """Records a node that could not be imported, with the symbols that its operands depend on. conditional: not
-        every run gets there."""
+        """Records a node that could not be imported, with the symbols that its operands depend on. conditional: True if
+        not every run reaches it."""
         used = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in operands])
         asked = question if isinstance(question, Undecided) else None
         self.undecided.append(UndecidedNode(where, tuple(used), asked, conditional))
@@ -99,31 +99,31 @@ class ImportRecord:
 
 
 def decides(dtype: DType, rank: int) -> bool:
-    """Whether an input of this type may determine the graph (axes, a shape, a count, a condition), unlike data."""
+    """True if an input of this type may determine the graph (axes, a shape, a count, a condition), unlike data."""
     return rank <= 1 and (dtype is BOOL or dtype.is_integer or dtype.is_float)
 
 
 class FileValues:
-    """Checks of numbers that a file has for an operator, or a layer."""
+    """Checks of a file's numbers for an operator or a layer."""
 
     def error(self, reason: str) -> ModelError:
-        """The error to raise, from a sentence without its subject: "needs an axis …"."""
+        """Builds the error to raise, from a sentence without its subject: "needs an axis …"."""
         raise NotImplementedError
 
     def real(self, given: Any, what: str) -> float:
-        """A number of a file."""
+        """Returns a number of a file."""
         if isinstance(given, bool) or not isinstance(given, (int, float)):
             raise self.error(f"needs a number as {what}, got {given!r:.60}")
         return float(given)
 
     def whole(self, given: Any, what: str, low: int, high: int) -> int:
-        """A whole number of a file."""
+        """Returns a whole number of a file."""
         if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
             raise self.error(f"needs a whole number from {low} on as {what}, got {given!r:.60}")
         return given
 
     def wholes(self, given: Any, what: str, low: int, high: int, count: int | None = None) -> tuple[int, ...]:
-        """Whole numbers of a file, so many of them."""
+        """Returns `count` whole numbers of a file."""
         found = given if isinstance(given, (list, tuple)) else None
         if found is None or count not in (None, len(found)) or any(type(n) is not int for n in found):
             raise self.error(f"needs {'' if count is None else f'{count} '}whole numbers as {what}, got {given!r:.60}")
@@ -131,23 +131,23 @@ class FileValues:
 
 
 class Checks(FileValues):
-    """Checks of the axes and sizes of an operator, or a layer."""
+    """Checks of the axes and sizes of an operator or a layer."""
 
     def axis(self, axis: int, rank: int, what: str = "an axis") -> int:
-        """An axis counted from the front."""
+        """Returns an axis counted from the front."""
         if not -rank <= axis < rank:
             raise self.error(f"needs {what} between {-rank} and {rank - 1}, got {axis}")
         return axis % rank
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-        """Different axes, counted from the front, in order."""
+        """Returns different axes, counted from the front, in order."""
         found = tuple(sorted(self.axis(a, rank) for a in axes))
         if len(set(found)) < len(found):
             raise self.error(f"needs different axes, got {list(found)}")
         return found
 
     def at_least(self, size: Size, least: Size, reason: str) -> None:
-        """Refuses a size below another for this reason; where a run decides that, dynamic dimensions are narrowed."""
+        """Refuses a size below another for this reason; narrows dynamic dimensions if a run decides."""
         room = size - least
         low, high = dims.bounds(room)
         if high < 0:
@@ -156,14 +156,14 @@ class Checks(FileValues):
             raise Undecided(str(self.error(reason)), room, ">=")
 
     def number(self, size: Size, what: str) -> int:
-        """A size that has to be a number."""
+        """Returns a size that must be a number."""
         if not is_known(size):
             raise self.error(f"needs to know {what}, got {size}; give a number for it with shapes=")
         return int(size)
 
 
 class Operands(Checks):
-    """The operands of an operator that have to be known while it is read: numbers, or sizes of dynamic dimensions."""
+    """The operands of an operator that must be known to read it: numbers, or sizes of dynamic dimensions."""
 
     @property
     def record(self) -> ImportRecord:
@@ -181,26 +181,26 @@ class Operands(Checks):
         raise NotImplementedError
 
     def operand(self, i: int) -> Value:
-        """The value of an operand."""
+        """Returns the value of an operand."""
         raise NotImplementedError
 
     def elements(self, i: int) -> np.ndarray | None:
-        """The elements of an operand that is a constant, or made of sizes, which are objects; None for others."""
+        """Returns the elements of a constant operand, or of one made of sizes, which are objects; None for others."""
         raise NotImplementedError
 
     def numbers(self, i: int, what: str) -> np.ndarray:
-        """The elements of operand i, which has to be a constant or made of sizes; the latter are objects."""
+        """Returns the elements of operand i, which must be a constant or made of sizes; the latter are objects."""
         found = self.elements(i)
         if found is None:
             raise self.unknown_operand(self.operand(i), what)
         return found
 
     def integers(self, i: int, what: str) -> tuple[Size, ...]:
-        """The elements of a constant operand as integers or sizes."""
+        """Returns the elements of a constant operand as integers or sizes."""
         return tuple(d if isinstance(d, Dim) else int(d) for d in self.numbers(i, what).reshape(-1))
 
     def unknown_operand(self, value: Value, what: str) -> OnData:
-        """The error to raise for an operand that is computed; records that the operator needs its elements."""
+        """Builds the error to raise for a computed operand; records that the operator needs its elements."""
         self.record.unknown.append(value)
         inputs = self.record.note_deciding_inputs(value)
         if inputs:
@@ -216,7 +216,7 @@ def located(where: str) -> Iterator[None]:
     """Adds the place of an operator to the errors of its reader; a question about sizes becomes an UndecidedLayer."""
     try:
         yield
-    except (UndecidedLayer, OnData):  # they say where already
+    except (UndecidedLayer, OnData):  # they name the place already
         raise
     except Undecided as e:
         raise UndecidedLayer(f"{e}; {ADVICE} ({where})", where, e) from None

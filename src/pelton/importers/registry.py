@@ -24,14 +24,14 @@ class ModelFiles:
 
 @dataclass(frozen=True)
 class About:
-    """What `pelton formats` and docs/formats.md tell users of a format, in text. Of formats that are not read, which
-    cover nothing, `export` is the way around."""
+    """Texts on a format for users, in `pelton formats` and docs/formats.md. For rejected formats, which cover nothing,
+    `export` is the way around."""
 
-    files: str = ""  # what its models look like, such as ".onnx"
-    export: str = ""  # how users come to one
-    extra: str = ""  # what it needs beside pelton[build]
+    files: str = ""  # appearance of its models, such as ".onnx"
+    export: str = ""  # how users obtain one
+    extra: str = ""  # requirements beside pelton[build]
     covers: str = ""
-    checked: str = ""  # what its results were compared with
+    checked: str = ""  # source of expected results
 
 
 UNTOLD = About()
@@ -41,10 +41,10 @@ UNTOLD = About()
 class Format:
     """A format of model files.
 
-    `recognizes` tells cheaply whether a source (a path, bytes or an object) certainly has this format, by its content;
-    `suffixes`, in lower case, tell the format of files of which no content tells it, such as damaged ones. The other
-    functions take the arguments of their namesakes in `pelton.importers`; those of formats that another package
-    converts (`converted`) `accept_conversion`, too.
+    `recognizes` decides cheaply, by content, if a source (a path, bytes or an object) certainly has this format;
+    `suffixes`, in lower case, identify files without telling content, such as damaged ones. The other functions have
+    the arguments of their namesakes in `pelton.importers`; those of formats that another package converts (`converted`)
+    also have `accept_conversion`.
     """
 
     name: str
@@ -53,8 +53,8 @@ class Format:
     examine: Callable[..., Examined] | None = None  # reports on each node
     # for models with control flow or sizes that depend on data
     unread: Callable[..., Unread] | None = None
-    two_files: bool = False  # whether weights are in a file of their own: sources may then be `ModelFiles`
-    converted: bool = False  # whether another package may have to convert its models to ONNX
+    two_files: bool = False  # True if weights are in a separate file: sources may then be `ModelFiles`
+    converted: bool = False  # True if another package may have to convert its models to ONNX
     suffixes: tuple[str, ...] = ()
     about: About = UNTOLD
 
@@ -64,7 +64,7 @@ class Traceable:
     """A model that its format reads by tracing a run on example inputs: Python code, such as a module of PyTorch.
 
     `example_inputs`: the arguments of a call, in the types of the model's own framework: a tuple, a mapping by the
-    names of parameters, or a single one. `dynamic_shapes`: which of their sizes are dynamic, as the framework says it.
+    names of parameters, or a single one. `dynamic_shapes`: the dynamic sizes among them, in the framework's notation.
     """
 
     model: Any
@@ -89,8 +89,8 @@ def register_refused(
     command: str = "",
     suffixes: tuple[str, ...] = (),
 ) -> None:
-    """Registers a format that is recognized and refused. what: its name in the error, with the way around and its
-    command; the other arguments are as in `Format` and `About`."""
+    """Registers a format that is recognized and refused. what: its name in the error; way, command: the way around; the
+    other arguments are as in `Format` and `About`."""
     around = f"{way}: {command}" if command else way
 
     def refuse(source: Any, *given: Any) -> NoReturn:
@@ -105,11 +105,11 @@ def register_refused(
 
 
 def format_of(source: Any) -> Format:
-    """Returns the first format that recognizes a model, else the one that its name tells; for what is no file, and for
-    bytes and objects, else the first of all, whose `load` says what it expected.
+    """Returns the first format that recognizes a model, else the one of its name; for missing files, bytes and objects
+    else the first of all, whose `load` reports what it expected.
 
-    Raises FormatError for a file or a folder that is there and is of no format, for empty files, engines and pointers
-    of Git LFS, and InputError for a Traceable of what no format traces and for a second file of a model that has one.
+    Raises FormatError for an existing file or folder of no format, for empty files, engines and pointers of Git LFS;
+    InputError for a Traceable that no format traces, and for weights of a format with a single file.
     """
     model = source.model if isinstance(source, ModelFiles) else source
     if model == "":
@@ -136,13 +136,13 @@ def format_of(source: Any) -> Format:
 
 
 def _by_name(model: Any) -> Format | None:
-    """The format whose files end as a path does."""
+    """Returns the format whose suffix a path has."""
     suffix = signs.suffix(model)
     return next((f for f in FORMATS if suffix in f.suffixes), None)
 
 
 def _refuse_unknown(path: str) -> None:
-    """Raises FormatError for what exists at a path, with the formats that there are."""
+    """Raises FormatError for an existing path, with the known formats."""
     if os.path.isdir(path):
         looks = "it is a folder, which holds no SavedModel and no model of PaddlePaddle"
         if inside := signs.models_in(path):
@@ -154,7 +154,7 @@ def _refuse_unknown(path: str) -> None:
     elif head := signs.head(path):
         looks = f"it begins with {head[:16]!r}, as no format of models does"
     else:
-        return  # there is nothing, or nothing to see
+        return  # missing or unreadable
     known = ", ".join(f"{f.name} ({f.about.files})" for f in FORMATS if f.about.covers)
     raise FormatError(
         f"{path} cannot be read: {looks}, so that it is damaged or of another format than {known}; `pelton formats`"

@@ -1,4 +1,4 @@
-"""Tells formats by how files begin: their first bytes, the first fields of protobuf messages, the names in archives."""
+"""Recognizes formats by the beginning of files: first bytes, first fields of protobuf messages, names in archives."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from pelton.errors import FormatError
 from pelton.system import heads
 
-HEAD = 1 << 12  # bytes that tell a format
+HEAD = 1 << 12  # bytes that identify a format
 ZIP, HDF5 = b"PK\x03\x04", b"\x89HDF\r\n\x1a\n"
 PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")  # gzip, bzip2, xz, zstd, …
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protobuf
-TEXT = -1  # BYTES that are printable
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf wire types
+TEXT = -1  # printable BYTES
 
 # field → wire type. ModelProto of onnx.proto
 ONNX = dict.fromkeys((6, 7, 8, 14, 20, 25, 26), BYTES) | {1: VARINT, 5: VARINT} | dict.fromkeys((2, 3, 4), TEXT)
@@ -29,12 +29,12 @@ BLOCK_DESC = {1: VARINT, 2: VARINT, 3: BYTES, 4: BYTES, 5: VARINT}
 
 
 def suffix(source: Any) -> str:
-    """The suffix of a path in lower case, with its dot; "" for what is none."""
+    """Returns the suffix of a path in lower case, with its dot; "" for anything else."""
     return os.path.splitext(os.fsdecode(source))[1].lower() if isinstance(source, (str, os.PathLike)) else ""
 
 
 def head(source: Any, size: int = HEAD) -> bytes:
-    """The first bytes of a regular file or of bytes; none of anything else, or if they cannot be read."""
+    """Returns the first bytes of a regular file or of bytes; none if unreadable, or for anything else."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source[:size])
     if not isinstance(source, (str, os.PathLike)):
@@ -49,14 +49,14 @@ def head(source: Any, size: int = HEAD) -> bytes:
 
 
 def refuse_others(source: Any) -> None:
-    """FormatError for files of models, or bytes of them, that are engines or pointers of Git LFS."""
+    """Raises FormatError for model files, or bytes of them, that are engines or pointers of Git LFS."""
     if description := heads.describe_foreign_file(head(source, heads.LONGEST)):
         name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given data"
         raise FormatError(f"{name} is not a model file: {description}")
 
 
 def is_empty(source: Any) -> bool:
-    """Whether a source is the path of a regular file without content."""
+    """True if a source is the path of a regular file without content."""
     try:
         about = os.stat(source) if isinstance(source, (str, os.PathLike)) else None
     except (OSError, ValueError):
@@ -65,7 +65,7 @@ def is_empty(source: Any) -> bool:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """(number, wire type, value) of the fields of a protobuf message that may be cut off; ends where it is none."""
+    """Yields (number, wire type, value) of a protobuf message's fields, which may be truncated; ends otherwise."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -87,7 +87,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def fits(data: bytes, message: Mapping[int, int]) -> bool:
-    """Whether bytes, which may be cut off, begin as a protobuf message with these fields (number → wire type)."""
+    """True if bytes, which may be truncated, begin as a protobuf message with these fields (number → wire type)."""
     found = False
     for number, wire, value in fields(data):
         known = message.get(number)
@@ -100,35 +100,35 @@ def fits(data: bytes, message: Mapping[int, int]) -> bool:
 
 
 def is_onnx(data: bytes) -> bool:
-    """Whether a file that begins so is an ONNX model. Its version is a small number, mostly the first field."""
+    """True if a file that begins so is an ONNX model. Its version is a small number, mostly the first field."""
     first = next(fields(data), None)
     return fits(data, ONNX) and first is not None and not (first[0] == 1 and not 0 < int(first[2]) < 1000)
 
 
 def is_graph_def(data: bytes) -> bool:
-    """Whether a file that begins so is a GraphDef of TensorFlow, whose first field is a node with a name and an op."""
+    """True if a file that begins so is a GraphDef of TensorFlow, whose first field is a node with a name and an op."""
     return fits(data, GRAPH_DEF) and _first_fits(data, NODE_DEF, (1, 2))
 
 
 def is_program_desc(data: bytes) -> bool:
-    """Whether a file that begins so is a ProgramDesc of PaddlePaddle, whose first field is its first block."""
+    """True if a file that begins so is a ProgramDesc of PaddlePaddle, whose first field is its first block."""
     return fits(data, PROGRAM_DESC) and _first_fits(data, BLOCK_DESC, (1, 2))
 
 
 def models_in(folder: str | os.PathLike[str]) -> list[str]:
-    """The ONNX and TFLite files in a folder and in those in it, relative to it, a few of many."""
+    """Returns a few of the ONNX and TFLite files in a folder and its subfolders, relative to it."""
     found = (p for pattern in ("*.onnx", "*.tflite", "*/*.onnx", "*/*.tflite") for p in Path(folder).glob(pattern))
     return sorted(str(p.relative_to(folder)) for p in itertools.islice(found, 4))
 
 
 def is_packed(source: Any) -> bool:
-    """Whether a file is a zip archive, a tar, or packed, whatever is in it."""
+    """True if a file is a zip archive, a tar, or compressed, whatever its content."""
     data = head(source, 512)
     return data.startswith((ZIP, *PACKED)) or data[257:262] == b"ustar"
 
 
 def names_in_zip(source: Any) -> frozenset[str]:
-    """The names of the files in an archive (a path or bytes); none if it is not one."""
+    """Returns the names of the files in an archive (a path or bytes); none if it is not one."""
     if head(source, 4) != ZIP:
         return frozenset()
     try:
@@ -139,12 +139,12 @@ def names_in_zip(source: Any) -> frozenset[str]:
 
 
 def open_zip(source: Any) -> zipfile.ZipFile:
-    """The archive at a path or in bytes."""
+    """Opens the archive at a path or in bytes."""
     return zipfile.ZipFile(source if isinstance(source, (str, os.PathLike)) else io.BytesIO(source))
 
 
 def _first_fits(data: bytes, message: Mapping[int, int], begins: tuple[int, ...]) -> bool:
-    """Whether the first field is a message that begins with these fields."""
+    """True if the first field is a message that begins with these fields."""
     first = next(fields(data), None)
     inner = first[2] if first is not None and first[0] == 1 else b""
     return (
@@ -162,7 +162,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends; what is cut off ends with the data."""
+    """Decodes a number and its end; a truncated one ends with the data."""
     number = 0
     for i, byte in enumerate(data[at : at + 10]):
         number |= (byte & 127) << 7 * i

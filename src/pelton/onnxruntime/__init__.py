@@ -1,5 +1,5 @@
-"""Pelton where a program imports onnxruntime: `python -m pelton.onnxruntime script.py`, or
-`pelton.onnxruntime.install()` before the import.
+"""Stand-in for onnxruntime: `python -m pelton.onnxruntime script.py`, or `pelton.onnxruntime.install()` before the
+import.
 
 This module is what such a program imports: ONNX Runtime's public names over `pelton.compat.session`. Names that Pelton
 does not have can be imported, and raise NotImplemented when they are used. `__version__` is the release of ONNX Runtime
@@ -68,7 +68,7 @@ def has_collective_ops() -> bool:
 
 
 def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:
-    """Nothing to do: libraries of CUDA are found when an engine needs them."""
+    """Accepted and ignored: an engine finds CUDA libraries when it needs them."""
 
 
 def print_debug_info() -> None:

@@ -1,8 +1,8 @@
-"""ONNX Runtime's exceptions as kinds of Pelton's.
+"""ONNX Runtime's exceptions as subclasses of Pelton's.
 
-Where ONNX Runtime raises one of these, the stand-in raises one that the same `except` catches. Three are Pelton's own
-under other names. What is wrong with a model is an InvalidGraph and a Fail at once, since which of the two ONNX Runtime
-raises depends on where it notices.
+The stand-in raises exceptions that the same `except` catches as in ONNX Runtime. Three are Pelton's own under other
+names. Faults of a model are an InvalidGraph and a Fail at once, as ONNX Runtime raises either, depending on where it
+detects them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ NoSuchFile = ModelAbsent
 
 
 class Fail(Error):
-    """Anything that has no kind of its own."""
+    """An error without a class of its own."""
 
 
 class InvalidGraph(Fail, ModelError):
-    """A model that is inconsistent, or that uses something that cannot be imported."""
+    """A model that is inconsistent, or that uses an unsupported feature."""
 
 
 class NotImplemented(Fail, BuildError, NotImplementedError):
-    """A sound model that cannot be built, or something that ONNX Runtime has and Pelton has not."""
+    """A sound model that cannot be built, or a feature of ONNX Runtime that Pelton lacks."""
 
 
 class RuntimeException(Fail, EngineError):
-    """A run that ended otherwise than expected."""
+    """A run that failed."""
 
 
 class EPFail(Fail):
-    """Never raised: there are no execution providers that could fail by themselves."""
+    """Never raised: no execution provider can fail by itself."""
 
 
 class NotFound(Fail):

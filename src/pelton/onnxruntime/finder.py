@@ -24,7 +24,7 @@ log = Logger("pelton.onnxruntime")
 NAME = "onnxruntime"
 HOME = "pelton.onnxruntime"
 TOOLS = ("backend", "datasets", "quantization", "tools", "transformers")
-# a folder on sys.path, by which child processes find the stand-in without calling `install`
+# a folder on sys.path where child processes find the stand-in without calling `install`
 CHILDREN = str(Path(__file__).parent / "children")
 
 
@@ -54,7 +54,7 @@ class _MissingLoader(Loader):
 
 
 class _Distribution(metadata.Distribution):
-    """The distribution `onnxruntime` of importlib.metadata: a version, and the name of the module."""
+    """The distribution `onnxruntime` of importlib.metadata: a version and the module's name."""
 
     def read_text(self, filename: str) -> str | None:
         return {
@@ -69,8 +69,8 @@ class _Distribution(metadata.Distribution):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the stand-in's modules. ONNX Runtime's tools, which are pure Python, are its own if it is installed, else
-    modules in which all names are missing."""
+    """Finds the stand-in's modules. ONNX Runtime's tools, which are pure Python, are its own if installed, else modules
+    in which all names are missing."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -101,11 +101,11 @@ class _Finder(MetaPathFinder):
 
 
 _finder = _Finder()
-_replaced: dict[str, ModuleType] = {}  # modules of ONNX Runtime that were imported before `install`
+_replaced: dict[str, ModuleType] = {}  # modules of ONNX Runtime imported before `install`
 
 
 def _real_folder() -> str | None:
-    """The folder of ONNX Runtime; None if it is not installed."""
+    """Returns the folder of ONNX Runtime; None if it is not installed."""
     found = PathFinder.find_spec(NAME, [folder for folder in sys.path if folder != CHILDREN])
     return next(iter(found.submodule_search_locations or ()), None) if found is not None else None
 
@@ -115,13 +115,12 @@ def _imported_modules() -> list[str]:
 
 
 def installed() -> bool:
-    """Whether `import onnxruntime` imports the stand-in."""
+    """True if `import onnxruntime` imports the stand-in."""
     return _finder in sys.meta_path
 
 
 def install() -> None:
-    """From now on, `import onnxruntime` imports pelton.onnxruntime, in this process and in those that multiprocessing
-    starts from it.
+    """Redirects `import onnxruntime` to pelton.onnxruntime, in this process and in its multiprocessing children.
 
     Modules that imported ONNX Runtime before keep it, so call this first. Calling it again changes nothing.
     """
@@ -140,8 +139,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """From now on, `import onnxruntime` imports what it did before `install`; modules that imported the stand-in keep
-    it."""
+    """Restores `import onnxruntime` to its state before `install`; modules that imported the stand-in keep it."""
     if not installed():
         return
     sys.meta_path.remove(_finder)

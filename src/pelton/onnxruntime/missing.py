@@ -1,4 +1,4 @@
-"""Stand-ins for names of ONNX Runtime that Pelton lacks: they can be imported, and raise when they are used."""
+"""Stand-ins for names of ONNX Runtime that Pelton lacks: importing them works, using them raises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import exceptions
 
 class _Missing(type):
     """The type of classes that cannot be instantiated: calling one, or a subclass, raises NotImplemented with its name.
-    Their attributes are such classes, too."""
+    Their attributes are such classes too."""
 
     path: str
 
@@ -31,13 +31,13 @@ class _Missing(type):
 
 
 def missing(path: str) -> type:
-    """The stand-in for a class, function or value of that dotted name."""
+    """Returns the stand-in for a class, function or value of that dotted name."""
     module, _, name = path.rpartition(".")
     return _Missing(name, (), {"path": path, "__module__": module})
 
 
 def missing_names(module: str, names: Collection[str] | None = None) -> Callable[[str], Any]:
-    """The `__getattr__` of a module in which these names (default: all but special ones) are stand-ins."""
+    """Returns a module's `__getattr__` in which these names (default: all but special ones) are stand-ins."""
 
     def look(name: str) -> Any:
         if name.startswith("__") or names is not None and name not in names:
@@ -48,7 +48,7 @@ def missing_names(module: str, names: Collection[str] | None = None) -> Callable
 
 
 class MissingModule(ModuleType):
-    """A module of ONNX Runtime's tools that is not installed: every name and submodule can be imported from it."""
+    """A missing module of ONNX Runtime's tools: every name and submodule can be imported from it."""
 
     def __getattr__(self, name: str) -> Any:
         return missing_names(self.__name__)(name)

@@ -1,5 +1,5 @@
-"""Sessions as libraries written for ONNX Runtime use them: its exceptions, and the attributes that they take from its
-inside."""
+"""Sessions for libraries written for ONNX Runtime: its exceptions, and the internal attributes that these libraries
+use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import exceptions
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-# the first that fits is what ONNX Runtime would have raised; InputError is its InvalidArgument as it is
+# the first match is ONNX Runtime's class for that error; InputError is its InvalidArgument as it is
 _KINDS: tuple[tuple[type[Exception], type[Error]], ...] = (
     (FileNotFoundError, exceptions.NoSuchFile),
     (exceptions.InvalidProtobuf, exceptions.InvalidProtobuf),
@@ -27,7 +27,7 @@ _KINDS: tuple[tuple[type[Exception], type[Error]], ...] = (
 
 
 def _translated(method: Method) -> Method:
-    """The method, raising what ONNX Runtime raises."""
+    """Wraps a method so that it raises ONNX Runtime's exceptions."""
 
     @functools.wraps(method)
     def call(*args: Any, **named: Any) -> Any:
@@ -63,7 +63,7 @@ class OnnxRuntimeSession(session.InferenceSession):
     run = _translated(session.InferenceSession.run)
     run_with_iobinding = _translated(session.InferenceSession.run_with_iobinding)
 
-    # what libraries reach for although it is not theirs
+    # attributes that libraries use although they are private
     @property
     def _sess(self) -> OnnxRuntimeSession:
         return self
@@ -103,4 +103,4 @@ class OnnxRuntimeSession(session.InferenceSession):
         return self.get_provider_options()
 
 
-OnnxRuntimeSession.__name__ = OnnxRuntimeSession.__qualname__ = "InferenceSession"  # as users know it
+OnnxRuntimeSession.__name__ = OnnxRuntimeSession.__qualname__ = "InferenceSession"  # public names

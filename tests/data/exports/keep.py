@@ -1,5 +1,5 @@
-"""Keeps what an exporter made in NAME.npz: the bytes of the model, inputs, and what the framework it comes from gives
-for them; packed, as names take most."""
+"""Stores an exporter's model in NAME.npz: its bytes, inputs, and its framework's outputs; packed, as names take most of
+the space."""
 
 from __future__ import annotations
 

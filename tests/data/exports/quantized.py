@@ -1,5 +1,4 @@
-"""Networks that onnxruntime's quantizer made of those that are there of the other scripts: pip install onnxruntime
-onnx; python quantized.py [NAME…]"""
+"""Networks of the other scripts, quantized by onnxruntime: pip install onnxruntime onnx; python quantized.py [NAME…]"""
 
 from __future__ import annotations
 

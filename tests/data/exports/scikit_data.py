@@ -1,4 +1,4 @@
-"""Data that the pipelines of scikit-learn are fitted to, and their conversion by skl2onnx."""
+"""Training data of the scikit-learn pipelines, and their conversion by skl2onnx."""
 
 from __future__ import annotations
 

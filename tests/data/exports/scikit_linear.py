@@ -1,4 +1,4 @@
-"""Linear models, support vectors and Gaussian processes of scikit-learn, made by scikit.py."""
+"""Linear models, support vectors and Gaussian processes of scikit-learn, for scikit.py."""
 
 from __future__ import annotations
 

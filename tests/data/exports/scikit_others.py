@@ -1,4 +1,4 @@
-"""Neighbours, mixtures, clusters and networks of scikit-learn, made by scikit.py."""
+"""Neighbours, mixtures, clusters and networks of scikit-learn, for scikit.py."""
 
 from __future__ import annotations
 

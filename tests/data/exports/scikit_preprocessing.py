@@ -1,4 +1,4 @@
-"""Preprocessing of scikit-learn, made by scikit.py."""
+"""Preprocessing of scikit-learn, for scikit.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Pipelines of scikit-learn over texts, tables of several types and dictionaries, by skl2onnx: python scikit_tables.py
-[NAME…], as scikit.py, and pandas."""
+[NAME…], with the packages of scikit.py, and pandas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees and ensembles of scikit-learn, made by scikit.py."""
+"""Trees and ensembles of scikit-learn, for scikit.py."""
 
 from __future__ import annotations
 

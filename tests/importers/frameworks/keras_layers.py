@@ -1,4 +1,4 @@
-"""Layers of Keras with many of their options, which of_keras.py puts into models of one layer."""
+"""Layers of Keras with many of their options, for models of one layer in of_keras.py."""
 
 import keras
 from keras import layers as L

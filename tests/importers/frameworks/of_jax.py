@@ -1,5 +1,5 @@
-"""Run by the Python that has JAX: of_jax.py FOLDER converts functions with jax2onnx, each with inputs of two batches
-and what it gives for them."""
+"""Converts functions with jax2onnx, in the Python that has JAX: of_jax.py FOLDER, each with inputs of two batches and
+its outputs."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
-"""Run by the Python that has Keras: of_keras.py FOLDER writes small models, one layer or a few each, in both formats,
-each with inputs and what it gives for them."""
+"""Writes small models, one layer or a few each, in both formats, in the Python that has Keras: of_keras.py FOLDER, each
+with inputs and outputs."""
 
 import os
 import sys

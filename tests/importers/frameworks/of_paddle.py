@@ -1,5 +1,5 @@
-"""Run by the Python that has PaddlePaddle: of_paddle.py FOLDER writes inference models, each with inputs of two batches
-and what it gives for them."""
+"""Writes inference models, in the Python that has PaddlePaddle: of_paddle.py FOLDER, each with inputs of two batches
+and its outputs."""
 
 import os
 import subprocess

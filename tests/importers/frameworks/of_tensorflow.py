@@ -1,5 +1,5 @@
-"""Run by the Python that has TensorFlow: of_tensorflow.py FOLDER writes models of Keras and TensorFlow, each with
-inputs of two batches and what it gives for them."""
+"""Writes models of Keras and TensorFlow, in the Python that has TensorFlow: of_tensorflow.py FOLDER, each with inputs
+of two batches and its outputs."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The time that a session may spend on tuning engines for ever new shapes, and on tuning in the background."""
+"""A session's budget of time for engines of new shapes and for background tuning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TUNED = 20.0  # seconds of them for builds that time kernels
 
 
 class Allowance:
-    """At most `seconds` of each period. What has begun within it is finished. Thread-safe."""
+    """At most `seconds` of each period. Work that began within it is finished. Thread-safe."""
 
     def __init__(
         self, seconds: float = TUNED, period: float = PERIOD, clock: Callable[[], float] = time.monotonic
@@ -33,10 +33,10 @@ class Allowance:
 
     @property
     def is_spent(self) -> bool:
-        """True if the period that ends now has no time left: long work counts until its share of time has passed."""
+        """True if the current period has no time left. Long work counts until its share of time has passed."""
         with self._lock:
             now = self._clock()
-            # a build of 100 s is paid off after 300 s where 20 s of each 60 s are allowed
+            # with 20 s of each 60 s allowed, a build of 100 s is paid off after 300 s
             while self._spent and now - self._spent[0][0] >= max(
                 self.period, self._spent[0][1] * self.period / self.seconds
             ):

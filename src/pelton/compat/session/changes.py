@@ -1,4 +1,4 @@
-"""What session options change in a model before it is built: sizes by the denotation of an axis, and constants."""
+"""Changes by session options to a model before its build: sizes by axis denotation, and constants."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Changes:
     files: dict[str, bytes] = field(default_factory=dict)
 
     def digests(self) -> list[str]:
-        """Digests of all changes, which are part of the key of an engine."""
+        """Returns digests of all changes, part of an engine's key."""
 
         def digest(data: Any) -> str:
             return hashlib.sha256(data).hexdigest()
@@ -68,14 +68,14 @@ class Changes:
                     raise ModelError(
                         f"add_initializer: the array for {t.name!r} cannot be a tensor of ONNX: {e}"
                     ) from None
-                # an initializer that is also an input: its declared shape no longer holds
+                # an initializer that is also an input: its declared shape is obsolete
                 if t.name in declared:
                     declared[t.name].ClearField("shape")
                     for size in t.dims:
                         declared[t.name].shape.dim.add(dim_value=size)
 
     def _read(self, tensor: onnx.TensorProto) -> None:
-        """Reads the data of a tensor from a file that is in memory."""
+        """Reads the data of a tensor from an in-memory file."""
         entry = {e.key: e.value for e in tensor.external_data}
         data = self.files.get(entry.get("location", "")) if tensor.data_location == 1 else None
         if data is None:
@@ -99,10 +99,10 @@ class Changes:
 
 
 def _bytes(array: np.ndarray) -> Any:
-    """The bytes to digest for an array: its elements, or the representation of its strings."""
+    """Returns the bytes to digest for an array: its elements, or the representation of its strings."""
     return repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
 
 
 def files_on_disk(names: list[str], files: Mapping[str, bytes]) -> list[str]:
-    """The files of external data that are not replaced and hence read from disk."""
+    """Returns the external data files on disk: those without a replacement."""
     return [name for name in names if name not in files]

@@ -1,4 +1,4 @@
-"""Config entries of sessions: parses the text of each as an option of the build."""
+"""Config entries of sessions: parses the text of each into a build option."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ RETUNE = 10.0
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """Options of builds, and of sessions. `on_miss`: what a session does for a model without a cached engine: "build"
-    one, build a "fast" one without timing kernels, or raise an "error". `progress`: whether builds show a progress bar;
-    None: in a terminal or a notebook. `retune`: seconds of runs far from the sizes of its engine, after which a session
-    tunes again in the background; 0: never."""
+    """Options of builds and sessions. `on_miss`: action for a model without a cached engine: "build" one, build a
+    "fast" one without timing kernels, or raise an "error". `progress`: True if builds show a progress bar; None: in a
+    terminal or a notebook. `retune`: seconds of runs far from an engine's sizes before the session tunes again in the
+    background; 0: never."""
 
     options: Options
     on_miss: str = "build"
@@ -73,7 +73,7 @@ def _optimum(text: str) -> dict[str, tuple[int, ...]]:
 
 Reader = tuple[Callable[[str], Any], str]
 
-# config entry pelton.NAME, else environment variable PELTON_NAME → (parser of its text, what the text should be)
+# config entry pelton.NAME, else environment variable PELTON_NAME → (parser, description of valid text)
 READERS: Mapping[str, Reader] = {
     "level": (int, "a whole number"),
     "budget": (float, "a number of seconds"),
@@ -111,11 +111,11 @@ READERS: Mapping[str, Reader] = {
     "retune": (_seconds, "a number of seconds, 0 for never"),
 }
 
-RENAMED = {"optimum": "usual"}  # entry -> its name before, which works with a DeprecationWarning
+RENAMED = {"optimum": "usual"}  # entry → its former name, which works with a DeprecationWarning
 
 
 def check_name(key: str) -> None:
-    """InputError for a key of the form pelton.NAME where there is no such entry."""
+    """Raises InputError for an unknown key of the form pelton.NAME."""
     kind, _, name = key.partition(".")
     if kind == "pelton" and name not in (*READERS, *RENAMED.values()):
         raise InputError(
@@ -124,8 +124,8 @@ def check_name(key: str) -> None:
 
 
 def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any) -> SessionConfig:
-    """Parses config entries, and environment variables for missing ones; options in `more` override both. InputError,
-    naming the entry, for text that cannot be parsed."""
+    """Parses config entries, and environment variables for missing ones; options in `more` override both. Raises
+    InputError, naming the entry, for invalid text."""
     found: dict[str, Any] = {}
     for name, (reader, expected) in READERS.items():
         key, variable = f"pelton.{name}", f"PELTON_{name.upper()}"

@@ -1,5 +1,4 @@
-"""Devices, memory and allocators under the names that ONNX Runtime has for them: descriptions alone, as engines have
-memory of their own."""
+"""ONNX Runtime's names for devices, memory and allocators: descriptions only, as engines allocate their own memory."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ _TYPES = {"cpu": 0, "cuda": 1, "gpu": 1, "dml": 1, "webgpu": 1, "cann": 3, "npu"
 
 
 class OrtDeviceVendorId(enum.IntEnum):
-    """Makers of devices, by their numbers on the PCI bus."""
+    """Vendors of devices, by PCI ID."""
 
     NONE = 0
     AMD = 0x1002
@@ -56,7 +55,7 @@ class OrtMemoryInfoDeviceType(enum.IntEnum):
 
 @dataclass(frozen=True)
 class OrtDevice:
-    """Where arrays lie."""
+    """The device that holds arrays."""
 
     name: str
     id: int = 0
@@ -64,7 +63,7 @@ class OrtDevice:
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
-        """The device of that name and number; InputError for a name that there is not."""
+        """Returns the device of that name and number; raises InputError for an unknown name."""
         name = ort_device_name.lower()
         if name not in _TYPES:
             raise InputError(f"Unsupported device type: {ort_device_name}; there are {', '.join(_TYPES)}")
@@ -108,7 +107,7 @@ class OrtMemoryInfo:
 
 
 class OrtArenaCfg:
-    """How an arena grows: kept and read, without effect."""
+    """Growth of an arena: accepted and ignored."""
 
     def __init__(
         self,
@@ -130,10 +129,10 @@ class OrtArenaCfg:
 
 
 def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None = None) -> None:
-    """Accepted and without effect: a context of an engine lays out its memory once."""
+    """Accepted and ignored: an engine's context allocates its memory once."""
 
 
 def create_and_register_allocator_v2(
     provider: str, memory_info: OrtMemoryInfo, options: Mapping[str, Any], arena_cfg: OrtArenaCfg | None = None
 ) -> None:
-    """Accepted and without effect: a context of an engine lays out its memory once."""
+    """Accepted and ignored: an engine's context allocates its memory once."""

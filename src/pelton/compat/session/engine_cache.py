@@ -1,4 +1,4 @@
-"""The engine cache: engines of sessions on disk, by a hash of what they depend on, safe for several processes."""
+"""The engine cache: engines of sessions on disk, keyed by a hash of all they depend on, safe for several processes."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from .signature import Signature, from_json
 
 log = Logger("pelton.session")
 
-# options that change no engine, or that the key has elsewhere
+# options that change no engine, or that the key holds elsewhere
 NOT_IN_KEY = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit"}
 NOT_IN_KEY |= {"optimum", "shapes", "save_calibration"}
 MAX_ENGINES = 64  # of one model, each for other sizes
-# seconds in which a file may change again without its times showing it
+# seconds in which a file may change again with the same timestamps
 FRESH = 2.0
 
 
 class EngineCache:
-    """The part of the cache directory that belongs to sessions; without effect where other users can write to it."""
+    """The sessions' part of the cache directory; disabled if other users can write to it."""
 
     def __init__(self, cache: Cache, device: int = 0):
-        self.device = device  # the number of the GPU, for engines that run on one
+        self.device = device  # the GPU's number, for GPU engines
         self._cache, self.folder = cache, _own_folder(cache)
 
     @property
     def keeps(self) -> bool:
-        """Whether engines can be stored."""
+        """True if the cache can store engines."""
         return self.folder is not None and self._cache.problem() is None
 
     def engine(self, key: str) -> Engine | None:
-        """The engine of a key; None where there is none, or one that is damaged, of another version or of plugins that
-        have changed since."""
+        """Returns the engine of a key; None if it is missing, damaged, of another version, or of plugins that have
+        changed since."""
         path = self._path(key, ".pelton")
         if path is None or not path.exists():
             return None
@@ -66,7 +66,7 @@ class EngineCache:
         return found
 
     def put(self, key: str, engine: Engine) -> None:
-        """Writes an engine, and deletes the files used least recently where the cache exceeds its limit."""
+        """Writes an engine; deletes the least recently used files if the cache exceeds its limit."""
         path = self._path(key, ".pelton")
         if path is None:
             return
@@ -87,7 +87,7 @@ class EngineCache:
         self._cache.settle()
 
     def engines_of(self, key: str) -> list[tuple[str, AcceptedSizes]]:
-        """The keys of the engines of one model, latest first, with the sizes that each accepts."""
+        """Returns the keys of a model's engines, latest first, each with the sizes that it accepts."""
         known = self.json(f"{key}.engines")
         found = known if isinstance(known, list) else []
         return [
@@ -97,8 +97,8 @@ class EngineCache:
         ]
 
     def register(self, key: str, engine: str, accepted: AcceptedSizes) -> None:
-        """Puts the key of an engine in front of the list of a model, and deletes the oldest engine of a full one. The
-        caller holds the lock of `key`."""
+        """Prepends an engine's key to the list of its model; deletes the oldest engine of a full list. The caller holds
+        the lock of `key`."""
         listed = [(engine, accepted), *((k, t) for k, t in self.engines_of(key) if k != engine)]
         for k, _ in listed[MAX_ENGINES:]:
             path = self._path(k, ".pelton")
@@ -108,8 +108,7 @@ class EngineCache:
         self.put_json(f"{key}.engines", [{"key": k, "takes": t} for k, t in listed[:MAX_ENGINES]])
 
     def signature(self, key: str) -> Signature | None:
-        """The signature of a key; None where there is none, one that is damaged, or of plugins that have changed
-        since."""
+        """Returns the signature of a key; None if it is missing, damaged, or of plugins that have changed since."""
         try:
             found = from_json(self.json(key))
         except ValueError:
@@ -120,14 +119,14 @@ class EngineCache:
         self.put_json(key, found.json())
 
     def lock(self, key: str) -> contextlib.AbstractContextManager[None]:
-        """Locks a key: another process that locks it waits."""
+        """Locks a key against other processes, which wait."""
         path = self._path(key, ".lock")
         if path is None:
             return contextlib.nullcontext()
         return files.alone(path, lambda: log.info("another process is building this engine; waiting for it"))
 
     def digest(self, path: Path) -> str:
-        """SHA-256 of a file, cached while its size, inode and times stay the same."""
+        """Returns the SHA-256 of a file, cached while its size, inode and times stay the same."""
         real = os.path.realpath(path)
         s = os.stat(real)
         stamp = [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns]
@@ -143,7 +142,7 @@ class EngineCache:
         return digest
 
     def details(self, digest: str, find: Callable[[], list[str]]) -> list[str]:
-        """The result of `find()`, cached under the digest of the file that it reads."""
+        """Returns the result of `find()`, cached under the digest of the file that it reads."""
         known = self.json(digest)
         if (
             not isinstance(known, dict)
@@ -158,7 +157,7 @@ class EngineCache:
         return self.folder / (key + ending) if self.folder is not None else None
 
     def json(self, key: str) -> Any:
-        """The JSON data of a key; None where there are none that can be read."""
+        """Returns the JSON data of a key; None if missing or unreadable."""
         path = self._path(key, ".json")
         if path is None:
             return None
@@ -176,7 +175,7 @@ class EngineCache:
 
 
 def _own_folder(cache: Cache) -> Path | None:
-    """The folder of engines, created if missing; None where another user can write to it, as engines hold code."""
+    """Returns the folder of engines, created if missing; None if another user can write to it, as engines hold code."""
     folder = cache.path("sessions")
     if folder is None:
         return None
@@ -197,8 +196,8 @@ def _own_folder(cache: Cache) -> Path | None:
 
 
 def _changed_plugin(recorded: Any) -> str | None:
-    """One of the plugins recorded with their fingerprints that may not be what it was then. One that is not installed
-    here has not changed: engines run without their plugins."""
+    """Returns a recorded plugin that may differ from its fingerprint. Plugins that are not installed here count as
+    unchanged: engines run without them."""
     if not isinstance(recorded, dict) or not recorded:
         return None
     from pelton.plugins import fingerprint, registered  # which import all packages of plugins
@@ -210,7 +209,7 @@ def _changed_plugin(recorded: Any) -> str | None:
 
 
 def engine_in(model: Path | bytes, device: int = 0) -> Engine | None:
-    """The engine in a file or bytes; None where they hold a model. OSError for a file that cannot be read."""
+    """Returns the engine in a file or bytes; None for a model. Raises OSError for an unreadable file."""
     if isinstance(model, bytes):
         begin = model[: len(heads.ENGINE)]
     else:
@@ -226,13 +225,13 @@ def key_of(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     device: int = 0,
 ) -> str:
-    """The hash of what an engine depends on: the bytes of the model and of its constants, sizes, options, recorded
+    """Hashes all that an engine depends on: the bytes of the model and of its constants, sizes, options, recorded
     tactics, this machine and this version of Pelton."""
     machine = describe()
     machine["threads"] = options.threads or default_threads()
     machine["given"] = [options.shapes, options.optimum]
     if not options.on_cpu:
-        from pelton.backends.cuda.driver import device as gpu  # only engines for GPUs need it
+        from pelton.backends.cuda.driver import device as gpu  # needed by GPU engines only
 
         found = gpu(device)
         machine["gpu"] = [found.name, found.arch, found.multiprocessors, found.cuda]
@@ -253,7 +252,8 @@ def key_of(
 
 
 def _content(path: str | Path) -> str | None:
-    """SHA-256 of a file or of all files in a folder; None where one cannot be read, which the build then reports."""
+    """Returns the SHA-256 of a file, or of all files in a folder; None if one is unreadable, an error that the build
+    reports."""
     found, path = hashlib.sha256(), Path(path)
     try:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -265,7 +265,7 @@ def _content(path: str | Path) -> str | None:
 
 @functools.cache
 def _installed() -> list[Any]:
-    """The version, and the sizes and times of source files: a working copy changes under one version."""
+    """Returns the version, and the sizes and times of source files: a working copy changes under one version."""
     found: list[Any] = []
 
     def collect(folder: str) -> None:

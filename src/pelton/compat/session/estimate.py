@@ -1,4 +1,4 @@
-"""Estimates how long a build will take: from past builds on this machine, else from those of a reference machine."""
+"""Estimates the time of a build from past builds on this machine, else from those of a reference machine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 log = Logger("pelton.session")
 
 MAX_REMEMBERED = 32  # builds
-PER_BYTE = 7e-9  # seconds to read, pack, hash and write a byte of weights, at any level: 15.5 s were taken for 2.1 GB
-MAX_SAMPLES = 7  # of them, the latest at a level, make the estimate
+PER_BYTE = 7e-9  # seconds to read, pack, hash and write a byte of weights, at any level: 15.5 s for 2.1 GB
+MAX_SAMPLES = 7  # builds, the latest at a level, in an estimate
 
 
 @dataclass(frozen=True)
 class Build:
-    """A finished build: its level and number of different layers, the seconds that the reference says for these and
-    its weights, and those that it took here."""
+    """A finished build: its level and number of different layers, its estimate in seconds from the reference machine,
+    and its seconds here."""
 
     level: int
     layers: int
@@ -41,21 +41,21 @@ class Build:
 
 @functools.cache
 def reference() -> list[tuple[float, float]]:
-    """Per level the seconds of a build and those of each different layer, as `benchmarks/builds.py` measured them with
-    empty caches."""
+    """Returns, per level, the seconds of a build and of each different layer, measured with empty caches by
+    `benchmarks/builds.py`."""
     found = json.loads((Path(__file__).parents[2] / "data" / "builds.json").read_text())
     return [(level["build"], level["layer"]) for level in found["levels"]]
 
 
 def by_reference(level: int, count: int, weights: int) -> float:
-    """The seconds of a build on the reference machine: of `count` different layers, and so many bytes of weights."""
+    """Returns the seconds of a build of `count` different layers, and `weights` bytes, on the reference machine."""
     build, layer = reference()[level]
     return build + layer * count + weights * PER_BYTE
 
 
 def seconds(level: int, count: int, budget: float | None, past: list[Build], weights: int = 0) -> tuple[float, int]:
-    """Estimates the seconds of a build of `count` different layers and so many bytes of weights, and says from how many
-    past builds: the latest at this level, else at any. The reference is scaled by the median of their ratios to it."""
+    """Estimates the seconds of a build of `count` different layers and `weights` bytes; also counts the past builds
+    used: the latest at this level, else at any. The reference is scaled by the median of their ratios."""
 
     samples = ([b for b in past if b.level == level] or past)[-MAX_SAMPLES:]
     factor = statistics.median([b.seconds / b.reference for b in samples]) if samples else 1.0
@@ -65,8 +65,8 @@ def seconds(level: int, count: int, budget: float | None, past: list[Build], wei
 
 @contextmanager
 def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Options) -> Iterator[None]:
-    """Around a build: warns how long it will take, and remembers how long it took. Builds for GPUs are not estimated,
-    as their time depends on libraries and caches of others."""
+    """Warns of a build's estimated time, and records its real time. GPU builds are not estimated: their time depends on
+    libraries and caches of others."""
     later = "the next session will find it" if cache.keeps else "it is not kept for the next session"
     if not options.on_cpu:
         log.warning("building an engine for %s of %s; %s", options.target, name, later)
@@ -95,7 +95,7 @@ def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Opt
 
 
 def _past(cache: EngineCache) -> list[Build]:
-    """The remembered builds; none where they cannot be read."""
+    """Returns the recorded builds; none if they cannot be read."""
     try:
         return [
             Build(int(b["level"]), int(b["layers"]), float(b["reference"]), float(b["seconds"]))

@@ -1,4 +1,4 @@
-"""What a session knows of the shapes that its model cannot have, so that it refuses them without planning the model."""
+"""A session's knowledge of impossible shapes, which it rejects without planning the model."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pelton.system.forks import survives_fork
 
 from .pool import Key, Shapes, format_shapes, key_of_shapes
 
-MAX_REMEMBERED = 1024  # shapes that were tried in vain
-MAX_REQUIREMENTS = 256  # each takes some microseconds of a request
-MAX_REASON = 400  # characters of a reason that are remembered
-EVIDENCE = 2  # shapes with the same empty axes that were tried in vain: all others are, too
+MAX_REMEMBERED = 1024  # shapes that failed
+MAX_REQUIREMENTS = 256  # each costs some microseconds of a request
+MAX_REASON = 400  # characters kept of a reason
+EVIDENCE = 2  # failed shapes with the same empty axes, after which all others count as failed
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Inputs with sizes that are numbers or expressions of symbols, in the form of an engine's."""
+    """Inputs whose sizes are numbers or expressions of symbols, as in an engine."""
 
     inputs: tuple[Port, ...]
     symbols: tuple[DynamicDimension, ...]
@@ -31,7 +31,7 @@ class Ranges:
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Ranges:
-        """ValueError for what `compiler.sessions` does not write."""
+        """Parses ranges; raises ValueError for any format other than that of `compiler.sessions`."""
         ports = tuple(Port(str(name), "f32", tuple(shape)) for name, shape in data["shapes"].items())
         symbols = tuple(DynamicDimension(str(name), *map(int, bounds)) for name, bounds in data["symbols"].items())
         names, trees = {s.name for s in symbols}, dict(data["sizes"])
@@ -45,7 +45,7 @@ class Ranges:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What inputs within some ranges need: sizes that are 0 ("=") or not below 0 (">=")."""
+    """Requirements on inputs within some ranges: sizes that are 0 ("=") or not below 0 (">=")."""
 
     inputs: Ranges
     needed: tuple[Any, ...]
@@ -54,7 +54,7 @@ class Requirement:
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Requirement:
-        """ValueError for what `compiler.sessions` does not write."""
+        """Parses a requirement; raises ValueError for any format other than that of `compiler.sessions`."""
         inputs = Ranges.of_json(data["inputs"])
         names = {s.name for s in inputs.symbols}
         needed = tuple(data["needed"])
@@ -63,7 +63,7 @@ class Requirement:
         return cls(inputs, needed, data["relation"], str(data["why"]))
 
     def refuses(self, shapes: Shapes) -> bool:
-        """True if inputs of these shapes are within the ranges and lack what is needed."""
+        """True if inputs of these shapes are within the ranges and violate the requirement."""
         if not sizes.accepts(self.inputs, shapes):
             return False
         symbols = sizes.solve(self.inputs, shapes)
@@ -72,18 +72,18 @@ class Requirement:
 
 
 class Limits:
-    """The shapes that a model cannot have: by what its nodes need of sizes, and by what was tried. Thread-safe.
+    """The impossible shapes of a model, by its nodes' requirements and by failed attempts. Thread-safe.
 
-    `known`: what an import found, as JSON (`compiler.sessions.infer_outputs`); None where it found nothing.
+    `known`: result of an import, as JSON (`compiler.sessions.infer_outputs`); None without one.
     """
 
     def __init__(self, known: Mapping[str, Any] | None):
-        # whether the model can be read for some sizes: an error is then that of a request
+        # True if the model can be imported for some sizes: an error is then the request's
         self.readable = known is not None and known["readable"] is True
         self._inputs = None if known is None else Ranges.of_json(known["inputs"])
         self._requirements: tuple[Requirement, ...] = ()
-        self._tried: OrderedDict[Key, str] = OrderedDict()  # shapes → the reason, the one used last at the end
-        self._empty: dict[frozenset[tuple[str, int]], int] = {}  # empty axes → shapes that were tried in vain
+        self._tried: OrderedDict[Key, str] = OrderedDict()  # shapes → the reason, least recently used first
+        self._empty: dict[frozenset[tuple[str, int]], int] = {}  # empty axes → number of failed shapes
         self._unlock()
         survives_fork(self)
         if known is not None:
@@ -93,19 +93,19 @@ class Limits:
         self._lock = threading.Lock()
 
     def extend(self, found: Sequence[Mapping[str, Any]]) -> None:
-        """Adds what a further import has found that inputs need."""
+        """Adds the requirements that a further import found."""
         with self._lock:
             new = [r for r in map(Requirement.of_json, found) if r not in self._requirements]
             self._requirements += tuple(new[: MAX_REQUIREMENTS - len(self._requirements)])
 
     def check(self, shapes: Shapes) -> None:
-        """InputError for shapes that the model cannot have, as far as that is known."""
+        """Raises InputError for shapes known to be impossible."""
         reason = next((r.why for r in self._requirements if r.refuses(shapes)), None) or self._remembered(shapes)
         if reason is not None:
             raise InputError(self._text(shapes, reason))
 
     def learn(self, shapes: Shapes, error: Exception) -> InputError:
-        """Remembers that the model cannot have these shapes; returns the error to raise."""
+        """Records that these shapes are impossible; returns the error to raise."""
         reason = " ".join(str(error).split())
         empty = _empty_axes(shapes)
         with self._lock:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pelton.importers.onnx.file import Source
     from pelton.runtime import Engine
 
-_UNKNOWN = "tensor(float)"  # the type of a port of which nothing is known
+_UNKNOWN = "tensor(float)"  # the type of an unknown port
 
 
 def _compiler() -> ModuleType:
-    """The compiler's part in sessions. BuildError where a package is missing that building needs."""
+    """Returns the compiler's part in sessions. Raises BuildError if a package for building is missing."""
     with Needs("a session builds an engine for a model that has none in the engine cache, which"):
         from pelton.compiler import sessions
     return sessions
@@ -35,7 +35,7 @@ def _compiler() -> ModuleType:
 def load_model(model: Path | bytes, sizes: Mapping[str, int], changes: Changes | None = None) -> Source:
     """Reads a model, fixes the dimensions that `sizes` names, and applies `changes`.
 
-    ModelError for what is no model; BuildError where Pelton is installed without what building needs.
+    Raises ModelError if it is not a model; BuildError if Pelton is installed without the packages for building.
     """
     source: Source = _compiler().load_model(model, sizes)
     if changes is not None:
@@ -44,33 +44,33 @@ def load_model(model: Path | bytes, sizes: Mapping[str, int], changes: Changes |
 
 
 def external_files(model: Path | bytes) -> list[str]:
-    """The files in which a model keeps constants, relative to its own."""
+    """Returns the files in which a model keeps constants, relative to its own."""
     found: list[str] = _compiler().external_files(load_model(model, {}).model)
     return found
 
 
 def requirements(error: ModelError) -> list[dict[str, Any]]:
-    """What an import that failed has learnt of sizes, as `Limits` takes it."""
+    """Returns the size requirements of a failed import, in the form of `Limits`."""
     found: list[dict[str, Any]] = _compiler().requirements(error.requirements)
     return found
 
 
 def count_layers(model: onnx.ModelProto) -> int:
-    """The number of different layers that a build tunes one by one."""
+    """Counts the different layers that a build tunes one by one."""
     count: int = _compiler().count_layers(model)
     return count
 
 
 def weights_bytes(model: onnx.ModelProto) -> int:
-    """The bytes of a model's constants, which a build reads, packs and writes."""
+    """Returns the size in bytes of a model's constants, which a build reads, packs and writes."""
     size: int = _compiler().weights_bytes(model)
     return size
 
 
 def read_signature(source: Source, options: Options) -> Signature:
-    """The inputs, outputs and metadata of a model.
+    """Returns the inputs, outputs and metadata of a model.
 
-    ModelError for what is wrong with the model whatever the sizes of its inputs are and whatever they say.
+    Raises ModelError for faults of the model that no sizes or values of inputs could mend.
     """
     compiler = _compiler()
     model, graph = source.model, source.model.graph
@@ -79,14 +79,14 @@ def read_signature(source: Source, options: Options) -> Signature:
     inferred: dict[str, NodeArg] = {}
     plugins: dict[str, str | None] = {}
     limits: dict[str, Any] | None = None
-    constant = set(options.values or ())  # inputs whose values the options give
-    # where an input has no rank, nothing is known before a run
+    constant = set(options.values or ())  # inputs whose values the options fix
+    # with an input of unknown rank, nothing is known before a run
     declared = [i.type for i in graph.input if i.name not in stored]
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):
         outputs, plugins, limits = compiler.infer_outputs(source, options)
         inferred = {name: NodeArg(name, NAMES[o.dtype], o.shape) for name, o in outputs.items()}
     untyped = [o.name for o in graph.output if not o.type.WhichOneof("value") and o.name not in inferred]
-    if untyped:  # the data decides their sizes
+    if untyped:  # sizes that depend on the data
         types = compiler.inferred_element_types(model)
         inferred.update({name: NodeArg(name, NAMES[types[name]], [], False) for name in untyped if name in types})
     fixed = compiler.fixed_sizes(options)
@@ -105,7 +105,7 @@ def read_signature(source: Source, options: Options) -> Signature:
             return _declared(by_name[name], inferred.get(name))
         return inferred.get(name) or NodeArg(name, _UNKNOWN, [], False)
 
-    # a tensor may be listed twice
+    # the model may list a tensor twice
     names = options.outputs or [o.name for o in graph.output]
     return Signature(inputs, tuple(map(output, names)), overridable, metadata, plugins, limits)
 
@@ -117,10 +117,10 @@ def _fix_sizes(arg: NodeArg, fixed: Sequence[int | None]) -> NodeArg:
 
 
 def _declared(value: onnx.ValueInfoProto, inferred: NodeArg | None) -> NodeArg:
-    """A port as the model declares it; what the model leaves out is taken from `inferred`."""
+    """Returns a port as the model declares it, completed from `inferred`."""
     kind = value.type.WhichOneof("value")
     if kind in ("sequence_type", "map_type", "optional_type"):
-        # no tensor, and so no sizes, unless it is an optional one
+        # not a tensor, and so without sizes, unless it is an optional one
         held = value.type.optional_type.elem_type.tensor_type
         ranked = kind != "optional_type" or held.HasField("shape")
         return NodeArg(value.name, _format_type(value.type, value.name), _dims(held), ranked)
@@ -142,14 +142,14 @@ def _declared(value: onnx.ValueInfoProto, inferred: NodeArg | None) -> NodeArg:
 
 
 def _dims(tensor: onnx.TypeProto.Tensor) -> list[int | str | None]:
-    """The sizes that a model declares; None for unspecified ones, which negative numbers stand for, too."""
+    """Returns the sizes that a model declares; None for unspecified ones, negative numbers included."""
     return [
         d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in tensor.shape.dim
     ]
 
 
 def _format_type(type: onnx.TypeProto, name: str) -> str:
-    """A type in ONNX Runtime's notation: seq(map(int64,tensor(float)))."""
+    """Formats a type in ONNX Runtime's notation: seq(map(int64,tensor(float)))."""
     element_type = _compiler().element_type
     match type.WhichOneof("value"):
         case "sequence_type":
@@ -165,8 +165,8 @@ def _format_type(type: onnx.TypeProto, name: str) -> str:
 
 
 def build_engine(source: Source, options: Options, optimum: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:
-    """Builds an engine with the dynamic dimensions that `options` leave, tuned for the shapes of `optimum`; `show`:
-    with a progress bar."""
+    """Builds an engine for the dynamic dimensions that `options` leave, tuned for the shapes of `optimum`; `show`: with
+    a progress bar."""
     from pelton.compiler.build import build
 
     check_runs_here(options.target, "the session")

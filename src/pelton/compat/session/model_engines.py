@@ -64,33 +64,33 @@ class ModelEngines:
         self.limits = Limits(self.signature.limits)
 
     def _unlock(self) -> None:
-        """No engine is being built: builds of other threads end with a fork, as far as the child is concerned."""
+        """Resets the state of builds: after a fork, the child has none of the builds of other threads."""
         self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
-        """The model, as messages name it."""
+        """Name of the model in messages."""
         return str(self._model) if isinstance(self._model, Path) else "the given model"
 
     @property
     def on_cpu(self) -> bool:
-        """Whether its engines run on the CPU."""
+        """True if the engines run on the CPU."""
         return self._options.on_cpu if self.prebuilt is None else not is_gpu(self.prebuilt.plain.target)
 
     def first(self) -> Engine | None:
-        """The engine before any run: prebuilt, from the cache, or built where all sizes are known; else None."""
+        """Returns the engine before any run: prebuilt, cached, or built if all sizes are known; else None."""
         found = self.prebuilt or self._cached(None)
         if found is None and not self.signature.is_dynamic:
             found = self._build({a.name: a.fixed for a in self.signature.ports})
         return found
 
     def for_shapes(self, shapes: Shapes) -> Engine:
-        """The engine that runs inputs of these shapes, built where there is none yet. InputError for shapes that the
-        model cannot have: what is known of these is checked before anything is planned, and each is tried once."""
+        """Returns the engine that runs inputs of these shapes, built if missing. Raises InputError for impossible
+        shapes: known limits are checked before any planning, and each shape is tried once."""
         found = self.pool.find(shapes)
         if found is None:
             self.limits.check(shapes)
-            with self._lock:  # another thread may have built it meanwhile, or tried to
+            with self._lock:  # another thread may have built it, or failed to, meanwhile
                 found = self.pool.find(shapes)
                 if found is None:
                     self.limits.check(shapes)
@@ -98,7 +98,7 @@ class ModelEngines:
         return found
 
     def tuner(self) -> Tuner | None:
-        """What tunes in the background, where a session may: no other engine may come where one is promised."""
+        """Creates the background tuner; None if the session may not tune, such as with options that fix its engine."""
         o, config = self._options, self._config
         promised = o.strict or o.precision != "fp32" or o.load_tactics or o.save_tactics or o.optimum or o.check
         if (
@@ -120,7 +120,7 @@ class ModelEngines:
         return Tuner(config.retune, self.pool.max_bytes, request)
 
     def _cached(self, shapes: Shapes | None) -> Engine | None:
-        """An engine in the cache that accepts these shapes; the latest one if shapes are unspecified."""
+        """Returns a cached engine that accepts these shapes; the latest one if shapes are unspecified."""
         for options in self._acceptable:
             own = None if shapes is None else self._key(options, shapes)
             found = None if own is None else self._cache.engine(own)
@@ -135,8 +135,8 @@ class ModelEngines:
         return None
 
     def _build(self, shapes: Shapes) -> Engine:
-        """The engine for these shapes: from the cache where another process has built it meanwhile, else built and
-        cached. BuildError where the config forbids to build."""
+        """Returns the engine for these shapes: from the cache if another process has built it meanwhile, else built and
+        cached. Raises BuildError if the config forbids building."""
         options = self._affordable(self._acceptable[-1], shapes)
         with self._cache.lock(self._key(options)):
             found = self._cached(shapes)
@@ -151,7 +151,7 @@ class ModelEngines:
                 )
             begin = time.monotonic()
             found = self._compile(shapes, options)
-            if options.level and len(self.pool):  # the first engine is what the session is for
+            if options.level and len(self.pool):  # the session always needs its first engine
                 self._allowance.spend(time.monotonic() - begin)
             for part in found.parts:
                 part.start(self._device)
@@ -170,7 +170,7 @@ class ModelEngines:
         return found
 
     def _affordable(self, options: Options, shapes: Shapes) -> Options:
-        """The options, without timing where engines for ever new shapes have taken their share of the time."""
+        """Returns the options, without timing if engines for new shapes have used up their share of the time."""
         if not options.level or options.load_tactics is not None or not self._allowance.is_spent:
             return options
         log.warning(
@@ -183,7 +183,7 @@ class ModelEngines:
         return options.but(level=0)
 
     def _compile(self, shapes: Shapes, options: Options) -> Engine:
-        """A new engine for these shapes, and for as many others as the model allows."""
+        """Builds an engine for these shapes and for as many others as the model allows."""
         absent = [a.name for a in self.signature.inputs if a.optional and not {a.name, f"{a.name}[0]"} & shapes.keys()]
         options = options.but(values={**(options.values or {}), **dict.fromkeys(absent)} or None)
 
@@ -219,7 +219,7 @@ class ModelEngines:
 
     @property
     def _acceptable(self) -> tuple[Options, ...]:
-        """The options whose engines this session accepts, best first; it builds with the last."""
+        """Options of engines that this session accepts, best first; it builds with the last."""
         if self._config.on_miss == "fast" and self._options.level:
             return self._options, self._options.but(level=0)
         return (self._options,)
@@ -234,7 +234,7 @@ class ModelEngines:
         return key_of(self._digests, self._settings.sizes, options, shapes, self._device)
 
     def _digest(self) -> list[str]:
-        """Digests of the model, of the session's changes, and of each file of external data behind its name."""
+        """Returns digests of the model, of the session's changes, and of each external data file after its name."""
         changes = self._settings.changes
         if isinstance(self._model, bytes):
             return [hashlib.sha256(self._model).hexdigest(), *changes.digests()]
@@ -258,5 +258,5 @@ class ModelEngines:
 
 
 def shapes_of(fed: Mapping[str, Any]) -> Shapes:
-    """The shapes of arrays by name: () for an empty sequence, nothing for an optional input without a value."""
+    """Returns the shapes of arrays by name: () for an empty sequence, nothing for an optional input without a value."""
     return {name: () if isinstance(a, list) else np.shape(a) for name, a in fed.items() if a is not None}

@@ -1,4 +1,4 @@
-"""The engines that a session has in memory: one for all sizes where the model allows it, else the most recent."""
+"""A session's engines in memory: one for all sizes if the model allows it, else the most recent ones."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ log = Logger("pelton.session")
 
 Shapes = Mapping[str, tuple[int, ...]]
 Key = tuple[tuple[str, tuple[int, ...]], ...]
-# input → per axis its size, or [minimum, maximum, divisor]; None where any size may be accepted
+# input → per axis its size, or [minimum, maximum, divisor]; None if any size may be accepted
 AcceptedSizes = dict[str, list[Any]]
 
 MAX_ENGINES = 32
-MAX_MEMORY_FRACTION = 4  # constants of engines may take a fourth of the machine's memory
+MAX_MEMORY_FRACTION = 4  # constants of engines may use a fourth of the machine's memory
 
 
 class EnginePool:
-    """The engines of one session, with a bound on their number and on the bytes of their constants. Thread-safe."""
+    """The engines of one session, bounded in number and in bytes of constants. Thread-safe."""
 
     def __init__(self) -> None:
         self.max_engines, self.max_bytes = MAX_ENGINES, share.memory() // MAX_MEMORY_FRACTION
-        self._engines: OrderedDict[int, Engine] = OrderedDict()  # by id, the one used last at the end
+        self._engines: OrderedDict[int, Engine] = OrderedDict()  # by id, least recently used first
         self._built_for: dict[Key, int] = {}
         self._unlock()
         survives_fork(self)
@@ -42,7 +42,7 @@ class EnginePool:
         return len(self._engines)
 
     def find(self, shapes: Shapes) -> Engine | None:
-        """The engine that accepts arrays of these shapes, or None."""
+        """Returns the engine that accepts arrays of these shapes, or None."""
         with self._lock:
             found = self._engines.get(self._built_for.get(key_of_shapes(shapes), 0))
             found = found or next((e for e in reversed(self._engines.values()) if sizes.accepts(e.plain, shapes)), None)
@@ -51,7 +51,7 @@ class EnginePool:
             return found
 
     def add(self, engine: Engine, shapes: Shapes | None) -> None:
-        """Adds an engine, which was built for `shapes`; drops the least recently used ones beyond the bounds. A run in
+        """Adds an engine that was built for `shapes`; drops the least recently used ones beyond the bounds. A run in
         progress keeps its engine alive."""
         with self._lock:
             self._engines[id(engine)] = engine
@@ -72,7 +72,7 @@ class EnginePool:
 
 
 def accepted_sizes(engine: Engine) -> AcceptedSizes:
-    """The sizes that an engine accepts, in short; `may_accept` tells by them which engines are worth loading."""
+    """Summarizes the sizes that an engine accepts; `may_accept` selects by them the engines worth loading."""
     symbols = {s.name: s for s in engine.symbols}
 
     def axis(d: Any) -> object:
@@ -85,7 +85,7 @@ def accepted_sizes(engine: Engine) -> AcceptedSizes:
 
 
 def may_accept(accepted: AcceptedSizes, shapes: Shapes) -> bool:
-    """Whether an engine with these accepted sizes may accept arrays of these shapes."""
+    """True if an engine with these accepted sizes may accept arrays of these shapes."""
 
     def fits(axis: object, size: int) -> bool:
         if isinstance(axis, list) and len(axis) == 3:

@@ -15,7 +15,7 @@ from pelton.system import files
 
 
 class Profile(TraceEvents):
-    """What happened since it was made, with the names of ONNX Runtime's profiler."""
+    """Events of a session, under the names of ONNX Runtime's profiler."""
 
     def __init__(self, prefix: str):
         super().__init__()
@@ -33,14 +33,14 @@ class Profile(TraceEvents):
         outputs: Mapping[str, Any],
         provider: str,
     ) -> None:
-        """A run and its steps."""
+        """Adds a run and its steps."""
         self.add("model_run", "Session", begin, end, {"inputs": _shapes(inputs), "outputs": _shapes(outputs)})
         for step, first, last in steps:
             args = {"op_name": step.info.get("op", ""), **facts(step), "provider": provider}
             self.add(f"{step.name}_kernel_time", "Node", first, last, args)
 
     def write(self) -> str:
-        """Writes the file, one event a line, and gives its name; Error where it cannot be written."""
+        """Writes the file, one event a line, and returns its name; raises Error if it cannot be written."""
         try:
             files.write(self._path, [f"[\n{self.lines()}\n]\n".encode()])
         except OSError as e:

@@ -1,4 +1,4 @@
-"""Execution providers (ONNX Runtime's name for what runs a model), and the targets that they select."""
+"""Execution providers (ONNX Runtime's name for back ends), and the targets that they select."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pelton.errors import EngineError, InputError
 log = Logger("pelton.session")
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-# Providers of ONNX Runtime that Pelton lacks: asking for one is no mistake, as scripts list several and get the first
-# that is available.
+# Providers of ONNX Runtime that Pelton lacks: requesting one is no mistake, as scripts list several and use the first
+# available one.
 OTHERS = frozenset(
     f"{name}ExecutionProvider"
     for name in (
@@ -25,7 +25,7 @@ OTHERS = frozenset(
 
 @dataclass(frozen=True)
 class ProviderChoice:
-    """What a session runs on: its providers with their options, the one that is used first; the target and precision of
+    """The back end of a session: its providers with their options, the one in use first; the target and precision of
     its engines; and the number of the GPU."""
 
     options: Mapping[str, Mapping[str, str]]
@@ -39,13 +39,13 @@ class ProviderChoice:
 
 
 def available() -> list[str]:
-    """The providers of this machine, best first."""
+    """Returns the providers of this machine, best first."""
     return [CUDA, CPU] if _gpu_error(0) is None else [CPU]
 
 
 def _gpu_error(number: int) -> EngineError | None:
-    """Why engines cannot run on the GPU of that number, or None. InputError where there are GPUs, but not this one."""
-    from pelton.backends.cuda.driver import device  # only where somebody asks for a GPU
+    """Explains why engines cannot run on that GPU; None if they can. Raises InputError if only others exist."""
+    from pelton.backends.cuda.driver import device  # only if a GPU is requested
 
     try:
         device(number)
@@ -55,8 +55,8 @@ def _gpu_error(number: int) -> EngineError | None:
 
 
 def normalize(providers: Any, provider_options: Any) -> dict[str, dict[str, str]]:
-    """Provider → its options as strings, from the arguments of a session: names, pairs of a name and a dict, or names
-    and a list of dicts. InputError (a ValueError) for anything else."""
+    """Maps each provider to its options as strings, from the arguments of a session: names, pairs of a name and a dict,
+    or names and a list of dicts. Raises InputError (a ValueError) for anything else."""
     if providers is None:
         return {}
     if isinstance(providers, str) or not isinstance(providers, Sequence):
@@ -80,8 +80,8 @@ def normalize(providers: Any, provider_options: Any) -> dict[str, dict[str, str]
 
 
 def choose(providers: Any = None, provider_options: Any = None, *, strictly: bool = False) -> ProviderChoice:
-    """Chooses the first provider that is available, the CPU if none is. `strictly`: InputError for a name that neither
-    Pelton nor ONNX Runtime knows; otherwise a warning."""
+    """Selects the first available provider, else the CPU. `strictly`: raises InputError, instead of a warning, for a
+    name that neither Pelton nor ONNX Runtime knows."""
     requested = normalize(providers, provider_options)
     missing: dict[str, str] = {}
     for name, options in requested.items():

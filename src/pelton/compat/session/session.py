@@ -1,4 +1,4 @@
-"""InferenceSession: a model behind ONNX Runtime's interface, built on first use and cached on disk from then on."""
+"""InferenceSession: a model behind ONNX Runtime's interface, built on first use, then cached on disk."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from .values import IOBinding, OrtValue
 class InferenceSession(InProcess):
     """onnxruntime.InferenceSession for a model in a file or in bytes.
 
-    A model whose sizes are all known is built here; one with dynamic dimensions at its first run, tuned for the sizes
-    of that run and good for all others that the model allows. Where the model cannot be built for several sizes, there
-    are several engines, the most recently used ones in memory. The engine cache keeps them on disk, so that the next
-    session of the same model loads in milliseconds. A file or bytes of `pelton build` are taken as well, and never
-    built again. Raises ModelError for what is wrong with the model, InputError (a ValueError) for arrays, names and
-    options that do not fit, BuildError and EngineError for the rest; all are RuntimeErrors.
+    A model of fixed sizes is built here. A model with dynamic dimensions is built at its first run, tuned for the sizes
+    of that run, and valid for all others that the model allows. If one build cannot cover several sizes, the session
+    uses several engines and keeps the most recently used ones in memory. The engine cache keeps them on disk: the next
+    session of the same model loads in milliseconds. Files and bytes of `pelton build` are accepted too, and never
+    rebuilt. Raises ModelError for faults of the model, InputError (a ValueError) for arrays, names and options that do
+    not fit, BuildError and EngineError for the rest; all are RuntimeErrors.
     """
 
     def __repr__(self) -> str:
@@ -67,14 +67,14 @@ class InferenceSession(InProcess):
             self._initialize(choose(providers, provider_options))
 
     def _initialize(self, choice: ProviderChoice) -> None:
-        """Sets what depends on where the model runs."""
+        """Sets the state that depends on the device."""
         begin = time.monotonic_ns()
         self._choice, self._engines = choice, ModelEngines(self._model, self._settings, choice)
         self._signature = self._engines.signature
         self._names = {a.name for a in self._signature.inputs}
         self._output_names = [a.name for a in self._signature.outputs]
         self._only_tensors = not any(a.sequence or a.optional or a.dtype == "string" for a in self._signature.ports)
-        # the engine of the last run: usually, one serves all sizes
+        # the engine of the last run: one usually serves all sizes
         self._engine = self._engines.first()
         self._tuner = self._engines.tuner()
         on_cpu = self._engines.on_cpu
@@ -93,7 +93,7 @@ class InferenceSession(InProcess):
         return [*self._signature.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """Inputs that have a value in the model. It is a constant of the engine: feeding another raises InputError."""
+        """Returns the inputs with a value in the model: engine constants. Feeding another value raises InputError."""
         return [*self._signature.overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
@@ -103,7 +103,7 @@ class InferenceSession(InProcess):
         return self._settings
 
     def get_providers(self) -> list[str]:
-        """The providers of the session; it runs on the first."""
+        """Returns the session's providers; it runs on the first."""
         return self._choice.names
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
@@ -112,23 +112,23 @@ class InferenceSession(InProcess):
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """Sets up the session again, for these providers."""
+        """Sets up the session again for these providers."""
         with at_level(self._log_level):
             self._initialize(choose(providers, provider_options, strictly=True))
 
     def disable_fallback(self) -> None:
-        """Nothing to do: there is one provider."""
+        """Accepted and ignored: there is one provider."""
 
     def enable_fallback(self) -> None:
-        """Nothing to do: there is one provider."""
+        """Accepted and ignored: there is one provider."""
 
     def get_profiling_start_time_ns(self) -> int:
-        """When tracing began, in nanoseconds of `time.monotonic_ns`; 0 if nothing is traced."""
+        """Returns the start of tracing in nanoseconds of `time.monotonic_ns`; 0 without a trace."""
         return self._profile.start if self._profile is not None else 0
 
     def end_profiling(self) -> str:
-        """Writes the trace (`enable_profiling`) and returns the name of its file, which ui.perfetto.dev and
-        chrome://tracing open, or "" if nothing was traced. Later runs are not traced."""
+        """Writes the trace (`enable_profiling`) and returns the name of its file for ui.perfetto.dev or
+        chrome://tracing; "" without a trace. Later runs are not traced."""
         profile, self._profile = self._profile, None
         if profile is None:
             return ""
@@ -143,7 +143,7 @@ class InferenceSession(InProcess):
         return [OrtMemoryInfo("Cpu")] * len(self._signature.outputs)
 
     def get_input_epdevices(self) -> list[None]:
-        """None for each input: Pelton has no devices in ONNX Runtime's sense."""
+        """Returns None for each input: Pelton has no devices in ONNX Runtime's sense."""
         return [None] * len(self._signature.inputs)
 
     def get_provider_graph_assignment_info(self) -> list[Any]:
@@ -153,11 +153,11 @@ class InferenceSession(InProcess):
         )
 
     def get_tuning_results(self) -> list[dict[str, Any]]:
-        """An empty list: times of kernels are in the cache directory, or in the file `pelton.timing_cache`."""
+        """Returns an empty list: kernel times are in the cache directory, or in the file `pelton.timing_cache`."""
         return []
 
     def set_tuning_results(self, results: Sequence[Mapping[str, Any]], *, error_on_invalid: bool = False) -> None:
-        """Results of ONNX Runtime's kernels are ignored with a warning, or raise InputError if `error_on_invalid`."""
+        """Ignores results of ONNX Runtime's kernels with a warning; raises InputError if `error_on_invalid`."""
         if results and error_on_invalid:
             raise InputError(
                 "tuning results are those of ONNX Runtime's kernels; times of Pelton's kernels are given as the config"
@@ -168,13 +168,13 @@ class InferenceSession(InProcess):
                 log.warning("tuning results of ONNX Runtime's kernels mean nothing here")
 
     def background_tuning(self, wait: float = 0.0) -> list[dict[str, Any]]:
-        """The tunings in the background (docs/tuning.md): their "shapes", the "outcome" ("running", "kept", "no
-        faster", or what went wrong), the "gain" (how many times as fast) and "seconds". Waits for the one in progress
-        for at most `wait` seconds. Pelton's own; ONNX Runtime has no such method."""
+        """Returns the background tunings (docs/tuning.md): their "shapes", "outcome" ("running", "kept", "no faster",
+        or the error), "gain" (speedup) and "seconds". Waits at most `wait` seconds for the one in progress. Pelton's
+        own: ONNX Runtime has no such method."""
         return [] if self._tuner is None else [described(t) for t in self._tuner.tunings(wait)]
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        """Accepted and without effect."""
+        """Accepted and ignored."""
 
     # --- runs
 
@@ -182,7 +182,7 @@ class InferenceSession(InProcess):
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[np.ndarray]:
         """Runs the model and returns the outputs of these names, or all if None. Lists become arrays of the input's
-        type; arrays must have it."""
+        type; arrays must have that type."""
         names = self._output_names if output_names is None else self._requested_outputs(output_names)
         if run_options is not None:
             check_run(run_options)
@@ -198,7 +198,7 @@ class InferenceSession(InProcess):
         run_options: RunOptions | None = None,
     ) -> None:
         """Runs the model in a thread, which calls `callback(outputs, user_data, error)`: `error` is "" on success, else
-        a message, and `outputs` is empty."""
+        a message with empty `outputs`."""
 
         def work() -> None:
             try:
@@ -221,7 +221,7 @@ class InferenceSession(InProcess):
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Reads the inputs that are bound and writes the outputs that are bound."""
+        """Reads the bound inputs and writes the bound outputs."""
         if iobinding.session is not self:
             raise InputError(
                 "an IOBinding belongs to the session that made it, this one to another; make one with io_binding()"
@@ -246,7 +246,7 @@ class InferenceSession(InProcess):
         return names or self._output_names
 
     def _input_arrays(self, feed: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
-        """The inputs of the engine: arrays by name."""
+        """Returns the engine's inputs: arrays by name."""
         if type(feed) is not dict and not isinstance(feed, Mapping):
             raise InputError(f"inputs are fed as a dict from their names to arrays, got {type(feed).__name__}")
         if feed.keys() != self._names:
@@ -266,7 +266,7 @@ class InferenceSession(InProcess):
                 arrays[a.name] = _array(a, value)
             elif not isinstance(value, list):
                 raise InputError(f"input {a.name!r} is {a.type}, a list of arrays; given {type(value).__name__}")
-            else:  # the engine for this length has a port for each array
+            else:  # the engine for this length has one port per array
                 arrays.update({f"{a.name}[{i}]": _array(a, v) for i, v in enumerate(value)} if value else {a.name: []})
         return arrays
 
@@ -300,7 +300,7 @@ class InferenceSession(InProcess):
     def _call(
         self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None
     ) -> dict[str, np.ndarray]:
-        """Runs an engine, or one that was tuned in the background for such sizes."""
+        """Runs an engine, or a background-tuned one for such sizes."""
         run = Engine.run if self._profile is None else self._run_profiled
         return run(engine, fed, out) if self._tuner is None else self._tuner.run(run, engine, fed, out)
 
@@ -318,7 +318,7 @@ class InferenceSession(InProcess):
 
 
 def _array(arg: NodeArg, value: Any) -> Any:
-    """A list as an array of the input's type, bytes as strings if it takes strings; everything else unchanged."""
+    """Converts lists to arrays of the input's type, bytes to strings for an input of strings; nothing else."""
     if (
         isinstance(value, np.ndarray)
         and value.dtype.kind in "SV"
@@ -335,7 +335,7 @@ def _array(arg: NodeArg, value: Any) -> Any:
 
 
 def _texts(arg: NodeArg, value: np.ndarray) -> np.ndarray:
-    """Bytes decoded as UTF-8; for numpy's void type all of them, trailing zeros included."""
+    """Decodes bytes as UTF-8; for numpy's void type all of them, trailing zeros included."""
     found = np.empty(value.shape, object)
     for at, v in np.ndenumerate(value):
         try:

@@ -25,8 +25,7 @@ SEVERITIES = {0: logging.DEBUG, 1: logging.INFO, 2: logging.WARNING, 3: logging.
 
 
 class GraphOptimizationLevel(enum.IntEnum):
-    """Accepted and without effect: an engine is always optimized; how long its kernels are searched for is
-    `pelton.level`."""
+    """Accepted and ignored: an engine is always optimized; `pelton.level` sets the effort of the kernel search."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -36,7 +35,7 @@ class GraphOptimizationLevel(enum.IntEnum):
 
 
 class ExecutionOrder(enum.IntEnum):
-    """Accepted and without effect: the order of an engine's steps is decided while building."""
+    """Accepted and ignored: the build orders an engine's steps."""
 
     DEFAULT = 0
     PRIORITY_BASED = 1
@@ -44,20 +43,19 @@ class ExecutionOrder(enum.IntEnum):
 
 
 class ExecutionMode(enum.IntEnum):
-    """Accepted and without effect: independent steps of an engine always run side by side."""
+    """Accepted and ignored: independent steps of an engine always run in parallel."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
 class _Typed:
-    """A dataclass whose fields take values of the types of their defaults; TypeError for others, as with ONNX
-    Runtime."""
+    """A dataclass whose fields accept the types of their defaults; TypeError for others, as in ONNX Runtime."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
-    if not TYPE_CHECKING:  # type checkers would take any name
+    if not TYPE_CHECKING:  # else type checkers would accept any name
 
         def __setattr__(self, name: str, value: Any) -> None:
             known = self.__dataclass_fields__.get(name)
@@ -65,7 +63,7 @@ class _Typed:
 
 
 def _fit(name: str, default: Any, value: Any) -> Any:
-    """The value of an option, in the type of its default."""
+    """Converts the value of an option to the type of its default."""
     if isinstance(default, enum.IntEnum):
         kind = type(default).__name__
         fits, expected = isinstance(value, type(default)), f"of {kind}, such as {kind}.{default.name}"
@@ -82,7 +80,7 @@ def _fit(name: str, default: Any, value: Any) -> Any:
 
 @dataclass(slots=True, eq=False)
 class SessionOptions(_Typed):
-    """The options of ONNX Runtime's class of that name. `intra_op_num_threads`, free dimensions, replaced initializers,
+    """ONNX Runtime's session options. `intra_op_num_threads`, free dimensions, replaced initializers,
     `enable_profiling` and the config entries of `config.READERS` (`pelton.level`, …) have an effect; all others are
     accepted, with a warning for those whose effect users may rely on."""
 
@@ -125,7 +123,7 @@ class SessionOptions(_Typed):
         self._changes.denoted[denotation] = int(size)
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
-        """Adds a provider for sessions that are given none."""
+        """Adds a provider for sessions without providers of their own."""
         self._providers.append((name, dict(options)))
 
     def has_providers(self) -> bool:
@@ -138,7 +136,7 @@ class SessionOptions(_Typed):
         )
 
     def add_initializer(self, name: str, ort_value: OrtValue) -> None:
-        """Replaces the model's initializer of that name. The array is read when a session is made."""
+        """Replaces the model's initializer of that name. The array is read when a session is created."""
         if not isinstance(ort_value, OrtValue):
             raise InputError(
                 f"an initializer is given as an OrtValue, got {type(ort_value).__name__}; OrtValue.ortvalue_from_numpy"
@@ -158,7 +156,7 @@ class SessionOptions(_Typed):
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
     ) -> None:
-        """Gives the contents of files of external data, by the names that the model has for them."""
+        """Sets the contents of external data files, by their names in the model."""
         if not len(names) == len(buffers) == len(lengths):
             raise InputError(
                 f"expected as many bytes and lengths as names of files, got {len(buffers)} and {len(lengths)} for"
@@ -174,33 +172,33 @@ class SessionOptions(_Typed):
 
     @property
     def providers(self) -> list[tuple[str, dict[str, str]]]:
-        """The added providers, for sessions that are given none."""
+        """Added providers, for sessions without providers of their own."""
         return self._providers
 
     def read(self, environment: Mapping[str, str], choice: ProviderChoice | None = None) -> SessionConfig:
-        """The config of a session, for the target of the chosen provider unless an entry names another. Raises
-        InputError for entries that cannot be parsed."""
+        """Returns a session's config, for the target of the chosen provider unless an entry names another. Raises
+        InputError for invalid entries."""
         more: dict[str, Any] = {}
         if choice is not None and choice.target != "cpu" and "pelton.target" not in self._entries:
             more = {"target": choice.target, "threads": None}
             if choice.precision:
                 more["precision"] = choice.precision
-        elif self.intra_op_num_threads > 0:  # others mean the default
+        elif self.intra_op_num_threads > 0:  # others select the default
             more = {"threads": self.intra_op_num_threads}
         return config.read(self._entries, environment, **more)
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """The sizes given by name."""
+        """Sizes by name."""
         return self._sizes
 
     @property
     def log_level(self) -> int | None:
-        """The level from which a session logs, in numbers of `logging`; None for that of the process."""
+        """Least level that a session logs, a number of `logging`; None for the level of the process."""
         return SEVERITIES.get(self.log_severity_level)
 
     def check(self) -> None:
-        """InputError for a severity that there is not; warns of options without effect that users may rely on."""
+        """Raises InputError for an unknown severity; warns of options without effect that users may rely on."""
         if self.log_severity_level != -1:
             check_severity(self.log_severity_level, "log_severity_level is")
         if self.optimized_model_filepath:
@@ -212,7 +210,7 @@ class SessionOptions(_Typed):
 
 @dataclass(slots=True, eq=False)
 class RunOptions(_Typed):
-    """`terminate` is checked when a run begins; all other options are accepted and without effect."""
+    """Options of a run: `terminate` is checked when it begins; all others are accepted and ignored."""
 
     log_severity_level: int = -1
     log_verbosity_level: int = 0
@@ -249,7 +247,7 @@ def get_available_providers() -> list[str]:
 
 
 def get_all_providers() -> list[str]:
-    """The providers that Pelton has targets for, best first."""
+    """Returns the providers of Pelton's targets, best first."""
     return [providers.CUDA, providers.CPU]
 
 
@@ -277,7 +275,7 @@ def set_default_logger_severity(severity: int) -> None:
 
 
 class _Callback(logging.Handler):
-    """Passes log records to a function, whose errors `logging` reports instead of raising them at the caller."""
+    """Passes log records to a function; `logging` reports its errors instead of raising them in the caller."""
 
     def __init__(self, callback: Callable[[int, str, str, str, str], None], severity: int):
         super().__init__(SEVERITIES[severity])
@@ -289,7 +287,7 @@ class _Callback(logging.Handler):
             self.callback(
                 severity, record.name, "", f"{record.filename}:{record.lineno} {record.funcName}", record.getMessage()
             )
-        except Exception:  # whatever the caller's function raises
+        except Exception:  # any exception of the caller's function
             self.handleError(record)
 
 
@@ -309,16 +307,16 @@ def set_default_logger_callback(callback: Callable[[int, str, str, str, str], No
 
 
 def set_default_logger_verbosity(verbosity: int) -> None:
-    """Accepted and without effect."""
+    """Accepted and ignored."""
 
 
 def set_seed(seed: int) -> None:
-    """Accepted and without effect: random operators take their seed from the model."""
+    """Accepted and ignored: random operators take their seed from the model."""
 
 
 def enable_telemetry_events() -> None:
-    """Accepted and without effect: nothing is ever sent anywhere."""
+    """Accepted and ignored: Pelton sends no telemetry."""
 
 
 def disable_telemetry_events() -> None:
-    """Accepted and without effect: nothing is ever sent anywhere."""
+    """Accepted and ignored: Pelton sends no telemetry."""

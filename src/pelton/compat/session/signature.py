@@ -55,15 +55,15 @@ _MAP = re.compile(r"map\((\w+),tensor\((\w+)\)\)")
 
 
 def is_onnx_type(type: str) -> bool:
-    """Whether a string is a type of ONNX Runtime: a tensor, or a sequence, optional or map of types."""
+    """True if a string is a type of ONNX Runtime: a tensor, or a sequence, optional or map of types."""
     outer = re.fullmatch(r"(?:seq|optional|map)\((?:(\w+),)?(.+)\)", type)
     return type in NAMES.values() or outer is not None and (outer[1] or "string") in TYPES and is_onnx_type(outer[2])
 
 
 @dataclass(frozen=True)
 class NodeArg:
-    """An input or output of a model. A dimension is a number, or dynamic: the model's name for it, or None. If `ranked`
-    is False, it has any number of axes."""
+    """An input or output of a model. A dimension is a number, or dynamic: the model's name for it, or None. Without
+    `ranked`, any number of axes is allowed."""
 
     name: str
     type: str
@@ -72,22 +72,22 @@ class NodeArg:
 
     @property
     def dtype(self) -> str:
-        """Pelton's name of the element type, for a sequence or an optional that of its content."""
+        """Pelton's name of the element type; that of the content for a sequence or an optional."""
         return TYPES[_TENSOR.findall(self.type)[0]]
 
     @property
     def optional(self) -> bool:
-        """Whether it may have no value."""
+        """True if the value may be missing."""
         return self.type.startswith("optional(")
 
     @property
     def sequence(self) -> bool:
-        """Whether it is a list of arrays."""
+        """True if the value is a list of arrays."""
         return self.type.removeprefix("optional(").startswith("seq(")
 
     @property
     def entries(self) -> dict[str, Any] | None:
-        """The ports of a map, in the form of `runtime.forms`; None for other types."""
+        """Ports of a map, in the form of `runtime.forms`; None for other types."""
         found = _MAP.fullmatch(self.type)
         return (
             {"keys": f"{self.name}.keys", "values": f"{self.name}.values", "types": [TYPES[found[1]], TYPES[found[2]]]}
@@ -97,7 +97,7 @@ class NodeArg:
 
     @property
     def parts(self) -> tuple[NodeArg, ...]:
-        """The inputs of an engine that stand for it: itself, or the keys and values of a map, of equal length."""
+        """The engine inputs that represent it: itself, or the keys and values of a map, of equal length."""
         form = self.entries
         if form is None:
             return (self,)
@@ -108,7 +108,7 @@ class NodeArg:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether it has a dynamic dimension, an unknown rank, or a number of arrays known only at run time."""
+        """True if a dimension, the rank or the number of arrays is known only at run time."""
         return self.optional or self.sequence or not self.ranked or not all(isinstance(d, int) for d in self.shape)
 
     @property
@@ -117,7 +117,7 @@ class NodeArg:
         return tuple(d for d in self.shape if isinstance(d, int))
 
     def port(self, shape: tuple[int, ...]) -> Port:
-        """The port to feed: an array of the declared type and rank, with sizes of `shape` for dynamic dimensions."""
+        """Returns the port to feed: an array of the declared type and rank, its dynamic dimensions from `shape`."""
         if not self.ranked or self.sequence:
             return Port(self.name, self.dtype, shape)
         given: Sequence[Any] = shape
@@ -143,7 +143,7 @@ class ModelMetadata:
 
 
 def metadata_from_json(data: Any) -> ModelMetadata:
-    """The metadata in JSON of `ir.imported.Metadata`, or as much of it as an engine file has."""
+    """Parses metadata from JSON of `ir.imported.Metadata`, or from the part of it in an engine file."""
     found = data if isinstance(data, Mapping) else {}
     version, custom = found.get("version"), found.get("custom")
 
@@ -163,8 +163,8 @@ def metadata_from_json(data: Any) -> ModelMetadata:
 
 @dataclass(frozen=True)
 class Signature:
-    """The interface of a model. plugins: those that types of outputs come from, with their fingerprints. limits: what
-    `Limits` is made of; None where nothing is known."""
+    """The interface of a model. plugins: those that define output types, with their fingerprints. limits: argument of
+    `Limits`; None if nothing is known."""
 
     inputs: tuple[NodeArg, ...]
     outputs: tuple[NodeArg, ...]
@@ -175,12 +175,12 @@ class Signature:
 
     @functools.cached_property
     def ports(self) -> tuple[NodeArg, ...]:
-        """The inputs of the model's engines."""
+        """Inputs of the model's engines."""
         return tuple(part for a in self.inputs for part in a.parts)
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether any input is dynamic."""
+        """True if an input is dynamic."""
         return any(a.is_dynamic for a in self.ports)
 
     def json(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Signature:
 
 
 def from_json(data: Any) -> Signature:
-    """The signature in the output of `Signature.json`. Raises ValueError for anything else."""
+    """Parses the output of `Signature.json`. Raises ValueError for anything else."""
     try:
         inputs, outputs, overridable = (
             tuple(NodeArg(str(a["name"]), str(a["type"]), [*a["shape"]], bool(a["ranked"])) for a in data[key])
@@ -205,7 +205,7 @@ def from_json(data: Any) -> Signature:
 
 
 def of_engine(engine: Engine) -> Signature:
-    """The signature of a prebuilt engine, from its ports and the sequences, optionals and maps that they stand for."""
+    """Derives a prebuilt engine's signature from its ports and the sequences, optionals and maps behind them."""
     forms = engine.meta.get("forms") or {}
 
     def args(ports: Sequence[Port], forms: Mapping[str, Any]) -> tuple[NodeArg, ...]:
@@ -233,7 +233,7 @@ def of_engine(engine: Engine) -> Signature:
 
 
 def _metadata(engine: Engine) -> ModelMetadata:
-    """What the model of an engine said of itself, with the texts that its build was given."""
+    """Returns the metadata of an engine's model, with the texts that its build added."""
     record = engine.provenance
     model, own = record.get("model"), record.get("metadata")
     said = model.get("metadata") if isinstance(model, Mapping) else None
@@ -243,7 +243,7 @@ def _metadata(engine: Engine) -> ModelMetadata:
 
 
 def check_feed_names(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: Mapping[str, Any]) -> None:
-    """Raises InputError for names that are no inputs, and for missing inputs."""
+    """Raises InputError for unknown or missing inputs."""
     missing = [a.name for a in args if a.name not in fed and not a.optional]
     if missing:
         raise InputError(f"Required inputs ({missing}) are missing from input feed ({[*fed]}).")

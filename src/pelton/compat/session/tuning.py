@@ -1,8 +1,8 @@
-"""Tunes again in the background where a session's runs keep coming at sizes far from those of its engine.
+"""Background tuning for sessions whose runs keep coming at sizes far from those of their engine.
 
-Sizes of which every axis is between the same powers of two are a range. When runs in a range other than the engine's
-have taken long enough, a child process of low priority builds an engine that is tuned for the sizes of the last of
-them, and races it against the present one. It is kept for this range if it is faster. No run waits for any of this.
+Sizes of which every axis is between the same powers of two form a range. When runs in a range other than the engine's
+have taken enough time, a child process of low priority builds an engine tuned for the sizes of the last of them, and
+races it against the present one. The session keeps it for this range if it is faster. No run waits for any of this.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from .pool import Shapes, format_shapes
 log = Logger("pelton.session")
 
 MAX_TUNINGS = 4  # of a session
-MAX_RANGES = 256  # in which the time of runs is counted, and shapes whose range is remembered
-LONGEST = 900.0  # seconds of a child, which is then stopped
-MEMORY = 4  # times the constants of an engine, that a child may take of the bytes for engines
+MAX_RANGES = 256  # ranges with counted run times, and shapes with a known range
+LONGEST = 900.0  # seconds until a child is stopped
+MEMORY = 4  # a child may use this multiple of its constants' size, within the bytes for engines
 
 Range = tuple[tuple[int, ...], ...]
 Run = Callable[[Engine, Mapping[str, Any], Mapping[str, Any] | None], dict[str, Any]]
@@ -48,8 +48,8 @@ Run = Callable[[Engine, Mapping[str, Any], Mapping[str, Any] | None], dict[str, 
 
 @dataclass(frozen=True)
 class Request:
-    """What a child needs: the model with the session's changes, the options of its engines, the sizes to tune for, and
-    the key of such an engine in the cache."""
+    """A child's task: the model with the session's changes, the options of its engines, the sizes to tune for, and the
+    engine's key in the cache."""
 
     model: Path | bytes
     sizes: Mapping[str, int]
@@ -61,8 +61,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What became of a tuning: "running", "kept", "no faster", or why there is no engine; `gain` is how many times as
-    fast the engine is, begin and end are nanoseconds of `time.monotonic_ns`."""
+    """The result of a tuning: "running", "kept", "no faster", or the error; `gain` is the speedup; begin and end are
+    nanoseconds of `time.monotonic_ns`."""
 
     shapes: Shapes
     outcome: str
@@ -72,9 +72,9 @@ class Tuning:
 
 
 class Tuner:
-    """The engines of a session that were tuned in the background, by the range of sizes that they are for.
+    """The background-tuned engines of a session, by range of sizes.
 
-    after: seconds of runs in a range before it is tuned for. request: what to ask of a child for some shapes.
+    after: seconds of runs in a range before it is tuned. request: creates the request to a child for some shapes.
     """
 
     def __init__(self, after: float, max_bytes: int, request: Callable[[Shapes], Request]):
@@ -82,9 +82,9 @@ class Tuner:
         self._ended: list[Tuning] = []
         self._engines: dict[Range, Engine] = {}
         self._spent: dict[Range, float] = {}
-        # names and shapes → the engine that was tuned for them, if there is one: small models run in microseconds
+        # names and shapes → the engine tuned for them, if any: small models run in microseconds
         self._routes: dict[tuple[Any, ...], Engine | None] = {}
-        self._settled: set[Range] = set()  # ranges that have been tuned for, or need not be
+        self._settled: set[Range] = set()  # ranges that are tuned, or need no tuning
         self._allowance = Allowance()
         self._child = Child()
         self._unlock()
@@ -92,13 +92,13 @@ class Tuner:
         weakref.finalize(self, Child.stop, self._child)
 
     def _unlock(self) -> None:
-        """In the child of a fork there is no tuning in progress: that of the parent is the parent's."""
+        """Resets the state: after a fork, the child has no tuning in progress."""
         self._lock, self._idle = threading.Lock(), threading.Event()
         self._idle.set()
         self._running: Tuning | None = None
 
     def run(self, run: Run, engine: Engine, fed: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
-        """A run by the engine for the sizes of these arrays, `engine` where there is no other."""
+        """Runs the engine for the sizes of these arrays, `engine` if there is no other."""
         try:
             key = (*fed, *[a.shape for a in fed.values()])
         except AttributeError:
@@ -118,11 +118,11 @@ class Tuner:
             try:
                 return run(tuned, fed, out)
             except InputError:
-                pass  # it may take fewer sizes than `engine`, which has the last word
+                pass  # it may accept fewer sizes than `engine`, so `engine` decides
         return run(engine, fed, out)
 
     def tunings(self, wait: float = 0.0) -> list[Tuning]:
-        """All tunings, after the one in progress has ended or that many seconds have passed."""
+        """Returns all tunings, after the one in progress has ended or that many seconds have passed."""
         self._idle.wait(wait)
         running = self._running
         return [*self._ended, *([] if running is None else [running])]
@@ -176,14 +176,14 @@ class Tuner:
 
 
 class Child:
-    """The process that tunes, of the process that started it."""
+    """The child process that tunes, owned by the process that started it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = self._stopped = 0
 
     def ask(self, request: Request, folder: str) -> int:
-        """Runs a child and returns its exit status; it writes to the folder."""
+        """Runs a child, which writes to the folder, and returns its exit status."""
         home = str(Path(__file__).parents[3])
         path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
         self._owner = os.getpid()
@@ -199,7 +199,7 @@ class Child:
         try:
             if self._stopped:
                 self.stop()
-            # it stays open: a child whose parent is gone reads its end
+            # stdin stays open: a child reads its end once the parent is gone
             self._process.stdin.write(pickle.dumps(request))
             self._process.stdin.flush()
             return self._process.wait(LONGEST)
@@ -220,7 +220,7 @@ class Child:
 def _tune(
     tuner: weakref.ref[Tuner], child: Child, request: Request, engine: Engine, place: Range, idle: threading.Event
 ) -> None:
-    """The work of a thread: it holds no session, which may go meanwhile."""
+    """Runs a tuning in a thread, without a reference to the session, which may be freed meanwhile."""
     begin, found, gain = time.monotonic_ns(), None, None
     try:
         with temporary_folder() as folder:
@@ -240,12 +240,12 @@ def _tune(
 
 
 def can_start() -> bool:
-    """True if this process knows the Python that it runs: not where Python is embedded."""
+    """True if this process knows its Python executable: false if Python is embedded."""
     return Path(sys.executable or "").name.startswith(("python", "pypy"))
 
 
 def range_of(fed: Mapping[str, Any]) -> Range:
-    """The powers of two between which the sizes of arrays are."""
+    """Returns the powers of two between which the sizes of arrays are."""
     return tuple([tuple([d.bit_length() for d in np.shape(fed[name])]) for name in sorted(fed)])
 
 
@@ -254,7 +254,7 @@ def range_of_shapes(shapes: Shapes) -> Range:
 
 
 def described(tuning: Tuning) -> dict[str, Any]:
-    """As users see it."""
+    """Describes a tuning to users."""
     found = asdict(tuning)
     begin, end = found.pop("begin"), found.pop("end")
     return {**found, "seconds": (end - begin) / 1e9}

@@ -1,4 +1,4 @@
-"""The child process of `tuning`: builds an engine for the sizes of a request, and races it against the present one."""
+"""Child process of `tuning`: builds an engine for the sizes of a request, and races it against the present one."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from .tuning import Request
 
 NICENESS = 10
 CPU_SECONDS = 1200  # of the child, and of each compiler that it starts
-WORTH = 1.03  # how many times as fast an engine has to be to be kept
+WORTH = 1.03  # least speedup to keep an engine
 ROUNDS, SECONDS = 7, 0.1  # of a race, for each engine
 
 
 def main() -> int:
-    """Reads a request from stdin and writes a verdict to the folder that the command line names."""
+    """Reads a request from stdin; writes a verdict to the folder of the command line."""
     folder = Path(sys.argv[1])
     request: Request = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _built(request: Request) -> Engine:
-    """The engine, from the cache where another process has built it."""
+    """Builds the engine, or loads it from the cache if another process has built it."""
     cache = EngineCache(open_cache(request.options))
     with cache.lock(request.key):
         found = cache.engine(request.key)
@@ -64,7 +64,7 @@ def _built(request: Request) -> Engine:
 
 
 def race(present: Engine, tuned: Engine, shapes: Mapping[str, tuple[int, ...]]) -> float:
-    """How many times as fast the tuned engine is: the median of rounds in turns."""
+    """Measures the speedup of the tuned engine: the median of rounds in turns."""
     fed = random_inputs([replace(p, shape=tuple(shapes[p.name])) for p in present.inputs])
     ratios = []
     for turn in range(ROUNDS):
@@ -86,7 +86,7 @@ def _median(engine: Engine, fed: Mapping[str, np.ndarray]) -> float:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its stdin does, which the parent keeps open."""
+    """Ends this process when its stdin ends, which the parent keeps open."""
     with contextlib.suppress(OSError):
         while os.read(sys.stdin.fileno(), 1):
             pass

@@ -1,4 +1,4 @@
-"""OrtValue, and IOBinding, which binds inputs and outputs to memory of the caller."""
+"""OrtValue, and IOBinding, which binds inputs and outputs to the caller's memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _OURS = {name: ours for ours, name in (*NUMPY_NAMES.items(), *ML_DTYPES_NAMES.it
 
 
 def _dtype_name(element_type: Any) -> str:
-    """Pelton's name of an element type of numpy or of onnx.TensorProto (a number)."""
+    """Returns Pelton's name of an element type of numpy or of onnx.TensorProto (a number)."""
     if isinstance(element_type, int) and element_type in _CODES:
         return _CODES[element_type]
     try:
@@ -69,7 +69,7 @@ def _check_cpu(device_type: str) -> None:
 
 
 class OrtValue:
-    """An input or output of a session: an array, whose memory it shares, or a list, a dict or None."""
+    """An input or output of a session: an array, whose memory is shared, or a list, a dict or None."""
 
     def __init__(self, value: Any):
         self._value = value
@@ -90,7 +90,7 @@ class OrtValue:
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> OrtValue:
-        """The bytes of `data` as elements of another type of the same size, which numpy may lack
+        """Wraps the bytes of `data` as elements of another type of the same size, which numpy may lack
         (onnx.TensorProto.BFLOAT16 is 16)."""
         dtype = numpy_dtype(_dtype_name(onnx_element_type))
         if (
@@ -109,7 +109,7 @@ class OrtValue:
     def ortvalue_from_shape_and_type(
         shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """An array of zeros."""
+        """Allocates an array of zeros."""
         _check_cpu(device_type)
         return OrtValue(np.zeros(tuple(shape), numpy_dtype(_dtype_name(element_type))))
 
@@ -145,7 +145,7 @@ class OrtValue:
 
     @property
     def _ortvalue(self) -> OrtValue:
-        """ONNX Runtime's native value, on which libraries call `to_dlpack`."""
+        """ONNX Runtime's native value: libraries call its `to_dlpack`."""
         return self
 
     def to_dlpack(self) -> Any:
@@ -193,12 +193,12 @@ class OrtValue:
 
 
 def _element_type(array: np.ndarray) -> str:
-    """Pelton's name of an array's element type."""
+    """Returns Pelton's name of an array's element type."""
     return "string" if array.dtype.kind in "OUS" else _dtype_name(array.dtype)
 
 
 def _type_of(value: Any) -> str:
-    """The type of a value in ONNX Runtime's notation."""
+    """Returns the type of a value in ONNX Runtime's notation."""
     if isinstance(value, np.ndarray):
         return NAMES[_element_type(value)]
     if isinstance(value, list):
@@ -225,7 +225,7 @@ class HasPorts(Protocol):
 
 
 class IOBinding(InProcess):
-    """The arrays that a session reads its inputs from and writes its outputs to, run after run."""
+    """Arrays bound to a session's inputs and outputs, run after run."""
 
     def __init__(self, session: HasPorts):
         self.session = session
@@ -240,7 +240,7 @@ class IOBinding(InProcess):
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
     ) -> None:
-        """Binds the elements at the address `buffer_ptr`, which every run reads."""
+        """Binds the elements at the address `buffer_ptr`; every run reads them."""
         self.bind_cpu_input(name, _array_at(buffer_ptr, device_type, element_type, shape))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
@@ -267,13 +267,13 @@ class IOBinding(InProcess):
         self.outputs[name] = ortvalue.numpy()
 
     def synchronize_inputs(self) -> None:
-        """Nothing to wait for: arrays are in the memory of the CPU."""
+        """Returns at once: arrays are in CPU memory."""
 
     def synchronize_outputs(self) -> None:
-        """Nothing to wait for: a run returns when its outputs are written."""
+        """Returns at once: a run returns when its outputs are written."""
 
     def get_outputs(self) -> list[OrtValue]:
-        """What the last run wrote, in the order in which outputs were bound."""
+        """Returns the outputs of the last run, in binding order."""
         return [OrtValue(self.results[name]) for name in self.outputs if name in self.results]
 
     def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
@@ -298,7 +298,7 @@ class IOBinding(InProcess):
 
 
 def _array_at(address: int, device_type: str, element_type: Any, shape: Sequence[int]) -> np.ndarray:
-    """The array at an address, whose memory the caller keeps alive."""
+    """Returns the array at an address, whose memory the caller keeps alive."""
     _check_cpu(device_type)
     if (
         not isinstance(address, int)

@@ -1,4 +1,4 @@
-"""Compares what a new engine gives with what torch gives for the same graph and the same arguments."""
+"""Compares a new engine's outputs with torch's, for the same graph and arguments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pelton import metrics
 
 from .frozen import Unsupported
 
-# of the largest element of an output: far above what other orders of sums do, far below any mistake
+# of the largest element of an output: far above the effect of summation order, far below any mistake
 TOLERANCES = {torch.float16: 0.1, torch.bfloat16: 0.1}
 TOLERANCE = 0.01
-MAX_SHARE = 0.1  # of integers that may differ: ranks and rounded numbers, where what they come from is close
+MAX_SHARE = 0.1  # of integers that may differ: ranks and rounded numbers of close values
 
 
 def check_agreement(found: Sequence[Any], expected: Sequence[Any]) -> None:
-    """Unsupported if outputs of an engine are not those of torch, up to rounding."""
+    """Raises Unsupported if an engine's outputs differ from torch's by more than rounding."""
     for place, (a, b) in enumerate(zip(found, expected)):
         if not isinstance(b, torch.Tensor) or not b.numel():
             continue

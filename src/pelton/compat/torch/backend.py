@@ -1,4 +1,4 @@
-"""The backend for `torch.compile`: which graphs become engines, and what runs eagerly, with the reason in the log."""
+"""The backend of `torch.compile`: selects graphs for engines, and logs why others run eagerly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .compiled import CompiledGraph
 from .frozen import Unsupported, freeze
 
 log = Logger("pelton.torch")
-ENCODER = "aten._transformer_encoder_layer_fwd"  # what torch makes of nn.TransformerEncoderLayer as a whole
+ENCODER = "aten._transformer_encoder_layer_fwd"  # torch's node for a whole nn.TransformerEncoderLayer
 
 
 def compile_graph(
@@ -31,12 +31,12 @@ def compile_graph(
     """Compiles a graph of torch's dynamo; `torch.compile(model, backend="pelton", options={…})` calls it.
 
     options: fields of `pelton.Options` by name, such as {"level": 0}; "threads" is torch.get_num_threads() by default.
-    mode: refused; `level` says how long a build may search.
+    mode: rejected; use `level` to bound the search of a build.
 
-    Graphs that need gradients, are not on the CPU, or cannot be expressed run eagerly, which is logged. Parameters and
-    buffers are constants of the engine. After changes in place that torch counts (optimizers, load_state_dict) another
-    engine is built; those made through `.data` are hidden from torch, and need torch._dynamo.reset().
-    Raises InputError for options that are not valid.
+    Graphs that need gradients, are not on the CPU, or cannot be expressed run eagerly, with a log message. Parameters
+    and buffers are constants of the engine. In-place changes that torch counts (optimizers, load_state_dict) cause a
+    rebuild; changes through `.data` are invisible to torch and need torch._dynamo.reset(). Raises InputError for
+    invalid options.
     """
     if mode is not None:
         raise InputError(f"backend 'pelton' has no modes, given mode={mode!r}; use options={{'level': 0 to 5}}")
@@ -73,7 +73,7 @@ def compile_graph(
 
 
 def _reason_against(example_inputs: Sequence[Any]) -> str | None:
-    """Why a graph of these inputs becomes no engine; None if nothing is known against it."""
+    """Explains why a graph of these inputs cannot become an engine; None if there is no objection."""
     tensors = [t for t in example_inputs if isinstance(t, torch.Tensor)]
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return "it needs gradients, which engines do not compute; call it under torch.no_grad() or inference_mode()"
@@ -85,7 +85,7 @@ def _reason_against(example_inputs: Sequence[Any]) -> str | None:
 
 
 def _is_constant(given: Any) -> bool:
-    """Whether an argument of a graph is a parameter or a buffer whose changes torch counts."""
+    """True if an argument of a graph is a parameter or a buffer whose changes torch counts."""
     known = isinstance(given, torch.nn.Parameter) or getattr(given, "_dynamo_static_input_type", None) is not None
     return known and not given.is_inference()
 

@@ -1,4 +1,4 @@
-"""Compiled graphs: engines for the parameters that a graph is called with, run on torch's tensors without copies."""
+"""Compiled graphs: engines per set of parameters, run on torch's tensors without copies."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .frozen import Argument, Fixed, Frozen, Result, Size, Unsupported, digest, 
 
 log = Logger("pelton.torch")
 
-MAX_REBUILDS = 4  # of an engine whose parameters change; after these, the graph runs eagerly with them
-MAX_MODULES = 256  # sets of parameters that a graph is called with, each with an engine of its own
-MAX_SHAPES = 256  # sets of shapes whose outputs are remembered
+MAX_REBUILDS = 4  # rebuilds of an engine whose parameters change; after these, the graph runs eagerly
+MAX_MODULES = 256  # sets of parameters of a graph, each with its own engine
+MAX_SHAPES = 256  # sets of shapes with known output shapes
 DTYPES = {
     "f64": torch.float64,
     "f32": torch.float32,
@@ -46,7 +46,7 @@ _warned: set[str] = set()
 
 
 class Bound:
-    """An engine for certain parameters, as they were when it was built. Unsupported if it is not one of the graph."""
+    """An engine for certain parameters, as they were at its build. Unsupported if its ports are not the graph's."""
 
     def __init__(self, engine: Engine, frozen: Frozen, constants: Sequence[torch.Tensor], versions: list[int]):
         self.engine, self.constants, self.versions = engine, tuple(constants), versions
@@ -56,14 +56,14 @@ class Bound:
         self._is_script = engine.parts != (engine,)
         self._one_shape = not frozen.is_dynamic
         self._outputs: dict[tuple, list[tuple[int, ...]]] = {}  # shapes of inputs → those of outputs
-        self._contexts: deque[Context] = deque()  # those that no run is using
+        self._contexts: deque[Context] = deque()  # those free of runs
         wanted = [frozen.fakes[i].dtype for i in frozen.inputs], self._dtypes
         given = tuple([DTYPES.get(p.dtype) for p in ports] for ports in (engine.inputs, engine.outputs))
         if wanted != given:
             raise Unsupported(f"its engine has other inputs and outputs: {given} instead of {wanted}")
 
     def run(self, args: Sequence[Any]) -> list[torch.Tensor]:
-        """The results for the arguments of a graph. InputError for shapes that the engine does not take."""
+        """Returns the results for the arguments of a graph. Raises InputError for shapes that the engine rejects."""
         inputs = [args[i] if args[i].is_contiguous() else args[i].contiguous() for i in self._inputs]
         try:
             context = self._contexts.pop()
@@ -95,17 +95,17 @@ class Bound:
 
 
 class CompiledGraph:
-    """A graph of AOT autograd, called with its arguments in a list, which builds an engine for the parameters that it
-    meets. Thread-safe. Raises Unsupported and what `pelton.build` raises if the first one cannot be built.
+    """A graph of AOT autograd, called with its arguments in a list. It builds an engine for each new set of parameters.
+    Thread-safe. Raises Unsupported and the errors of `pelton.build` if the first one cannot be built.
 
-    example: arguments of the graph, whose parameters the first engine is for.
+    example: arguments of the graph, with the parameters of the first engine.
     """
 
-    _boxed_call = True  # it takes its arguments in a list
+    _boxed_call = True  # it is called with its arguments in a list
 
     def __init__(self, graph_module: torch.fx.GraphModule, frozen: Frozen, options: Options, example: Sequence[Any]):
         self._graph, self._frozen, self._options = graph_module, frozen, options
-        # by the ids of the parameters, which the engines keep; None: it runs eagerly with them
+        # by the ids of the parameters, which the engines keep; None: runs eagerly
         self._bound: dict[tuple[int, ...], Bound | None] = {}
         self._rebuilds: Counter[tuple[int, ...]] = Counter()
         self._is_plain = all(
@@ -131,7 +131,7 @@ class CompiledGraph:
         return self._graph.forward(*args)
 
     def _bound_to(self, constants: Sequence[torch.Tensor], args: Sequence[Any]) -> Bound | None:
-        """The engine for these parameters, built if there is none, or they have changed; None if they run eagerly."""
+        """Returns the engine for these parameters, built if missing or outdated; None if they run eagerly."""
         key = tuple(map(id, constants))
         with self._lock:
             bound = self._bound.get(key)
@@ -151,8 +151,8 @@ class CompiledGraph:
             return None
 
     def _build(self, args: Sequence[Any]) -> Bound:
-        """The engine for the parameters among these arguments, from the cache or built. A new one has to agree with
-        torch on them: exporters make mistakes as well."""
+        """Builds the engine for the parameters among these arguments, or loads it from the cache. A new one is compared
+        with torch on them: exporters make mistakes too."""
         frozen, constants = self._frozen, self._constants_of(args)
         versions = list(map(_version, constants))
         cache = EngineCache(open_cache(self._options))
@@ -172,7 +172,7 @@ class CompiledGraph:
         return bound
 
     def _outputs(self, args: Sequence[Any], results: Sequence[torch.Tensor]) -> list[Any]:
-        """All outputs of the graph."""
+        """Computes all outputs of the graph."""
         found: list[Any] = []
         for output in self._frozen.outputs:
             match output:
@@ -197,15 +197,15 @@ class CompiledGraph:
 
 
 def _getter(places: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """A function that returns the elements at these places."""
+    """Returns a function that selects the elements at these places."""
     if len(places) > 1:
         return operator.itemgetter(*places)
     return lambda args: tuple(args[i] for i in places)
 
 
 def _same(known: tuple[torch.Tensor, ...], given: tuple[torch.Tensor, ...]) -> bool:
-    """Whether these are the same tensors. Comparing tuples looks at identities first, which is fast for hundreds;
-    others are equal only if they have one element each, of the same value, which is as good."""
+    """True if these are the same tensors. Comparing tuples compares identities first, which is fast for hundreds; other
+    tensors are equal only if each has one element of the same value, which is good enough."""
     try:
         return known == given
     except RuntimeError:  # tensors of several elements have no truth value
@@ -213,8 +213,8 @@ def _same(known: tuple[torch.Tensor, ...], given: tuple[torch.Tensor, ...]) -> b
 
 
 def _exported(module: torch.fx.GraphModule, frozen: Frozen, args: Sequence[Any]) -> Any:
-    """The program of a graph. Its examples, on which `build` compares it with torch, are these arguments; zeros where
-    they have other sizes than when the graph was captured."""
+    """Exports the program of a graph. Its examples, which `build` compares with torch, are these arguments; zeros for
+    other sizes than at capture."""
 
     def example(given: torch.Tensor, fake: Any) -> torch.Tensor:
         shape = hints(fake.shape)

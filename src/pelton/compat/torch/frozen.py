@@ -1,4 +1,4 @@
-"""Graphs of AOT autograd with their parameters inside, as modules that torch.export takes, and what they return."""
+"""Graphs of AOT autograd with constant parameters, as modules for torch.export, and their results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 
 
 class Unsupported(RuntimeError):
-    """A graph that becomes no engine, with the reason."""
+    """A graph that cannot become an engine, with the reason."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """An output that the engine gives: its place there. `order` permutes its axes, where they lie in another order."""
+    """An output of the engine, by its index there. `order` permutes its axes if memory has another order."""
 
     place: int
     dtype: torch.dtype
@@ -49,11 +49,11 @@ Output = Result | Argument | Fixed | Size
 
 @dataclass(frozen=True)
 class Frozen:
-    """The plan for a graph whose arguments `constants` become parts of the engine.
+    """The plan for a graph whose arguments `constants` become part of the engine.
 
-    fakes, names: what is known of each argument. inputs: the places of those that the engine takes. symbols: dynamic
-    sizes by name, each with an argument and an axis that has it. outputs: where each output comes from. results: the
-    nodes that the engine computes.
+    fakes, names: fake tensor and name of each argument. inputs: indices of the engine's inputs. symbols: dynamic sizes
+    by name, each with an argument and an axis of that size. outputs: source of each output. results: the nodes that the
+    engine computes.
     """
 
     fakes: Sequence[Any]
@@ -66,12 +66,12 @@ class Frozen:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether sizes of inputs may differ from run to run."""
+        """True if sizes of inputs may differ from run to run."""
         return bool(self.symbols)
 
 
 def freeze(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], constants: Sequence[int]) -> Frozen:
-    """Plans a graph; Unsupported if it draws random numbers, computes with numbers that are no sizes, or nothing."""
+    """Plans a graph; Unsupported if it draws random numbers, computes with numbers other than sizes, or nothing."""
     nodes = graph_module.graph.nodes
     for node in nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and not _keeps_all(node):
@@ -96,7 +96,7 @@ def freeze(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], constants: 
 
 
 def _keeps_all(node: torch.fx.Node) -> bool:
-    """Whether an op that draws what it drops, such as attention, is asked to drop nothing."""
+    """True if an op that draws random dropouts, such as attention, drops nothing here."""
     for place, argument in enumerate(node.target._schema.arguments):
         if argument.name == "dropout_p":
             given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
@@ -130,13 +130,13 @@ def _output(
 
 
 def hints(sizes: Sequence[Any]) -> list[int]:
-    """Sizes as numbers, dynamic ones as they were when the graph was captured."""
+    """Returns sizes as numbers; dynamic ones as at capture."""
     return [size if isinstance(size, int) else size.node.hint for size in sizes]
 
 
 def _order(fake: torch.Tensor) -> tuple[int, ...] | None:
-    """The axes of a dense tensor from the outermost in memory to the innermost; None if they lie in their order, or it
-    is not dense: then one that is contiguous has all that could be asked of it."""
+    """Returns the axes of a dense tensor from the outermost in memory to the innermost; None if they are in order, or
+    if the tensor is not dense: a contiguous result is then good enough."""
     shape, strides = hints(fake.shape), hints(fake.stride())
     order = sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis))
     expected = 1
@@ -149,8 +149,8 @@ def _order(fake: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def module_of(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Sequence[Any]) -> torch.fx.GraphModule:
-    """The graph as a module of the inputs of its engine, with constants as buffers, sizes read from inputs, and results
-    in the order in which they lie in memory."""
+    """Converts the graph to a module of the engine's inputs, with constants as buffers, sizes read from inputs, and
+    results in their order in memory."""
     root, graph = torch.nn.Module(), torch.fx.Graph()
     made: dict[torch.fx.Node, Any] = {}
     placeholders = [n for n in graph_module.graph.nodes if n.op == "placeholder"]
@@ -182,7 +182,7 @@ def module_of(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Sequence
 
 
 def digest(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Sequence[Any]) -> str:
-    """SHA-256 of all that an engine is made from: the graph, the types of its inputs and the bytes of its constants."""
+    """Returns the SHA-256 of an engine's definition: the graph, its input types and the bytes of its constants."""
     found = hashlib.sha256(torch.__version__.encode())
     for node in graph_module.graph.nodes:
         found.update(f"{node.name} {node.op} {node.target} {node.args} {node.kwargs}\n".encode())

@@ -1,6 +1,6 @@
-"""Nets of Caffe: a prototxt, and the weights in a .caffemodel.
+"""Nets of Caffe: a prototxt, with weights in a .caffemodel.
 
-Protobuf is imported when a net is read: formats are told and listed without it.
+Protobuf is imported when a net is read: recognizing and listing formats works without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pelton.importers.network import register_network_format
 from pelton.importers.registry import About, ModelFiles
 from pelton.network import Network
 
-HEAD = 1 << 16  # bytes of a file that say whether it is a prototxt
+HEAD = 1 << 16  # first bytes of a file, enough to recognize a prototxt
 _FIRST = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*"
     rb"(?:name|input|input_dim|input_shape|force_backward|state|debug_info|layers?)\s*[:{<]"
@@ -27,14 +27,14 @@ _LAYER = re.compile(rb"^\s*(?:layers?\s*:?\s*[{<]|input(?:_dim|_shape)?\s*[:{<])
 
 
 def recognizes(source: Any) -> bool:
-    """Whether a source is a net of Caffe, by how its text begins."""
+    """True if a source begins like a Caffe net."""
     head = signs.head(source, HEAD)
     return _FIRST.match(head) is not None and _LAYER.search(head) is not None
 
 
 def read(source: Any, shapes: Mapping[str, Shape] | None) -> Network:
-    """The network of a prototxt (a path or bytes), with the weights of `ModelFiles`, of the .caffemodel beside it, or
-    random ones. shapes: of inputs, other than in the file."""
+    """Reads the network of a prototxt (a path or bytes), with the weights of `ModelFiles`, of the .caffemodel beside
+    it, or random ones. shapes: input shapes other than the file's."""
     with Needs("reading nets of Caffe"):
         from .prototxt import parse
         from .translate import translate
@@ -50,7 +50,7 @@ def _is_bytes(model: Any) -> bool:
 
 
 def _files(source: Any) -> tuple[Any, str | os.PathLike[str] | None]:
-    """The prototxt, and the file of its weights if there is one."""
+    """Returns the prototxt, and the file of its weights if there is one."""
     model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
     path = None if _is_bytes(model) else Path(os.fsdecode(model))
     if weights is not None and Path(weights).suffix == ".prototxt":

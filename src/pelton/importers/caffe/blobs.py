@@ -1,4 +1,4 @@
-"""Where the weights of layers come from: a file, or random numbers from a fixed seed."""
+"""Layer weights from a file, or random numbers from a fixed seed."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from .schema import Message
 from .weights import Caffemodel
 
 SEED = 0
-MOST = 1 << 28  # weights that are filled; nets with more of them need a file
+MOST = 1 << 28  # random weights; larger nets need a file
 
 
 class Blobs:
-    """The blobs of a net's layers, by the names of layers. ValueError where they do not fit."""
+    """The blobs of a net's layers, by layer name. Raises ValueError if they do not fit."""
 
     def __init__(self, trained: Caffemodel | None):
         self.trained = trained
         self.filled: list[str] = []  # layers with random weights
         self._total = 0
-        self._shared: dict[str, np.ndarray] = {}  # filled blobs that layers share, by the names of their `param`
+        self._shared: dict[str, np.ndarray] = {}  # random blobs shared by layers, by the names of their `param`
 
     def holds(self, layer: str) -> bool:
-        """Whether the file has weights of a layer."""
+        """True if the file has weights of a layer."""
         return self.trained is not None and layer in self.trained.layers
 
     def count(self, layer: str) -> int:
-        """The number of blobs that the file has for a layer."""
+        """Counts the blobs of a layer in the file."""
         return len(self.trained.layers.get(layer, ())) if self.trained else 0
 
     def shape(self, layer: str, i: int) -> tuple[int, ...]:
-        """The shape of a layer's blob in the file."""
+        """Returns the shape of a layer's blob in the file."""
         assert self.trained is not None
         return self.trained.blob(layer, i).shape
 
     def blob(self, layer: Message, i: int, shape: tuple[int, ...], filler: Message | None) -> np.ndarray:
-        """The i-th blob of a layer. filler: what it is filled with where there is no file; None: He et al.'s."""
+        """Returns the i-th blob of a layer. filler: distribution of a blob without a file; None: He et al.'s."""
         return self._read(layer.name, i, shape) if self.holds(layer.name) else self._fill(layer, i, shape, filler)
 
     def _read(self, layer: str, i: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -68,7 +68,7 @@ class Blobs:
             )
         if layer.name not in self.filled:
             self.filled.append(layer.name)
-        # by the layer, so that its weights do not depend on which outputs a net has
+        # seeded by layer: its weights do not depend on the net's outputs
         rng = np.random.default_rng([SEED, zlib.crc32(layer.name.encode()), i])
         found = fill(default("msra") if filler is None else filler, shape, rng)
         if shared:
@@ -76,7 +76,7 @@ class Blobs:
         return found
 
     def missing(self) -> str:
-        """A sentence on layers whose weights are random, "" if there are none."""
+        """Describes layers whose weights are random; "" if there are none."""
         if not self.filled:
             return ""
         some = ", ".join(map(repr, self.filled[:4])) + (", …" if len(self.filled) > 4 else "")
@@ -90,6 +90,6 @@ class Blobs:
 
 
 def _significant(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape without the sizes of 1 in front."""
+    """Returns a shape without the sizes of 1 in front."""
     first = next((i for i, d in enumerate(shape) if d != 1), len(shape))
     return tuple(shape[first:])

@@ -1,4 +1,4 @@
-"""Random weights, as the fillers of Caffe's layers draw them."""
+"""Random weights, drawn like those of Caffe's fillers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .schema import Message, message_class
 
 
 def fill(filler: Message, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """An f32 array of a `FillerParameter`; ValueError for a type that there is not, or that does not fit the shape."""
+    """Draws an f32 array by a `FillerParameter`; raises ValueError for a type unknown or unfit for the shape."""
     kind, count = filler.type, math.prod(shape)
     first, second = (*shape, 1, 1)[:2]
     if kind == "constant":
@@ -21,7 +21,7 @@ def fill(filler: Message, shape: tuple[int, ...], rng: np.random.Generator) -> n
         drawn = rng.standard_normal(shape, np.float32)
         drawn *= np.float32(filler.std)
         drawn += np.float32(filler.mean)
-        if filler.sparse >= 0:  # so many weights of each output are not zero, on average
+        if filler.sparse >= 0:  # expected number of nonzero weights per output
             drawn *= rng.random(shape, np.float32) < filler.sparse / max(1, first)
         return drawn
     if kind == "positive_unitball":
@@ -43,7 +43,7 @@ def fill(filler: Message, shape: tuple[int, ...], rng: np.random.Generator) -> n
 
 
 def _uniform(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
-    """f32 numbers between two, drawn without a copy in f64."""
+    """Draws f32 numbers from a range, without a copy in f64."""
     drawn = rng.random(shape, np.float32)
     drawn *= np.float32(high - low)
     drawn += np.float32(low)
@@ -51,12 +51,12 @@ def _uniform(rng: np.random.Generator, shape: tuple[int, ...], low: float, high:
 
 
 def default(kind: str, value: float = 0.0) -> Message:
-    """The filler of a type."""
+    """Returns the filler of a type."""
     return message_class("FillerParameter")(type=kind, value=value)
 
 
 def _bilinear(shape: tuple[int, ...]) -> np.ndarray:
-    """Weights of a deconvolution that interpolates between pixels."""
+    """Returns weights of a deconvolution that interpolates between pixels."""
     if len(shape) != 4 or shape[2] != shape[3]:
         raise ValueError(f"needs square windows for the filler 'bilinear', got weights of shape {list(shape)}")
     half = math.ceil(shape[2] / 2)

@@ -25,12 +25,12 @@ LARGEST = 2**31 - 1  # elements of a blob, as in Caffe
 
 
 class WrongShape(InputError):
-    """A shape that the caller gave to an input does not fit."""
+    """A shape from the caller does not fit its input."""
 
 
 @dataclass(frozen=True)
 class NotAtInference:
-    """A blob that is not there at inference, such as a label, and what depends on it."""
+    """A blob that does not exist at inference, such as a label, and all that depends on it."""
 
     reason: str
 
@@ -39,14 +39,13 @@ Blob = NetworkTensor | NotAtInference
 Tops = NetworkTensor | Sequence[Blob]
 Reader = Callable[["LayerReading"], Tops]
 READERS: dict[str, Reader] = {}
-WITHOUT_LABELS: set[str] = set()  # types whose readers take bottoms that are not there at inference
+WITHOUT_LABELS: set[str] = set()  # types whose readers accept bottoms that do not exist at inference
 
 
 def reads(*types: str, without_labels: bool = False) -> Callable[[Reader], Reader]:
-    """Declares a function as the reader of types of layers; it adds to the network, and returns a tensor per top.
+    """Declares a function as the reader of layer types; it adds to the network, and returns a tensor per top.
 
-    A layer with a bottom that is `NotAtInference` is left out, its tops with it, unless its reader takes it
-    `without_labels`.
+    A layer with a `NotAtInference` bottom is dropped with its tops, unless its reader accepts it `without_labels`.
     """
 
     def declare(reader: Reader) -> Reader:
@@ -61,7 +60,7 @@ def reads(*types: str, without_labels: bool = False) -> Callable[[Reader], Reade
 
 @dataclass
 class LayerReading(Checks):
-    """A layer, the tensors of its bottoms, and what its reader needs to write it into the network."""
+    """A layer, the tensors of its bottoms, and its reader's tools to write it into the network."""
 
     net: Network
     file: str
@@ -69,8 +68,8 @@ class LayerReading(Checks):
     layer: Message  # LayerParameter
     bottoms: tuple[Blob, ...]
     blobs: Blobs
-    shapes: dict[str, tuple[int | Range, ...]]  # that the caller gave to inputs
-    read: int = field(default=0)  # blobs of weights that were read
+    shapes: dict[str, tuple[int | Range, ...]]  # input shapes from the caller
+    read: int = field(default=0)  # number of weight blobs read so far
 
     @property
     def name(self) -> str:
@@ -91,18 +90,18 @@ class LayerReading(Checks):
     error = refuse
 
     def param(self, name: str) -> Message:
-        """The layer's parameters, such as `pooling_param`, with the defaults of Caffe."""
+        """Returns the layer's parameters, such as `pooling_param`, with Caffe's defaults."""
         return getattr(self.layer, name)
 
     # --- bottoms
 
     @property
     def inputs(self) -> tuple[NetworkTensor, ...]:
-        """All bottoms; ModelError where one is not there."""
+        """All bottoms; raises ModelError if one is missing."""
         return tuple(self.input(i) for i in range(len(self.bottoms)))
 
     def input(self, i: int = 0) -> NetworkTensor:
-        """The i-th bottom; ModelError where it is not there."""
+        """Returns the i-th bottom; raises ModelError if it is missing."""
         if i >= len(self.bottoms):
             raise self.refuse(f"needs {i + 1} bottoms, got {len(self.bottoms)}")
         bottom = self.bottoms[i]
@@ -111,7 +110,7 @@ class LayerReading(Checks):
         return bottom
 
     def image(self, i: int = 0) -> NetworkTensor:
-        """The i-th bottom, which has to be [batch, channels, height, width]."""
+        """Returns the i-th bottom, which must be [batch, channels, height, width]."""
         x = self.input(i)
         if x.rank != 4:
             raise self.refuse(f"needs an image [batch, channels, height, width], got {x!r}")
@@ -120,7 +119,7 @@ class LayerReading(Checks):
     # --- weights
 
     def blob(self, shape: Sequence[int], filler: Message | None = None) -> np.ndarray:
-        """The layer's next blob of weights. filler: what it is filled with without a file; None: He et al.'s."""
+        """Returns the layer's next blob of weights. filler: distribution without a file; None: He et al.'s."""
         if not all(d >= 1 for d in shape):
             raise self.refuse(f"needs weights of sizes of 1 and more, got {list(shape)}")
         try:
@@ -131,15 +130,15 @@ class LayerReading(Checks):
         return found
 
     def filled(self, shape: Sequence[int], param: Message, field: str, value: float | None = None) -> np.ndarray:
-        """The next blob of weights, whose filler is a field of the layer's parameters. value: where it is unspecified;
-        None: He et al.'s, since Caffe's zeros would give zeros."""
+        """Returns the next blob of weights, with a filler from a field of the layer's parameters. value: the constant
+        without this field; None: He et al.'s filler, as Caffe's zeros would give zeros."""
         fallback = None if value is None else default("constant", value)
         return self.blob(shape, getattr(param, field) if param.HasField(field) else fallback)
 
     # --- tops
 
     def declare(self, name: str, shape: Sequence[int] | None) -> NetworkTensor:
-        """An input of the network, of the shape that the caller gave, else the one in the file."""
+        """Declares an input of the network, with the caller's shape, else the file's."""
         given = self.shapes.get(name)
         if given is None and shape is None:
             raise self.refuse(f"does not say what shape {name!r} has; give it with shapes={{{name!r}: ...}}")
@@ -154,7 +153,7 @@ class LayerReading(Checks):
         return self.net.input(name, [self._dimension(name, axis, d) for axis, d in enumerate(sizes)])
 
     def _dimension(self, name: str, axis: int, size: Any) -> int | str:
-        """A size as networks declare it: batches are `batch`, one for all inputs of the same range."""
+        """Returns a size as networks declare it: batches are `batch`, one for all inputs of the same range."""
         if isinstance(size, int):
             return size
         low, best, high = size

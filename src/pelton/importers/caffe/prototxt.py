@@ -1,4 +1,4 @@
-"""Prototxt files: the net that a text describes, and the line of each of its layers."""
+"""Prototxt files: the net of a text, and the line of each layer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pelton.errors import FormatError
 
 from .schema import Message, message_class
 
-LARGEST = 64 << 20  # bytes of a text; weights are in files of their own
-DEEPEST = 50  # messages within messages
+LARGEST = 64 << 20  # bytes of a text; weights are in separate files
+DEEPEST = 50  # nesting depth of messages
 _TOKENS = re.compile(
     r"""
     "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | \#[^\n]*
@@ -31,20 +31,20 @@ class Prototxt:
 
     file: str
     net: Message  # NetParameter
-    lines: dict[str, list[int]]  # the lines that its fields `layer` and `layers` begin at
-    unknown: str = ""  # what the schema does not know, in words
+    lines: dict[str, list[int]]  # the first lines of its fields `layer` and `layers`
+    unknown: str = ""  # description of fields that the schema lacks
 
     def lines_of(self, field: str) -> Iterator[int]:
-        """The lines of the layers in a field; those of a list, `layer: [{…}, {…}]`, are where others end."""
+        """Yields the lines of the layers in a field; those of a list, `layer: [{…}, {…}]`, share its line."""
         found = self.lines[field] or [1]
         return chain(found, repeat(found[-1]))
 
 
 def parse(data: bytes, file: str) -> Prototxt:
-    """Parses a prototxt; FormatError, with the line, for what is none."""
+    """Parses a prototxt; raises FormatError, with the line, for other text."""
     if len(data) > LARGEST:
         raise FormatError(f"{file}: a prototxt of {len(data)} bytes is too large; weights belong into a .caffemodel")
-    text = data.decode("utf-8-sig", "replace")  # comments come in any encoding
+    text = data.decode("utf-8-sig", "replace")  # comments may have any encoding
     lines, net = _lines(text, file), message_class("NetParameter")()
     try:
         text_format.Parse(text, net)

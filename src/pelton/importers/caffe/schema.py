@@ -1,8 +1,7 @@
 """The messages of Caffe's files: `caffe.proto` with the fields that forks add, from a compiled schema.
 
-`schema.binpb` is what `make caffe-schema` compiles of the .proto files beside it. Classes are made of it when a model
-is read, in a pool of their own, so that any version of protobuf reads it, and a `caffe_pb2` that the program imports
-does not get in the way.
+`make caffe-schema` compiles the .proto files here to `schema.binpb`. Classes are created from it when a model is read,
+in a pool of their own: any version of protobuf reads it, and a `caffe_pb2` of the program does not interfere.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 COMPILED = Path(__file__).with_name("schema.binpb")
-OF_ALL = ("python_param", "transform_param", "loss_param")  # parameters that say nothing of what a layer computes
-Message = Any  # classes that are made at run time have no type that could be checked
+OF_ALL = ("python_param", "transform_param", "loss_param")  # parameters that do not affect a layer's function
+Message = Any  # classes created at run time have no type to check
 
 
 @functools.cache
 def message_class(name: str) -> Message:
-    """The class of a message, such as `NetParameter`, or `weights.NetParameter` for what is read of weights."""
+    """Returns the class of a message, such as `NetParameter`, or `weights.NetParameter`, its part for weights."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"caffe.{name}"))
 
 
 def parameters(layer: Message) -> tuple[dict[str, Any], list[Message | None]]:
-    """What a layer sets of its own parameters (`pooling_param`, …) by the names of fields, also of messages within
-    these, values of enumerations by their names; and its fillers, in the order of the schema."""
+    """Returns the fields that a layer sets in its own parameters (`pooling_param`, …), nested messages included, with
+    enumeration values by name; and its fillers, in the order of the schema."""
     found: dict[str, Any] = {}
     fillers: list[Message | None] = []
 
@@ -48,7 +47,7 @@ def parameters(layer: Message) -> tuple[dict[str, Any], list[Message | None]]:
 
 
 def enum_name(message: Message, enum: str, number: int) -> str:
-    """The name of a value of an enumeration that a message declares."""
+    """Returns the name of a value of a message's enumeration."""
     return str(message.DESCRIPTOR.enum_types_by_name[enum].values_by_number[number].name)
 
 
@@ -73,7 +72,7 @@ def _pool() -> Message:
 
 
 def _rename(message: Message) -> None:
-    """Puts what a message of the forks names into the package of caffe.proto."""
+    """Moves the names in a fork's message into the package of caffe.proto."""
     for field in message.field:
         if field.type_name:
             field.type_name = field.type_name.replace(".caffe.forks.", ".caffe.")

@@ -1,5 +1,5 @@
-"""Layers of SSD (Liu et al. 2016), which are plugins: boxes to start from, and what is left of those that a network
-gives. Attributes are the fields of Caffe's messages, with their defaults."""
+"""Layers of SSD (Liu et al. 2016), as plugins: prior boxes, and selection among a network's boxes. Attributes are the
+fields of Caffe's messages, with their defaults."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pelton.network import Network, NetworkTensor
 from pelton.ops.detection import rows
 from pelton.plugins import Plugin, register
 
-MOST = 1 << 24  # boxes that one layer makes
+MOST = 1 << 24  # boxes of one layer
 VARIANCE = 0.1
 LOWEST = float(np.finfo(np.float32).min)
 
 
 def _number(size: Size, what: str) -> int:
-    """A size that has to be known."""
+    """Returns a size, which must be known."""
     if not is_known(size):
         raise Undecided(f"needs to know {what}, got {size}")
     return int(size)
@@ -145,7 +145,7 @@ class PriorBox(Plugin):
         return [_number(d, "the size of the image") for d in _image(image).shape[2:]]
 
     def _pair(self, height: str, width: str, both: str) -> list[float]:
-        """A height and a width, given alone or as one number; empty where they are not."""
+        """Returns a height and a width, given separately or as one number; [] if absent."""
         one, apart = getattr(self, both), (getattr(self, height), getattr(self, width))
         given = [one] * 2 if one is not None else [v or 0 for v in apart]
         if one is not None and apart != (None, None) or any(given) and min(given) <= 0:
@@ -153,8 +153,8 @@ class PriorBox(Plugin):
         return given if any(given) else []
 
     def _sides(self) -> list[tuple[float, float]]:
-        """(width, height) of the boxes around one element: for each size a square, a square of the mean with the larger
-        size, and the other aspect ratios."""
+        """Returns (width, height) of the boxes around one element: for each size a square, a square of the mean with
+        the larger size, and the other aspect ratios."""
         ratios = [1.0]
         for ratio in self.aspect_ratio:
             if all(abs(ratio - other) >= 1e-6 for other in ratios):
@@ -185,7 +185,7 @@ class DetectionOutput(Plugin):
     variance_encoded_in_target: bool = False
     confidence_threshold: float = LOWEST
     clip: bool = False
-    # of no meaning for what is computed
+    # without effect on the result
     visualize: bool = False
     visualize_threshold: float = 0.6
     save_file: str = ""
@@ -222,7 +222,7 @@ class DetectionOutput(Plugin):
         )
 
     def _selected(self, net: Network, boxes: NetworkTensor, scores: NetworkTensor, keep: int) -> NetworkTensor:
-        """As the op `detections` of one set of boxes, by `multiclass_nms`, which has kernels, and a sort by labels."""
+        """Computes `detections` of one set of boxes by `multiclass_nms`, which has kernels, and a sort by labels."""
         batch = scores.shape[0]
         best = net.multiclass_nms(
             boxes,
@@ -233,7 +233,7 @@ class DetectionOutput(Plugin):
             top_k=max(self.top_k, 0),
             background=self.background_label_id,
         )
-        label = best[:, :, 5:]  # −1 where no box is left
+        label = best[:, :, 5:]  # −1 for no box
         _, order = net.top_k(net.where(label < 0, float(self.num_classes), label), k=keep, axis=1, largest=False)
         best = net.gather_elements(best, net.expand(order, (batch, keep, 6)), axis=1)
         label = best[:, :, 5:]
@@ -242,7 +242,7 @@ class DetectionOutput(Plugin):
         return net.reshape(net.concat(row, 2), (1, 1, batch * keep, 7))
 
     def _decoded(self, net: Network, encoded: NetworkTensor, priors: NetworkTensor, count: int) -> NetworkTensor:
-        """Corners of boxes [batch, boxes, sets, 4] from what the network says of prior boxes."""
+        """Decodes the network's boxes relative to the prior boxes: corners [batch, boxes, sets, 4]."""
         ends = net.reshape(net.slice(priors, starts=(0,), ends=(1,), axes=(1,), steps=(1,)), (1, count, 1, 4))
         low, high = net.split(ends, 2, 3)
         scaled = encoded

@@ -1,4 +1,4 @@
-"""From a net of layers and blobs to a network of tensors."""
+"""Translates a net of layers and blobs to a network of tensors."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ TEST = 1  # of the enumeration Phase
 
 
 def translate(text: Prototxt, trained: Caffemodel | None, shapes: Mapping[str, Shape]) -> Network:
-    """The network of a net in the phase TEST; ModelError where it cannot be read, InputError for other shapes."""
+    """Translates a net in the phase TEST; raises ModelError if it cannot be read, InputError for other shapes."""
     return Translation(text, trained, shapes).network()
 
 
 class Translation:
-    """One net on its way to a network."""
+    """The translation of one net."""
 
     def __init__(self, text: Prototxt, trained: Caffemodel | None, shapes: Mapping[str, Shape]):
         self.text, self.shapes = text, {name: parse_shape(name, s) for name, s in shapes.items()}
         self.net = Network(text.net.name or "main")
         self.blobs = Blobs(trained)
-        self.present: list[tuple[Message, int]] = []  # the layers that there are at inference, with their lines
-        self.found: dict[str, Blob] = {}  # what each name stands for, as in-place layers go on
+        self.present: list[tuple[Message, int]] = []  # the layers present at inference, with their lines
+        self.found: dict[str, Blob] = {}  # the current blob of each name, which in-place layers replace
         self.given: dict[str, Blob] = {}  # the first top of each layer
-        self.makers: dict[str, int] = {}  # the line at which it was made
-        self.unread: dict[str, None] = {}  # names of blobs that no layer has read
-        self.dropped: list[str] = []  # layers that are not there at inference
+        self.makers: dict[str, int] = {}  # the line of the layer that made each blob
+        self.unread: dict[str, None] = {}  # names of unread blobs
+        self.dropped: list[str] = []  # layers absent at inference
         if text.unknown:
             self.net.warnings.append(text.unknown)
 
@@ -81,10 +81,10 @@ class Translation:
         some = ", ".join(map(repr, self.dropped[:MAX_SHOWN])) + (", …" if len(self.dropped) > MAX_SHOWN else "")
         return f"layers of losses and measures are left out: {some}" if self.dropped else ""
 
-    # --- which layers there are
+    # --- layers at inference
 
     def _is_included(self, layer: Message, line: int) -> bool:
-        """Whether the rules of a layer let it in at inference."""
+        """True if a layer's rules include it at inference."""
         if layer.include and layer.exclude:
             raise ModelError(
                 f"{self.text.file}:{line}: layer {layer.name!r} has rules to include and to exclude it; use one of them"
@@ -106,7 +106,7 @@ class Translation:
     # --- layers
 
     def _inputs(self) -> None:
-        """The inputs of old files, which are fields of the net, read as a layer Input."""
+        """Reads the inputs of old files, which are fields of the net, as a layer Input."""
         net = self.text.net
         if not net.input:
             return
@@ -171,7 +171,7 @@ class Translation:
         return tuple(self.found[name] for name in layer.bottom)
 
     def _maker_left_out(self, name: str) -> str:
-        """What to say of a blob that no layer makes at inference."""
+        """Explains why no layer makes a blob at inference."""
         for layer, line in layers(self.text):
             if name in layer.top and not self._is_included(layer, line):
                 return (
@@ -196,8 +196,8 @@ class Translation:
 
 
 def _apply(op: Op, reading: LayerReading) -> tuple[NetworkTensor, ...]:
-    """A layer that is a plugin. Its attributes are the layer's own parameters, and those of `python_param.param_str` in
-    JSON; its operands are the bottoms, then the blobs of weights."""
+    """Applies a plugin layer. Its attributes are the layer's own parameters, and those of `python_param.param_str` in
+    JSON; its operands are the bottoms, then the weight blobs."""
     own, fillers = parameters(reading.layer)
     text = reading.layer.python_param.param_str
     try:

@@ -1,4 +1,4 @@
-"""Layers of older versions of Caffe as those of today."""
+"""Upgrades layers of older versions of Caffe to the present one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pelton.errors import ModelError
 from .prototxt import Prototxt
 from .schema import Message, message_class
 
-# of V1, whose types were an enumeration: names that are not in CamelCase today
+# of V1, whose types were an enumeration: names that are not CamelCase today
 _TYPES = {
     "ABSVAL": "AbsVal",
     "ARGMAX": "ArgMax",
@@ -23,7 +23,7 @@ _TYPES = {
     "SOFTMAX_LOSS": "SoftmaxWithLoss",
     "TANH": "TanH",
 }
-# of V0, whose types were texts: the names that V1 gave them
+# of V0, whose types were texts: V1's names for them
 _OLDEST = {"CONV": "CONVOLUTION", "POOL": "POOLING", "INNERPRODUCT": "INNER_PRODUCT", "IMAGES": "IMAGE_DATA"}
 # the parameters of V0 are fields of the layer itself: type → (message, {field of V0: field of that message})
 _FILLED = {"num_output": "num_output", "biasterm": "bias_term"} | {k: k for k in ("weight_filler", "bias_filler")}
@@ -40,14 +40,14 @@ _FIELDS = {
 
 
 def layers(text: Prototxt) -> Iterator[tuple[Message, int]]:
-    """All layers of a net, as `LayerParameter`, and the line at which each begins; ModelError for others."""
+    """Yields all layers of a net, as `LayerParameter`, each with its line; raises ModelError for others."""
     net = text.net
     if net.layer and net.layers:
         raise ModelError(f"{text.file}: has layers of two versions of Caffe, `layer` and `layers`; use one of the two")
     if net.layer:
         yield from zip(net.layer, text.lines_of("layer"))
         return
-    padded: dict[str, tuple[str, int]] = {}  # V0 padded an image in a layer of its own: its top → its bottom, padding
+    padded: dict[str, tuple[str, int]] = {}  # V0 padded images in a separate layer: its top → its bottom, padding
     for old, line in zip(net.layers, text.lines_of("layers")):
         if not old.HasField("layer"):
             yield _of_enumeration(old), line
@@ -60,7 +60,7 @@ def layers(text: Prototxt) -> Iterator[tuple[Message, int]]:
 
 
 def type_name(name: str) -> str:
-    """INNER_PRODUCT → InnerProduct"""
+    """Converts INNER_PRODUCT to InnerProduct."""
     return _TYPES.get(name) or "".join(part.capitalize() for part in name.split("_"))
 
 
@@ -96,7 +96,7 @@ def _of_text(old: Message, padded: dict[str, tuple[str, int]], where: str) -> Me
 
 
 def _set(message: Message, field: str, given: Message) -> None:
-    """Sets a field to a value; one that is repeated there alone gets the one value."""
+    """Sets a field to a value, or a repeated field to the one value."""
     held = getattr(message, field)
     if hasattr(held, "extend"):
         held.extend([given] if isinstance(given, int) else list(given))

@@ -19,7 +19,7 @@ _RAW = {0: "<f8", 1: "<f4", 2: "<f2"}  # RawType → elements
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file; FormatError where it cannot be read."""
+    """Returns the bytes of a file; raises FormatError if it is unreadable."""
     signs.refuse_others(path)
     try:
         return Path(path).read_bytes()
@@ -30,7 +30,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 class Caffemodel:
-    """The blobs of a file of weights, by the names of their layers."""
+    """The blobs of a weights file, by layer name."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.file = os.fspath(path)
@@ -46,12 +46,12 @@ class Caffemodel:
         self.layers: dict[str, list[Message]] = {}
         for name, blobs in _layers(net):
             if blobs:
-                self.layers.setdefault(name, blobs)  # Caffe takes the first of equal names, too
+                self.layers.setdefault(name, blobs)  # Caffe also uses the first of equal names
         if not self.layers:
             raise FormatError(f"{self.file}: holds no weights; expected a .caffemodel that Caffe has saved")
 
     def blob(self, layer: str, i: int) -> np.ndarray:
-        """The i-th blob of a layer, as f32, of the shape that the file says; FormatError where it is damaged."""
+        """Returns the i-th blob of a layer, as f32, in the file's shape; raises FormatError if it is damaged."""
         blob = self.layers[layer][i]
         where = f"{self.file}: blob {i} of layer {layer!r}"
         shape = tuple(blob.shape.dim)
@@ -77,7 +77,7 @@ def _elements(blob: Message, where: str) -> np.ndarray:
         parts, dtype = [blob.raw_data], _RAW[blob.raw_data_type]
     else:
         parts, dtype = (blob.double_data, "<f8") if blob.double_data else (blob.data, "<f4")
-    if not parts:  # fields that are not packed, which hardly anything writes
+    if not parts:  # unpacked fields, which few programs write
         plain = message_class("BlobProto")()
         try:
             plain.MergeFromString(blob.SerializeToString())

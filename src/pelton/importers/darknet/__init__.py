@@ -11,7 +11,7 @@ from .network import files_of, read
 
 
 def recognizes(source: Any) -> bool:
-    """Whether a source is a configuration, by how its text begins."""
+    """True if a source begins like a configuration."""
     return is_configuration(signs.head(source))
 
 

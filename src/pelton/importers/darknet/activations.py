@@ -12,13 +12,13 @@ EPSILON = 1e-4  # added to sums over channels
 
 
 def _stair(net: Network, x: NetworkTensor) -> NetworkTensor:
-    """Level from even numbers to the odd ones behind them, then up by one."""
+    """Computes stairs: level from even numbers to the next odd ones, then rising by one."""
     whole, half = net.floor(x), net.floor(x * 0.5)
     return half + (whole - half * 2.0) * (x - whole)
 
 
 def _plse(net: Network, x: NetworkTensor) -> NetworkTensor:
-    """A line from (−4, 0) to (4, 1), nearly level outside."""
+    """Computes a line from (−4, 0) to (4, 1), nearly level outside."""
     return net.clip(x * 0.125 + 0.5, 0.0, 1.0) + (x - net.clip(x, -4.0, 4.0)) * 0.01
 
 
@@ -33,7 +33,7 @@ def _hard_mish(net: Network, x: NetworkTensor) -> NetworkTensor:
 
 
 def _share(net: Network, x: NetworkTensor) -> NetworkTensor:
-    """Elements, none below 0, divided by their sum over channels."""
+    """Divides nonnegative elements by their sum over channels."""
     return x / (net.reduce_sum(x, axes=(1,), keepdims=True) + EPSILON)
 
 

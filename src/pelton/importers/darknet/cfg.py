@@ -1,4 +1,4 @@
-"""Configuration files of Darknet: sections of options, each with the line that it stands on."""
+"""Configuration files of Darknet: sections of options, each with its line."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from pelton.errors import FormatError, ModelError
 
-MAX_BYTES = 1 << 22  # of a file; the largest known are of 30 KB
+MAX_BYTES = 1 << 22  # bytes of a file; the largest known have 30 KB
 MAX_SECTIONS = 4096
-MAX_NUMBER = 1 << 20  # of anything that is counted: channels, pixels along an axis, units
+MAX_NUMBER = 1 << 20  # of any count: channels, pixels along an axis, units
 NETWORK = ("net", "network")
 
 
@@ -18,7 +18,7 @@ NETWORK = ("net", "network")
 class Section:
     """`[name]` and its options, name → (text, line). index: its number among the layers, -1 for the network itself.
 
-    The methods that read options raise ModelError, with file and line, for what does not fit."""
+    The methods that read options raise ModelError, with file and line, for invalid ones."""
 
     path: str
     name: str
@@ -31,7 +31,7 @@ class Section:
         return f"{self.name}_{self.index}"
 
     def refuse(self, reason: str, option: str = "") -> ModelError:
-        """The error to raise: its place is that of an option, or the section."""
+        """Builds the error to raise, located at an option or at the section."""
         line = self.options[option][1] if option in self.options else self.line
         return ModelError(f"{self.path}, line {line}: {reason} (layer {self.index}, [{self.name}])")
 
@@ -57,7 +57,7 @@ class Section:
         return found[0]
 
     def numbers(self, name: str, default: Sequence[float] = ()) -> tuple[float, ...]:
-        """Numbers between commas."""
+        """Parses comma-separated numbers."""
         if name not in self.options:
             return tuple(default)
         texts = self.text(name).rstrip(",").split(",")
@@ -67,7 +67,7 @@ class Section:
         return found
 
     def refuse_options(self, *names: str) -> None:
-        """ModelError if one of these options is on."""
+        """Raises ModelError if one of these options is on."""
         for name in names:
             if name in self.options and self.text(name) not in ("0", "0.0"):
                 raise self.refuse(f"{name}={self.text(name)} is not supported; take it out, or train without", name)
@@ -77,9 +77,9 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def parse(data: bytes, path: str) -> tuple[Section, list[Section], list[str]]:
-    """The network's own section, those of its layers, and what is odd about them; FormatError for syntax errors.
+    """Parses the network's own section and its layers' sections, with warnings; raises FormatError for syntax errors.
 
-    As in Darknet, blanks mean nothing, and of equal options the first counts.
+    As in Darknet, blanks are ignored, and the first of equal options counts.
     """
     if len(data) > MAX_BYTES or b"\0" in data:
         raise FormatError(f"{path} is no configuration of Darknet: it should be a text of at most {MAX_BYTES} bytes")
@@ -111,7 +111,7 @@ def parse(data: bytes, path: str) -> tuple[Section, list[Section], list[str]]:
 
 
 def is_configuration(head: bytes) -> bool:
-    """Whether a file that begins so is a configuration of Darknet."""
+    """True if a file that begins so is a configuration of Darknet."""
     for line in head.splitlines():
         text = re.sub(rb"\s", b"", line)
         if text and text[:1] not in b"#;":

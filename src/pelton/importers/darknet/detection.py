@@ -1,7 +1,7 @@
-"""Layers of Darknet that give boxes: f32[batch, boxes, 5 + classes] of x, y, width, height, objectness and scores.
+"""Layers of Darknet that return boxes: f32[batch, boxes, 5 + classes] of x, y, width, height, objectness and scores.
 
-x and y are a box's center. All four are relative to the picture. A score is the product of the objectness and of the
-class's probability, not yet compared with any threshold. Boxes go row by row, pixel by pixel, anchor by anchor.
+x and y are a box's center. All four are relative to the picture. A score is the product of the objectness and the
+class's probability, before any threshold. Boxes are ordered by row, then pixel, then anchor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .reading import SectionReading, channels, reads, units
 
 @reads("region")
 def region(r: SectionReading) -> NetworkTensor:
-    """That of YOLOv2: anchors in pixels of the feature map."""
+    """Reads YOLOv2's layer: anchors in pixels of the feature map."""
     s = r.section
     if "tree" in s.options:
         raise s.refuse("a tree of classes (YOLO9000) is not supported", "tree")
@@ -32,7 +32,7 @@ def region(r: SectionReading) -> NetworkTensor:
 
 @reads("yolo")
 def yolo(r: SectionReading) -> NetworkTensor:
-    """That of YOLOv3 and later: anchors in pixels of the network's input, of which `mask` names those that count."""
+    """Reads the layer of YOLOv3 and later: anchors in pixels of the network's input, of which `mask` selects some."""
     s, net, x = r.section, r.net, r.image()
     anchors = _anchors(r, s.integer("num", 1, 1))
     mask = s.numbers("mask", range(len(anchors)))
@@ -45,7 +45,7 @@ def yolo(r: SectionReading) -> NetworkTensor:
     if scale != 1:
         center = center * scale - (scale - 1) / 2
     center = _center(r, center, *x.shape[2:])
-    if s.flag("new_coords"):  # the convolution before has made probabilities of all
+    if s.flag("new_coords"):  # the convolution before has already applied the logistic function
         doubled = box[:, :, 2:] * 2.0
         return _head(r, center, doubled * doubled * _per_anchor(anchors, *r.picture), objectness, classes)
     size = net.exp(box[:, :, 2:]) * _per_anchor(anchors, *r.picture)
@@ -54,7 +54,7 @@ def yolo(r: SectionReading) -> NetworkTensor:
 
 @reads("detection")
 def detection(r: SectionReading) -> NetworkTensor:
-    """That of YOLOv1: `side` × `side` cells with one set of class probabilities and `num` boxes each."""
+    """Reads YOLOv1's layer: `side` × `side` cells with one set of class probabilities and `num` boxes each."""
     s, net, x = r.section, r.net, r.flat()
     side, num, classes = (s.integer(name, d, 1, 4096) for name, d in (("side", 7), ("num", 1), ("classes", 1)))
     s.integer("coords", 1, 4, 4)
@@ -76,7 +76,7 @@ def detection(r: SectionReading) -> NetworkTensor:
 
 
 def _anchors(r: SectionReading, count: int) -> np.ndarray:
-    """[count, 2] widths and heights; what is given beyond these is not read, as in Darknet."""
+    """Returns [count, 2] widths and heights; ignores any others, as Darknet does."""
     given = r.section.numbers("anchors")[: 2 * count]
     if len(given) < 2 * count or min(given) <= 0:
         raise r.section.refuse(
@@ -86,7 +86,7 @@ def _anchors(r: SectionReading, count: int) -> np.ndarray:
 
 
 def _parts(r: SectionReading, x: NetworkTensor, anchors: int) -> tuple[NetworkTensor, NetworkTensor, NetworkTensor]:
-    """Boxes, objectness and classes, each [batch, anchors, ., height, width]."""
+    """Splits x into boxes, objectness and classes, each [batch, anchors, ., height, width]."""
     classes = r.section.integer("classes", 20, 1)
     if channels(x) != anchors * (5 + classes):
         raise r.section.refuse(
@@ -99,14 +99,14 @@ def _parts(r: SectionReading, x: NetworkTensor, anchors: int) -> tuple[NetworkTe
 
 
 def _center(r: SectionReading, within: NetworkTensor, height: int, width: int) -> NetworkTensor:
-    """Centers [batch, anchors, 2, height, width], relative to the picture, of those within each pixel."""
+    """Converts centers within each pixel to centers [batch, anchors, 2, height, width] relative to the picture."""
     columns, rows = np.meshgrid(np.arange(width), np.arange(height))
     size = np.array([width, height], np.float32).reshape(2, 1, 1)
     return (within + np.stack([columns, rows]).astype(np.float32)) * (1 / size)
 
 
 def _per_anchor(anchors: np.ndarray, height: int, width: int) -> np.ndarray:
-    """[anchors, 2, 1, 1] of f32, relative to a size."""
+    """Returns anchors as f32 [anchors, 2, 1, 1], relative to a size."""
     return (anchors / [width, height])[:, :, None, None].astype(np.float32)
 
 

@@ -11,7 +11,7 @@ from .reading import SectionReading, channels, reads
 
 @reads("route")
 def route(r: SectionReading) -> NetworkTensor:
-    """Channels of several layers one after the other; with groups, one part of each layer's."""
+    """Concatenates the channels of several layers; with groups, one part of each."""
     s = r.section
     layers = [r.layer(index, "layers") for index in s.numbers("layers")]
     if not layers:
@@ -35,7 +35,7 @@ def route(r: SectionReading) -> NetworkTensor:
 
 @reads("shortcut")
 def shortcut(r: SectionReading) -> NetworkTensor:
-    """The layer before plus others, of as many channels as both have; weighted in AlexeyAB's Darknet."""
+    """Adds other layers to the layer before, in as many channels as both have; weighted in AlexeyAB's Darknet."""
     s, x = r.section, r.image()
     given = s.numbers("from")
     if not given:
@@ -53,7 +53,7 @@ def shortcut(r: SectionReading) -> NetworkTensor:
 
 
 def _spread(r: SectionReading, other: NetworkTensor, x: NetworkTensor) -> NetworkTensor:
-    """Every so many-th pixel of a larger image, and the channels that x has, too."""
+    """Subsamples a larger image to x's size, and keeps the channels that x has too."""
     common = min(channels(x), channels(other))
     other = other[:, :common]
     (h, w), (height, width) = x.shape[2:], other.shape[2:]
@@ -73,7 +73,7 @@ def _added(r: SectionReading, x: NetworkTensor, other: NetworkTensor) -> Network
 
 
 def _shortcut_weights(r: SectionReading, layers: int, count: int) -> list[np.ndarray] | None:
-    """The factor of each layer, one or [channels, 1, 1], normalized; None where there are none."""
+    """Returns the factor of each layer, one or [channels, 1, 1], normalized; None if there are none."""
     s = r.section
     kind, norm = s.text("weights_type", "none"), s.text("weights_normalization", "none")
     per_channel = {"none": None, "per_feature": False, "per_layer": False, "per_channel": True}
@@ -93,7 +93,7 @@ def _shortcut_weights(r: SectionReading, layers: int, count: int) -> list[np.nda
 
 @reads("scale_channels")
 def scale_channels(r: SectionReading) -> NetworkTensor:
-    """Another layer times one factor for each channel, or with `scale_wh` for each pixel."""
+    """Multiplies another layer by one factor per channel, or per pixel with `scale_wh`."""
     s, x, other = r.section, r.image(), r.source()
     expected = (1, *other.shape[2:]) if s.flag("scale_wh") else (channels(other), 1, 1)
     if x.shape[1:] != expected:
@@ -103,7 +103,7 @@ def scale_channels(r: SectionReading) -> NetworkTensor:
 
 @reads("sam")
 def sam(r: SectionReading) -> NetworkTensor:
-    """Another layer times the one before."""
+    """Multiplies another layer by the one before."""
     x, other = r.image(), r.source()
     if x.shape != other.shape:
         raise r.section.refuse(

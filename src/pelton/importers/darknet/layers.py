@@ -39,7 +39,7 @@ def convolutional(r: SectionReading) -> NetworkTensor:
 
 
 def _shared(r: SectionReading, shape: tuple[int, ...]) -> Parameters:
-    """The parameters of the convolution that `share_index` names, which has its own in the file."""
+    """Returns the parameters of the convolution that `share_index` names."""
     given = r.section.integer("share_index", 0, -MAX_NUMBER)
     p = r.parameters.get(given + (r.section.index if given < 0 else 0))
     if p is None or p.weights.shape != shape:
@@ -62,7 +62,7 @@ def connected(r: SectionReading) -> NetworkTensor:
 
 @reads("local")
 def local(r: SectionReading) -> NetworkTensor:
-    """A convolution with weights [place, filters, channels · size²] of their own at each place."""
+    """Convolves with separate weights [place, filters, channels · size²] at each place."""
     s, net, x = r.section, r.net, r.image()
     outputs, size, stride = s.integer("filters", 1, 1), s.integer("size", 1, 1, 64), s.integer("stride", 1, 1)
     pad = s.integer("pad", 0, 0, 1)
@@ -112,7 +112,7 @@ def local_avgpool(r: SectionReading) -> NetworkTensor:
 
 
 def _pooled(r: SectionReading, pool: Callable[..., NetworkTensor]) -> NetworkTensor:
-    """A pool with `padding` elements (size − 1 unless given) along each axis, the odd one behind."""
+    """Pools with `padding` elements (size − 1 by default) along each axis, the odd one behind."""
     s, x = r.section, r.image()
     stride = s.integer("stride", 1, 1)
     size = s.integer("size", stride, 1, 4096)
@@ -131,7 +131,7 @@ def avgpool(r: SectionReading) -> NetworkTensor:
 
 @reads("batchnorm")
 def batchnorm(r: SectionReading) -> NetworkTensor:
-    """Its bias is in files of AlexeyAB's Darknet alone."""
+    """Normalizes; only AlexeyAB's Darknet stores a bias."""
     x = r.image()
     c = channels(x)
     bias = r.weights.take(r.section, "bias", c) if r.weights.forked else 0.0
@@ -167,7 +167,7 @@ def softmax(r: SectionReading) -> NetworkTensor:
 
 @reads("crop")
 def crop(r: SectionReading) -> NetworkTensor:
-    """The middle, and 0 to 1 brought to −1 to 1 unless `noadjust`."""
+    """Crops to the middle, and maps 0 to 1 onto −1 to 1 unless `noadjust`."""
     s, x = r.section, r.image()
     height, width = (s.integer(name, 1, 1) for name in ("crop_height", "crop_width"))
     if height > x.shape[2] or width > x.shape[3]:
@@ -184,7 +184,7 @@ def passed(r: SectionReading) -> NetworkTensor:
 
 @reads("upsample")
 def upsample(r: SectionReading) -> NetworkTensor:
-    """Pixels repeated, or summed where the stride is below 0."""
+    """Repeats pixels, or sums them if the stride is negative."""
     s, net, x = r.section, r.net, r.image()
     stride, scale = s.integer("stride", 2, -1024, 1024), s.number("scale", 1)
     if stride == 0 or any(size % stride for size in x.shape[2:] if stride < 0):
@@ -198,8 +198,8 @@ def upsample(r: SectionReading) -> NetworkTensor:
 
 @reads("reorg")
 def reorg(r: SectionReading) -> NetworkTensor:
-    """Space to channels, of the elements as if they were [channels / stride², height · stride, width · stride], not of
-    the image that they are: Darknet has the two sizes exchanged, and networks were trained with that."""
+    """Moves space to channels, treating the elements as [channels / stride², height · stride, width · stride] and not
+    as the image that they are: Darknet confuses the two sizes, and networks were trained with that."""
     s, net, x = r.section, r.net, r.image()
     s.refuse_options("flatten", "extra")
     batch, c, height, width = x.shape
@@ -216,7 +216,7 @@ def reorg(r: SectionReading) -> NetworkTensor:
 
 @reads("reorg3d")
 def reorg3d(r: SectionReading) -> NetworkTensor:
-    """Space to channels, as in other frameworks."""
+    """Moves space to channels as other frameworks do."""
     s, x = r.section, r.image()
     s.refuse_options("reverse")
     k = s.integer("stride", 1, 1, 1024)

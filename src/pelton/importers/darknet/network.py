@@ -22,18 +22,18 @@ from .reading import READERS, LayerReader, SectionReading, check_size
 from .weights import RandomWeights, Weights, WeightsFile
 
 INPUT = "data"
-UNNAMED = "the configuration"  # what messages call one that came as bytes
+UNNAMED = "the configuration"  # name in messages of a configuration from bytes
 RECURRENT = ("rnn", "crnn", "gru", "lstm")
 HEADS = ("region", "yolo", "detection")
 
 
 def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
-    """A configuration (a path, or its bytes) as a network; weights are those of a `.weights` file.
+    """Reads a configuration (a path, or its bytes) as a network; weights are those of a `.weights` file.
 
-    Its input is `data`, f32[batch, channels, height, width], or f32[batch, inputs] where there is no picture; in
-    networks with recurrent layers f32[steps, batch, …]. Its outputs are what region, yolo and detection layers give,
-    else what the last layer does, by their names: `yolo_16` is a yolo layer with 16 layers before it. Tensors of these
-    names are what layers give, activation included.
+    Its input is `data`, f32[batch, channels, height, width], or f32[batch, inputs] without pictures; in networks with
+    recurrent layers f32[steps, batch, …]. Its outputs are those of region, yolo and detection layers, else of the last
+    layer, by layer name: `yolo_16` is a yolo layer with 16 layers before it. Tensors of these names are layers'
+    outputs, activation included.
     """
     model, given = files_of(source)
     path, data = _contents(model)
@@ -44,13 +44,13 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
 
 
 def files_of(source: Any) -> tuple[Any, Any]:
-    """The configuration, and the file of its weights, None where there is none."""
+    """Returns the configuration, and the file of its weights, None without one."""
     model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
     return model, weights or _beside(model)
 
 
 def network_of(path: str, data: bytes, weights: Weights, shapes: Mapping[str, Shape] | None = None) -> Network:
-    """`read` for the text of a configuration, which messages call `path`, and any source of weights."""
+    """Does `read` for the text of a configuration, called `path` in messages, and any source of weights."""
     options, sections, warnings = parse(data, path)
     net = Network("darknet" if path == UNNAMED else os.path.splitext(os.path.basename(path))[0])
     net.warnings += warnings
@@ -83,7 +83,7 @@ def _reader(s: Section) -> LayerReader:
 
 
 def _apply(op: Op, r: SectionReading) -> NetworkTensor:
-    """A layer that is a plugin, whose attributes are the options of the section."""
+    """Applies a plugin layer, whose attributes are the options of the section."""
     given = {name: text for name, (text, _) in r.section.options.items()}
     attrs = attributes_of_text(op, given, r.section.label)
     shapes = weight_shapes(op, (r.x.type,), attrs) or ()
@@ -93,7 +93,7 @@ def _apply(op: Op, r: SectionReading) -> NetworkTensor:
 
 
 def _contents(model: Any) -> tuple[str, bytes]:
-    """What messages call a configuration, and its text."""
+    """Returns a configuration's name in messages, and its text."""
     if isinstance(model, bytes):
         return UNNAMED, model
     path = os.fspath(model)
@@ -107,7 +107,7 @@ def _contents(model: Any) -> tuple[str, bytes]:
 
 
 def _beside(model: Any) -> str | None:
-    """The file of weights of the same stem beside a configuration."""
+    """Returns the weights file with a configuration's stem beside it."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return None
     path = os.path.splitext(os.fspath(model))[0] + ".weights"
@@ -117,7 +117,7 @@ def _beside(model: Any) -> str | None:
 def _begin(
     net: Network, options: Section, sections: list[Section], weights: Weights, shapes: Mapping[str, Shape] | None
 ) -> SectionReading:
-    """A reading with the input of the network as the first x."""
+    """Starts a reading with the input of the network as the first x."""
     height, width, channels = (options.integer(name, 0) for name in ("height", "width", "channels"))
     inputs = options.integer("inputs", 0)
     if not (height and width and channels or inputs):
@@ -135,10 +135,10 @@ def _begin(
 
 
 def _asked(given: Shape, sizes: tuple[int, ...], before: int) -> tuple[int, ...]:
-    """The height and width that the caller asks for instead of those of the configuration."""
+    """Returns sizes with the caller's height and width instead of the configuration's."""
     asked = parse_shape(INPUT, given)
     if len(sizes) != 3 or len(asked) != before + 3:
-        return sizes  # the caller is told by whoever compares the shapes
+        return sizes  # the later comparison of shapes reports this to the caller
     height, width = asked[-2:]
     if isinstance(height, Range) or isinstance(width, Range) or not 1 <= min(height, width) <= MAX_NUMBER:
         raise InputError(
@@ -149,5 +149,5 @@ def _asked(given: Shape, sizes: tuple[int, ...], before: int) -> tuple[int, ...]
 
 
 def _by_steps(r: SectionReading, x: NetworkTensor) -> NetworkTensor:
-    """What a layer gives, in networks with recurrent layers [steps, batch, …]."""
+    """Returns a layer's output, in networks with recurrent layers as [steps, batch, …]."""
     return r.net.reshape(x, (*r.batch, *x.shape[1:])) if r.batch else x

@@ -1,4 +1,4 @@
-"""What readers of Darknet's layers are given, and the registry of these readers."""
+"""The interface of Darknet's layers to their readers, and the registry of these readers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .activations import ACTIVATIONS
 from .cfg import Section
 from .weights import Weights
 
-EPSILON = 1e-6  # added to variances, as Darknet does on CPUs; its kernels for GPUs add 1e-5
-MAX_ELEMENTS = 1 << 31  # of what a layer gives for one picture
+EPSILON = 1e-6  # added to variances, as Darknet does on CPUs; its GPU kernels add 1e-5
+MAX_ELEMENTS = 1 << 31  # of a layer's output for one picture
 
-LayerReader = Callable[["SectionReading"], NetworkTensor]  # what a layer gives
+LayerReader = Callable[["SectionReading"], NetworkTensor]  # returns a layer's output
 
-READERS: dict[str, LayerReader] = {}  # by the names of sections
+READERS: dict[str, LayerReader] = {}  # by section name
 
 
 def reads(*names: str) -> Callable[[LayerReader], LayerReader]:
@@ -35,14 +35,14 @@ def reads(*names: str) -> Callable[[LayerReader], LayerReader]:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Those of a layer that is linear: weights by output and input, a bias, and the normalization before the bias."""
+    """The parameters of a linear layer: weights by output and input, a bias, and the normalization before the bias."""
 
     weights: np.ndarray
     bias: np.ndarray
     norm: tuple[np.ndarray, np.ndarray, np.ndarray] | None  # scale, mean, variance
 
     def folded(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weights and a bias that mean the same without normalization."""
+        """Folds the normalization into weights and a bias."""
         if self.norm is None:
             return self.weights, self.bias
         scale, mean, variance = (a.astype(np.float64) for a in self.norm)
@@ -53,8 +53,8 @@ class Parameters:
 
 @dataclass
 class SectionReading:
-    """A section and what comes before it. x: what the layer before gave, [batch, channels, height, width] or
-    [batch, units]; made: what all layers before gave; steps: the length of sequences, whose steps are along the batch,
+    """A section and the layers before it. x: output of the layer before, [batch, channels, height, width] or [batch,
+    units]; made: outputs of all layers before; steps: the length of sequences, whose steps are along the batch,
     slowest."""
 
     net: Network
@@ -63,18 +63,18 @@ class SectionReading:
     picture: tuple[int, int]  # height and width of the network's input
     x: NetworkTensor
     made: list[NetworkTensor] = field(default_factory=list)
-    parameters: dict[int, Parameters] = field(default_factory=dict)  # of convolutions, by layer, for those that share
+    parameters: dict[int, Parameters] = field(default_factory=dict)  # of convolutions, by layer, for sharing
     batch: tuple = ()  # steps and sequences, in networks with recurrent layers
 
     # --- tensors
 
     def image(self, x: NetworkTensor | None = None) -> NetworkTensor:
-        """x (by default what the layer before gave) as [batch, channels, height, width]."""
+        """Returns x (by default the output of the layer before) as [batch, channels, height, width]."""
         x = self._numbers(self.x if x is None else x)
         return x if x.rank == 4 else self.net.reshape(x, (*x.shape, 1, 1))
 
     def flat(self) -> NetworkTensor:
-        """What the layer before gave as [batch, units]."""
+        """Returns the output of the layer before as [batch, units]."""
         return self.x if self.x.rank == 2 else self.net.flatten(self._numbers(self.x))
 
     def _numbers(self, x: NetworkTensor) -> NetworkTensor:
@@ -83,7 +83,7 @@ class SectionReading:
         return x
 
     def layer(self, index: float, option: str) -> NetworkTensor:
-        """What another layer gave, by its number, or counted back from this one; ModelError if it is not before."""
+        """Returns the output of a layer before, by its number, or counted back from this one; ModelError for others."""
         number = int(index) + (self.section.index if index < 0 else 0)
         if index != int(index) or not 0 <= number < self.section.index:
             raise self.section.refuse(
@@ -94,13 +94,13 @@ class SectionReading:
         return self.made[number]
 
     def source(self) -> NetworkTensor:
-        """The image of the one layer that the option `from` names."""
+        """Returns the image of the one layer that the option `from` names."""
         if "from" not in self.section.options:
             raise self.section.refuse("it needs the option from=, the layer that it reads besides the one before")
         return self.image(self.layer(self.section.number("from", 0), "from"))
 
     def activated(self, x: NetworkTensor, default: str) -> NetworkTensor:
-        """The activation function that the section names."""
+        """Applies the section's activation function."""
         return self.activation(default)(self.net, x)
 
     def activation(self, default: str) -> Callable[[Network, NetworkTensor], NetworkTensor]:
@@ -115,7 +115,7 @@ class SectionReading:
     # --- weights
 
     def take_filters(self, outputs: int, inputs: int, size: int) -> Parameters:
-        """Those of a convolution: the bias, the normalization, and weights [outputs, inputs, size, size]."""
+        """Reads a convolution's parameters: the bias, the normalization, and weights [outputs, inputs, size, size]."""
         bias, norm = self._take("bias", outputs), self._take_norm(outputs)
         weights = self._take("weights", outputs, inputs, size, size)
         if self.section.flag("flipped"):
@@ -123,7 +123,7 @@ class SectionReading:
         return Parameters(weights, bias, norm)
 
     def take_matrix(self, outputs: int, inputs: int) -> Parameters:
-        """Those of a matrix product: the bias, weights [outputs, inputs], and the normalization."""
+        """Reads a matrix product's parameters: the bias, weights [outputs, inputs], and the normalization."""
         bias = self._take("bias", outputs)
         weights = self._take("weights", outputs, inputs)
         if self.weights.transposed:
@@ -144,7 +144,7 @@ def channels(x: NetworkTensor) -> int:
 
 
 def units(x: NetworkTensor) -> int:
-    """The number of elements of one picture, or of one step of a sequence."""
+    """Counts the elements of one picture, or of one step of a sequence."""
     found = 1
     for size in x.shape[1:]:
         found *= size
@@ -152,7 +152,7 @@ def units(x: NetworkTensor) -> int:
 
 
 def normalized(net: Network, x: NetworkTensor, p: Parameters) -> NetworkTensor:
-    """x, which was multiplied by the weights without a bias, normalized."""
+    """Normalizes x, a product with the weights without a bias."""
     if p.norm is None:
         return x
     scale, mean, variance = p.norm
@@ -160,7 +160,7 @@ def normalized(net: Network, x: NetworkTensor, p: Parameters) -> NetworkTensor:
 
 
 def check_size(section: Section, x: NetworkTensor) -> None:
-    """ModelError for a result that is empty, or too large."""
+    """Raises ModelError for an empty or too large result."""
     sizes = x.shape[1:]
     if not is_known(*sizes) or not 0 < units(x) < MAX_ELEMENTS:
         raise section.refuse(f"it gives {' × '.join(map(str, sizes))} numbers; their product should be below 2³¹")

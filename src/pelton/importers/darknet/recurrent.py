@@ -14,7 +14,7 @@ from .reading import Parameters, SectionReading, channels, normalized, reads, un
 
 @reads("lstm")
 def lstm(r: SectionReading) -> NetworkTensor:
-    """Gates i, o, f, g; their order in the file is that of the Darknet that wrote it."""
+    """Reads gates i, o, f, g; the file's order depends on the Darknet that wrote it."""
     hidden, x = r.section.integer("output", 1, 1), r.flat()
     order = "figo" if r.weights.forked else "ifog"
     recurrent = {gate: r.take_matrix(hidden, hidden).folded() for gate in order}
@@ -27,7 +27,7 @@ def lstm(r: SectionReading) -> NetworkTensor:
 
 @reads("gru")
 def gru(r: SectionReading) -> NetworkTensor:
-    """Gates z, r, h. The candidate h is a logistic function unless `tanh` is on."""
+    """Reads gates z, r, h. The candidate h is a logistic function unless `tanh` is on."""
     hidden, x = r.section.integer("output", 1, 1), r.flat()
     first, second = (hidden, units(x)) if not r.weights.forked else (units(x), hidden)
     given = [r.take_matrix(hidden, n).folded() for n in (first,) * 3 + (second,) * 3]
@@ -47,7 +47,7 @@ def gru(r: SectionReading) -> NetworkTensor:
 
 
 def _gates(own: Sequence[tuple[np.ndarray, np.ndarray]], recurrent: Sequence[tuple[np.ndarray, np.ndarray]]):
-    """Weights of the input and of the state, and both biases, the gates one after the other, of one direction."""
+    """Returns the weights of the input and of the state, and both biases, with gates concatenated, of one direction."""
     w, state = (np.concatenate([weights for weights, _ in each])[None] for each in (own, recurrent))
     return w, state, np.concatenate([bias for _, bias in (*own, *recurrent)])[None]
 
@@ -62,7 +62,7 @@ def _zeros(r: SectionReading, *shape) -> NetworkTensor:
 
 @reads("rnn")
 def rnn(r: SectionReading) -> NetworkTensor:
-    """H′ = f(x) + g(H), and H with `shortcut`; it gives h(H′)."""
+    """Computes H′ = f(x) + g(H), plus H with `shortcut`; returns h(H′)."""
     s, x = r.section, r.flat()
     s.refuse_options("logistic")
     outputs = s.integer("output", 1, 1)
@@ -77,7 +77,7 @@ def rnn(r: SectionReading) -> NetworkTensor:
 
 @reads("crnn")
 def crnn(r: SectionReading) -> NetworkTensor:
-    """`rnn` whose products are convolutions, of 3 × 3 unless AlexeyAB's `size` says otherwise."""
+    """Reads an `rnn` whose products are convolutions, of 3 × 3 unless AlexeyAB's `size` is set."""
     s, x = r.section, r.image()
     s.refuse_options("xnor")
     for name in ("stride", "dilation", "groups"):
@@ -97,7 +97,7 @@ def crnn(r: SectionReading) -> NetworkTensor:
 
 
 def _simple(r: SectionReading, x: NetworkTensor, parameters, apply, hidden: tuple, outputs: tuple) -> NetworkTensor:
-    """A recurrent layer of three linear ones, of which only that of the state is computed step by step."""
+    """Combines three linear layers to a recurrent one; only that of the state is computed step by step."""
     net, activation, (f, g, h) = r.net, r.activation("logistic"), parameters
     keeps = r.section.flag("shortcut")
 

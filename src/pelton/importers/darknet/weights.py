@@ -16,11 +16,11 @@ from pelton.importers import signs
 from .cfg import Section
 
 MAX_ELEMENTS = 1 << 29  # of a network's weights, 2 GB; the largest known have a quarter of that
-MAX_RANDOM = 1 << 28  # where no file bounds them
+MAX_RANDOM = 1 << 28  # without a file as a bound
 
 
 class Weights(Protocol):
-    """Where layers get their arrays from, in the order of the file.
+    """The source of layers' arrays, in the order of the file.
 
     transposed: matrices are [inputs, outputs]. forked: written by AlexeyAB's Darknet, whose LSTM and batch norm layers
     have another order."""
@@ -29,10 +29,10 @@ class Weights(Protocol):
     forked: bool
 
     def take(self, section: Section, what: str, *shape: int) -> np.ndarray:
-        """The next array, f32; FormatError where the file ends before. what: bias, scale, mean, variance or weights."""
+        """Returns the next f32 array; FormatError past the end. what: bias, scale, mean, variance or weights."""
 
     def finish(self) -> None:
-        """ModelError if there is more than the layers took."""
+        """Raises ModelError if the file has more than the layers need."""
 
 
 class WeightsFile:
@@ -80,7 +80,7 @@ class WeightsFile:
 
 
 class RandomWeights:
-    """Weights by which activations keep their size, the same ones each time."""
+    """Random weights that preserve the scale of activations, the same ones each time."""
 
     transposed = forked = False
 
@@ -101,7 +101,7 @@ class RandomWeights:
 
 
 def _count(section: Section, taken: int, limit: int, shape: Sequence[int]) -> int:
-    """The number of elements of an array; ModelError where it is beyond all that is known."""
+    """Counts the elements of an array; raises ModelError beyond the known maximum."""
     count = math.prod(shape)
     if taken + count > limit:
         raise section.refuse(f"weights of {' × '.join(map(str, shape))} numbers are too large: {limit} may be in all")

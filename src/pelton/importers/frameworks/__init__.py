@@ -1,5 +1,5 @@
-"""Models of TensorFlow and PaddlePaddle, which packages of theirs convert to ONNX in a child process; functions
-of JAX, which convert in the user's own; and formats that have ended."""
+"""Models of TensorFlow and PaddlePaddle, converted to ONNX by packages of theirs in a child process; functions of JAX,
+converted in the user's own process; and retired formats."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .conversion import convert
 if TYPE_CHECKING:
     from pelton.importers.onnx.file import Source
 
-SAVED_MODEL = "saved_model.pb"  # a file of the folder that a SavedModel is
-PIR = b'{"base_code":{"magic":"pir"'  # how the programs of PaddlePaddle 3 begin
+SAVED_MODEL = "saved_model.pb"  # a file of every SavedModel folder
+PIR = b'{"base_code":{"magic":"pir"'  # first bytes of programs of PaddlePaddle 3
 
 
 def register_converted(
@@ -33,8 +33,8 @@ def register_converted(
     suffixes: tuple[str, ...] = (),
     two_files: bool = False,
 ) -> None:
-    """Registers a format whose files become ONNX models: converted(source, accept_conversion). packages: of Python,
-    whose objects are refused with the way to export them."""
+    """Registers a format whose files become ONNX models: converted(source, accept_conversion). packages: Python
+    packages whose objects are rejected, with advice to export them."""
     refuse = refusal(name, about)
 
     def via(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +51,7 @@ def register_converted(
 
 
 def refusal(name: str, about: About) -> Callable[..., NoReturn]:
-    """The function in place of `load` for objects in memory."""
+    """Returns the function in place of `load` for objects in memory."""
 
     def refuse(source: Any, *given: Any, **named: Any) -> NoReturn:
         kind = type(_untraced(source)).__name__
@@ -61,7 +61,7 @@ def refusal(name: str, about: About) -> Callable[..., NoReturn]:
 
 
 def is_of(source: Any, packages: tuple[str, ...]) -> bool:
-    """Whether a source is an object of these packages, or of a class that derives from theirs."""
+    """True if a source is an object of a class of these packages, or of a derived class."""
     bases = type(_untraced(source)).__mro__
     return any(str(base.__module__).partition(".")[0] in packages for base in bases)
 
@@ -74,7 +74,7 @@ def _untraced(source: Any) -> Any:
 
 
 def is_tensorflow(source: Any) -> bool:
-    """Whether a source is a SavedModel (its folder, or the file in it), or a GraphDef, frozen or not."""
+    """True if a source is a SavedModel (its folder, or the file in it), or a GraphDef, frozen or not."""
     return _saved_model(source) is not None or signs.is_graph_def(signs.head(source))
 
 
@@ -84,7 +84,7 @@ def from_tensorflow(source: Any, accept: bool) -> Source:
 
 
 def _saved_model(source: Any) -> tuple[Path, str] | None:
-    """The folder of a SavedModel, and the signature that a path of the form folder#signature names."""
+    """Returns the folder of a SavedModel, and the signature that a path of the form folder#signature names."""
     if not isinstance(source, (str, os.PathLike)):
         return None
     text = os.fsdecode(source)
@@ -100,7 +100,7 @@ def _saved_model(source: Any) -> tuple[Path, str] | None:
 
 
 def is_paddle(source: Any) -> bool:
-    """Whether a source is the program of an inference model of PaddlePaddle, or a folder with one."""
+    """True if a source is the program of an inference model of PaddlePaddle, or a folder with one."""
     if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
         return bool(_programs(source))
     data = signs.head(source)
@@ -124,14 +124,14 @@ def from_paddle(source: Any, accept: bool) -> Source:
             f"{path}: there is no file {beside} with its weights; give it by weights=, or export both with"
             " paddle.jit.save or paddle.static.save_inference_model"
         )
-    # the converter goes by this suffix
+    # the converter requires this suffix
     if path.suffix not in (".pdmodel", ".json"):
         raise ModelError(f"{path}: a program of PaddlePaddle should be named .pdmodel or .json, rename it")
     return convert("paddle", "from_paddle.py", path, beside, accept=accept)
 
 
 def _programs(folder: str | os.PathLike[str]) -> list[Path]:
-    """The programs of PaddlePaddle in a folder."""
+    """Returns the programs of PaddlePaddle in a folder."""
     try:
         paths = sorted(p for p in Path(folder).iterdir() if p.suffix in (".pdmodel", ".json"))
     except OSError:
@@ -143,7 +143,7 @@ def _programs(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def is_jax(source: Any) -> bool:
-    """Whether a source is a module of a library for JAX, or a function in a program that has loaded JAX."""
+    """True if a source is a module of a library for JAX, or a function in a program that has loaded JAX."""
     if is_of(source, ("jax", "jaxlib", "flax", "equinox")):
         return True
     return "jax" in sys.modules and type(_untraced(source)).__name__ in ("function", "method", "partial")

@@ -1,5 +1,5 @@
-"""Converts models of other frameworks to ONNX: in a child process that has these, and once for the same model; and
-compares what comes of it with what the framework computes."""
+"""Converts models of other frameworks to ONNX, once per model, in a child process that has these frameworks, and
+compares the result with the framework's."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ log = Logger("pelton.importers")
 
 CHILDREN = Path(__file__).parent / "children"
 PART = "imports"  # of the cache
-TIMEOUT = 1800.0  # seconds, unless PELTON_IMPORT_TIMEOUT says otherwise
-TAIL = 1 << 14  # bytes of what a converter said that are read,
-SHOWN = 25  # and lines of them that an error shows
+TIMEOUT = 1800.0  # seconds, unless PELTON_IMPORT_TIMEOUT is set
+TAIL = 1 << 14  # bytes read of a converter's output,
+SHOWN = 25  # and lines of them in an error
 REFUSED = 3  # exit status of a child whose last line is a message for users
 LARGEST = (1 << 31) - 1  # bytes that protobuf reads
-REFERENCE = "reference.npz"  # what scripts write of their framework's runs (children/reference.py)
+REFERENCE = "reference.npz"  # the scripts' results of framework runs (children/reference.py)
 
 
 def convert(
     framework: str, child: str, model: Any, *more: Any, options: Sequence[str] = (), accept: bool = False
 ) -> Source:
-    """The ONNX model that the script `children/<child>` makes of a model: a path or bytes. more: its further files.
-    options: further arguments of the script. accept: take it although it differs from what the framework computes.
+    """Returns the ONNX model that the script `children/<child>` makes of a model: a path or bytes. more: its further
+    files. options: further arguments of the script. accept: accept a result that differs from the framework's.
 
-    Raises ModelError, with what the converter said, if it fails, takes longer than PELTON_IMPORT_TIMEOUT seconds, if
-    the packages that it needs are missing, or if it made a mistake.
+    Raises ModelError, with the converter's output, if it fails, takes longer than PELTON_IMPORT_TIMEOUT seconds, lacks
+    packages, or makes a mistake.
     """
-    with Needs("reading converted models"):  # formats are listed without the package onnx
+    with Needs("reading converted models"):  # listing formats works without the package onnx
         from pelton.importers.conversions import EQUAL, compared
         from pelton.importers.onnx.file import Source, parse
 
@@ -88,7 +88,7 @@ def convert(
 
 
 def _reference(framework: str, runs: bytes) -> Reference | NoReference:
-    """What a framework computed, from the file that its script wrote."""
+    """Reads a framework's results from the file that its script wrote."""
     from pelton.importers.conversions import NoReference, Reference
 
     if not runs:
@@ -104,7 +104,7 @@ def _reference(framework: str, runs: bytes) -> Reference | NoReference:
 
 
 def _as_path(part: Any, folder: Path, index: int) -> str:
-    """The absolute path of a part; bytes are written to a file."""
+    """Returns the absolute path of a part; bytes are written to a file."""
     if not isinstance(part, bytes):
         return os.path.abspath(os.fsdecode(part))
     path = folder / f"given{index}"
@@ -113,7 +113,7 @@ def _as_path(part: Any, folder: Path, index: int) -> str:
 
 
 def _run(python: Interpreter, script: Path, given: Sequence[str], folder: Path, name: str) -> bytes:
-    """Runs the script with these arguments behind its target, and returns what it wrote."""
+    """Runs the script with these arguments behind its target, and returns its result."""
     target, said = folder / "converted.onnx", folder / "said.txt"
     work = folder / "work"
     work.mkdir()
@@ -143,7 +143,7 @@ def _run(python: Interpreter, script: Path, given: Sequence[str], folder: Path, 
 
 
 def _environment(python: Interpreter, work: Path) -> dict[str, str]:
-    """The variables of a child: no GPU, temporary files in its own folder; paths of this Python only if it is it."""
+    """Returns a child's environment: no GPU, temporary files in its folder; Python paths only for this very Python."""
     own = {} if python.own else {"PYTHONPATH", "PYTHONHOME"}
     return {
         **{name: value for name, value in os.environ.items() if name not in own},
@@ -151,13 +151,13 @@ def _environment(python: Interpreter, work: Path) -> dict[str, str]:
         "KERAS_BACKEND": "tensorflow",
         "PYTHONDONTWRITEBYTECODE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
-        "TF_ENABLE_ONEDNN_OPTS": "0",  # which says so on stderr
+        "TF_ENABLE_ONEDNN_OPTS": "0",  # which prints this on stderr
         "TMPDIR": str(work),
     }
 
 
 def timeout() -> float:
-    """The seconds that a conversion may take; InputError for what is not a number above 0."""
+    """Returns the time limit of a conversion in seconds; InputError unless it is a number above 0."""
     text = os.environ.get("PELTON_IMPORT_TIMEOUT") or str(TIMEOUT)
     try:
         seconds = float(text)
@@ -180,8 +180,8 @@ def _quote(said: Path) -> str:
 
 
 def _key(parts: Sequence[Any], words: Sequence[str]) -> str:
-    """Identifies a conversion: by the contents of all files, the script's included, and words, such as the versions of
-    packages."""
+    """Identifies a conversion by the contents of all files, the script's included, and by words, such as package
+    versions."""
     digest = hashlib.sha256(repr(list(words)).encode(errors="surrogateescape"))
     for part in parts:
         for name, data in [("", part)] if isinstance(part, bytes) else _contents(Path(os.fsdecode(part))):
@@ -193,7 +193,7 @@ def _key(parts: Sequence[Any], words: Sequence[str]) -> str:
 
 
 def _contents(path: Path) -> Iterator[tuple[str, Path]]:
-    """(name, path) of a file, or of every file of a folder; ModelError for what is neither."""
+    """Yields (name, path) of a file, or of every file of a folder; raises ModelError for anything else."""
     if not path.is_dir():
         yield "", _regular(path)
         return

@@ -1,5 +1,5 @@
-"""Formats that are not read, of frameworks that have ended and of ONNX Runtime itself, which are told apart to say how
-their models become ONNX."""
+"""Rejected formats of retired frameworks and of ONNX Runtime itself, recognized to explain how their models become
+ONNX."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NET_DEF = dict.fromkeys((1, 3, 7, 8), signs.TEXT) | {2: signs.BYTES, 4: signs.VA
 
 
 def is_uff(source: Any) -> bool:
-    """A MetaGraph of TensorRT's UFF: two version numbers, then descriptors."""
+    """True for a MetaGraph of TensorRT's UFF: two version numbers, then descriptors."""
     data = signs.head(source)
     return [number for number, *_ in signs.fields(data)][:2] == [1, 2] and signs.fits(data, UFF)
 
 
 def is_mxnet(source: Any) -> bool:
-    """The symbol (JSON of nodes) or the parameters of MXNet; Gluon's have the same forms."""
+    """True for the symbol (JSON of nodes) or the parameters of MXNet; Gluon's have the same forms."""
     data = signs.head(source)
     if data[:1] == b"{":
         return re.match(rb'\{\s*"nodes"\s*:\s*\[\s*\{\s*"op"\s*:', data) is not None
@@ -33,7 +33,7 @@ def is_mxnet(source: Any) -> bool:
 
 
 def is_cntk(source: Any) -> bool:
-    """A function of CNTK 2, which is a dictionary of these keys, or a network of CNTK 1."""
+    """True for a function of CNTK 2, which is a dictionary of these keys, or a network of CNTK 1."""
     data = signs.head(source)
     version, entry = [*itertools.islice(signs.fields(data), 2), None, None][:2]
     if version != (1, signs.VARINT, 1) or entry is None or entry[:2] != (2, signs.BYTES):
@@ -43,7 +43,7 @@ def is_cntk(source: Any) -> bool:
 
 
 def is_caffe2(source: Any) -> bool:
-    """A NetDef of Caffe2 in a file that is named so, as other messages begin alike."""
+    """True for a NetDef of Caffe2 in a file of such a name, as other messages begin alike."""
     if not isinstance(source, (str, os.PathLike)):
         return False
     name, data = os.path.basename(os.fsdecode(source)), signs.head(source)
@@ -51,12 +51,12 @@ def is_caffe2(source: Any) -> bool:
 
 
 def is_ort(source: Any) -> bool:
-    """A file of ONNX Runtime's own format, a flatbuffer that names itself."""
+    """True for a file of ONNX Runtime's own format, a flatbuffer that names itself."""
     return signs.head(source, 8)[4:] == b"ORTM"
 
 
 def is_checkpoint(source: Any) -> bool:
-    """A file of a checkpoint of TensorFlow: the values of variables, without the program."""
+    """True for a file of a TensorFlow checkpoint: the values of variables, without the program."""
     if not isinstance(source, (str, os.PathLike)):
         return False
     name = os.path.basename(os.fsdecode(source))

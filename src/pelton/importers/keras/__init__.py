@@ -1,4 +1,4 @@
-"""Models of Keras (.keras, .h5): read directly, and converted by TensorFlow where they have what is not known here."""
+"""Models of Keras (.keras, .h5): read directly, or converted by TensorFlow if they have unknown parts."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ log = Logger("pelton.importers")
 
 
 def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
-    """A model of Keras (a path or bytes of a `.keras` archive or an `.h5` file) as a network, without TensorFlow.
+    """Reads a model of Keras (a path or bytes of a `.keras` archive or an `.h5` file) as a network, without TensorFlow.
 
-    Inputs and outputs keep their layouts, and the names that Keras gives them: those of the layers. shapes: sizes of
-    inputs in place of those that the file leaves open. Raises ModelError for damaged files, its subclass UnknownPart,
-    which names the layer, for what is not known here, and InputError for wrong shapes.
+    Inputs and outputs keep their layouts, and their Keras names: those of the layers. shapes: sizes of inputs in place
+    of those that the file leaves open. Raises ModelError for damaged files, its subclass UnknownPart, which names the
+    layer, for unknown parts, and InputError for wrong shapes.
     """
     try:
         return network_of(saved(source), shapes or {})
@@ -49,12 +49,12 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
 
 
 def recognizes(source: Any) -> bool:
-    """Whether a source is an archive of Keras 3, or an HDF5 file of any Keras."""
+    """True if a source is an archive of Keras 3, or an HDF5 file of any Keras."""
     return signs.head(source).startswith(signs.HDF5) or {"config.json", "metadata.json"} <= signs.names_in_zip(source)
 
 
 def _own(source: Any, shapes: Any) -> Network | None:
-    """The network of a model; None where TensorFlow has to convert it. ModelError where it is not there, either."""
+    """Returns the network of a model; None if TensorFlow has to convert it. ModelError if TensorFlow is missing."""
     if is_of(source, PACKAGES):
         _refuse(source)
     try:

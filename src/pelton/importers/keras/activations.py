@@ -13,7 +13,7 @@ from .config import LayerConfig, plain
 from .held import HeldTensor
 from .reading import READERS, KerasReading
 
-Function = Callable[..., NetworkTensor]  # of a network, a tensor, and options by name
+Function = Callable[..., NetworkTensor]  # arguments: a network, a tensor, and options by name
 
 SELU = dict(alpha=1.6732632423543772, gamma=1.0507009873554805)
 
@@ -46,7 +46,7 @@ def relu(
     max_value: float | None = None,
     threshold: float = 0.0,
 ) -> NetworkTensor:
-    """max_value from there on; x between the threshold and it; below, the slope times the distance to the threshold."""
+    """Clips x at max_value; below the threshold, multiplies its distance to the threshold by the slope."""
     if threshold == 0 and negative_slope == 0:
         return net.relu(x) if max_value is None else net.clip(x, 0.0, max_value)
     if threshold == 0:
@@ -105,12 +105,12 @@ ALONG = {"softmax": "softmax", "log_softmax": "log_softmax"}  # along the last a
 
 
 def along(net: Network, x: HeldTensor, name: str, axis: int) -> HeldTensor:
-    """softmax or log_softmax along an axis, counted from the front."""
+    """Computes softmax or log_softmax along an axis, counted from the front."""
     return x.mapped(lambda t: getattr(net, name)(t, x.axis(axis)))
 
 
 def activated(r: KerasReading, x: HeldTensor, option: str = "activation") -> HeldTensor:
-    """x behind the activation function that an option names: a text, or a layer."""
+    """Applies the activation function that an option names: a text, or a layer."""
     given = r.layer.option(option, "linear")
     if isinstance(given, dict):
         config, kind = given.get("config"), given.get("class_name")
@@ -130,7 +130,7 @@ def activated(r: KerasReading, x: HeldTensor, option: str = "activation") -> Hel
 
 
 def _layer(r: KerasReading, x: HeldTensor, given: Any) -> HeldTensor:
-    """x behind an activation that is a layer without variables."""
+    """Applies an activation that is a layer without variables."""
     layer = LayerConfig.of(plain(given), r.layer.version, f"layer {r.layer.name!r}")
     if not layer.is_own or layer.type not in ("ReLU", "LeakyReLU", "ELU", "Softmax", "Activation", "ThresholdedReLU"):
         raise r.refuse(f"has the activation {layer.type}, which is not known")

@@ -1,4 +1,4 @@
-"""What is checked of a .keras archive before Keras may open it: its size, the names in it, and code in its layers."""
+"""Checks of a .keras archive before Keras may open it: its size, the names in it, and code in its layers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 from pelton.errors import ModelError
 from pelton.importers import signs
 
-FREE, RATIO = 1 << 28, 20  # bytes that an archive may hold anyway, and times its own size
+FREE, RATIO = 1 << 28, 20  # bytes that any archive may expand to, and a multiple of its own size
 ENTRIES = 10_000
-CONFIG = 1 << 26  # bytes of the description of the layers
-LINK_MODE = 16  # bits that the Unix mode is shifted by in external attributes
+CONFIG = 1 << 26  # bytes of the layers' description
+LINK_MODE = 16  # shift of the Unix mode within external attributes
 
 
 def allows_code() -> bool:
-    """Whether the user lets models run Python code that they carry."""
+    """True if the user allows models to run Python code of their own."""
     return os.environ.get("PELTON_UNSAFE_KERAS") == "1"
 
 
 def check_archive(source: Any) -> None:
-    """Raises ModelError for an archive (a path or bytes) that would expand to far more than its size, writes outside of
-    a folder, is damaged, or has Lambda layers, unless `allows_code`."""
+    """Raises ModelError for an archive (a path or bytes) that would expand to far more than its size, writes outside
+    its folder, is damaged, or has Lambda layers, unless `allows_code`."""
     name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given archive"
     try:
         size = os.path.getsize(source) if isinstance(source, (str, os.PathLike)) else len(source)
@@ -36,7 +36,7 @@ def check_archive(source: Any) -> None:
             config = archive.read("config.json")
     except ModelError:
         raise
-    # what zipfile raises for damaged and encrypted archives
+    # zipfile's errors for damaged and encrypted archives
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as e:
         raise ModelError(f"{name} is a damaged archive of Keras: {e}; save the model again") from None
     if b'"__lambda__"' in config and not allows_code():

@@ -1,4 +1,4 @@
-"""What a file of Keras says of its layers: objects of classes, each with options that have to be understood, all."""
+"""Layer descriptions of Keras: objects of classes with options, all of which must be understood."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from pelton.errors import ModelError
 from pelton.importers.reading import FileValues
 
-MAX_NUMBER = 1 << 24  # of anything that is counted along an axis
+MAX_NUMBER = 1 << 24  # of any count along an axis
 OWN_PACKAGES = ("keras", "tf_keras", "tensorflow")
-# Options of any layer that say nothing of what it computes at inference.
+# Options of any layer without effect at inference.
 OF_TRAINING = (
     *("name", "trainable", "seed", "batch_input_shape", "batch_shape", "input_shape", "activity_regularizer"),
     *("kernel_initializer", "bias_initializer", "recurrent_initializer", "depthwise_initializer"),
@@ -35,14 +35,13 @@ DTYPES = {
 
 
 class UnknownPart(ModelError):
-    """What this reader does not know, or not for sure; Keras may."""
+    """A part that this reader does not know, or not for sure; Keras may."""
 
 
 @dataclass(eq=False)
 class LayerConfig(FileValues):
-    """An object of a class of Keras, and its options. type: the name of the class; module, registered: where it is
-    defined and registered, which files of Keras 2 may leave out; version: of the Keras that wrote it; nodes: its calls,
-    as the file has them;
+    """An object of a Keras class and its options. type: name of the class; module, registered: where it is defined and
+    registered, optional in files of Keras 2; version: of the Keras that wrote it; nodes: its calls, as in the file;
     path: of its variables in files of Keras 3."""
 
     type: str
@@ -53,12 +52,12 @@ class LayerConfig(FileValues):
     version: int
     nodes: list[Any] = field(default_factory=list)
     path: str = ""
-    seen: set[str] = field(default_factory=set)  # the options that somebody has asked for
-    parts: dict[str, Any] = field(default_factory=dict)  # what has been read of it, once
+    seen: set[str] = field(default_factory=set)  # options read so far
+    parts: dict[str, Any] = field(default_factory=dict)  # cached results of reading it
 
     @classmethod
     def of(cls, given: Any, version: int, where: str = "the file") -> LayerConfig:
-        """The object that a file describes; UnknownPart for what describes none."""
+        """Parses the object that a file describes; raises UnknownPart for anything else."""
         options = given.get("config") if isinstance(given, dict) else None
         if not isinstance(options, dict) or not isinstance(given.get("class_name"), str):
             raise UnknownPart(f"{where} has a layer that is described in an unknown way: {given!r:.80}")
@@ -71,17 +70,17 @@ class LayerConfig(FileValues):
 
     @property
     def is_own(self) -> bool:
-        """Whether its class is one of Keras itself."""
+        """True if its class belongs to Keras itself."""
         package = self.module.partition(".")[0]
         return ">" not in self.type + self.registered and (not self.module or package in OWN_PACKAGES)
 
     @property
     def is_operation(self) -> bool:
-        """Whether it is an operation of Keras 3, such as what `x + y` makes, and no layer."""
+        """True if it is an operation of Keras 3, such as `x + y` creates, and no layer."""
         return ".ops" in self.module or not self.module and not {"trainable", "dtype", "layers"} & self.options.keys()
 
     def refuse(self, reason: str) -> UnknownPart:
-        """The error to raise."""
+        """Builds the error to raise."""
         return UnknownPart(f"layer {self.name!r} ({self.type}) {reason}")
 
     error = refuse
@@ -89,7 +88,7 @@ class LayerConfig(FileValues):
     # --- options
 
     def option(self, name: str, *default: Any) -> Any:
-        """An option as it is written; UnknownPart where there is none, unless a default is given."""
+        """Returns an option as written; raises UnknownPart if it is missing without a default."""
         self.seen.add(name)
         if name not in self.options and not default:
             raise self.refuse(f"lacks the option {name!r}")
@@ -114,14 +113,14 @@ class LayerConfig(FileValues):
         return self.whole(found, name, low, MAX_NUMBER)
 
     def integers(self, name: str, count: int | None = None, low: int = 1, default: Any = None) -> tuple[int, ...]:
-        """Whole numbers, so many of them; one stands for all."""
+        """Returns `count` integers; one stands for all."""
         found = self.option(name, default) if default is not None else self.option(name)
         if isinstance(found, int) and count is not None:
             found = [found] * count
         return self.wholes(found, name, low, MAX_NUMBER, count)
 
     def choice(self, name: str, *of: Any, default: Any = None) -> Any:
-        """One of these; the default where the file leaves it out, or has null."""
+        """Returns one of these values; the default if the file has none, or null."""
         found = self.option(name, default)
         found = default if found is None else found
         if found not in of:
@@ -129,23 +128,23 @@ class LayerConfig(FileValues):
         return found
 
     def ignore(self, *names: str) -> None:
-        """Options that change nothing at inference."""
+        """Ignores options without effect at inference."""
         self.seen.update(names)
 
     def expect(self, **values: Any) -> None:
-        """Options of which only these values are known, which are those that they have unless somebody asks."""
+        """Raises UnknownPart if these options have values other than the given ones, their defaults."""
         for name, value in values.items():
             if (found := self.option(name, value)) != value:
                 raise self.refuse(f"has {name}={found!r:.60}, which is not known")
 
     def check_rest(self) -> None:
-        """UnknownPart if the layer has an option that nobody has asked for."""
+        """Raises UnknownPart if the layer has an unread option."""
         rest = [name for name in self.options if name not in self.seen and name not in OF_TRAINING]
         if rest:
             raise self.refuse(f"has the options {', '.join(map(repr, rest[:4]))}, which are not known")
 
     def check_policy(self) -> None:
-        """UnknownPart unless it computes in float32."""
+        """Raises UnknownPart unless it computes in float32."""
         found = self.option("dtype", "float32")
         inner = found.get("config") if isinstance(found, dict) else {"name": found}
         name = inner.get("name") if isinstance(inner, dict) else inner
@@ -154,7 +153,7 @@ class LayerConfig(FileValues):
 
 
 def plain(given: Any) -> Any:
-    """A value as JSON has it, with the tuples, arrays and numbers in it that Keras writes as objects."""
+    """Converts a JSON value, with the tuples, arrays and numbers that Keras writes as objects."""
     if isinstance(given, list):
         return [plain(v) for v in given]
     if isinstance(given, dict):
@@ -169,7 +168,7 @@ def plain(given: Any) -> Any:
 
 
 def array_of(config: dict[str, Any]) -> np.ndarray:
-    """An array that is written as numbers; UnknownPart for other things."""
+    """Returns an array written as numbers; raises UnknownPart for anything else."""
     dtype = config.get("dtype")
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise UnknownPart(f"a constant is of type {dtype!r:.40}")
@@ -180,7 +179,7 @@ def array_of(config: dict[str, Any]) -> np.ndarray:
 
 
 def flattened(given: Any) -> list[Any]:
-    """The leaves of lists and dicts, in the order of Keras: dicts by their keys."""
+    """Returns the leaves of lists and dicts in Keras' order: dicts by their keys."""
     if isinstance(given, dict):
         return [leaf for key in sorted(given) for leaf in flattened(given[key])]
     if isinstance(given, (list, tuple)):

@@ -24,7 +24,7 @@ WEIGHTS = "model.weights.h5"
 
 @dataclass
 class Saved:
-    """A model and its variables. name: what messages call the file."""
+    """A model and its variables. name: of the file in messages."""
 
     name: str
     model: ModelConfig
@@ -32,9 +32,9 @@ class Saved:
 
 
 def saved(source: Any) -> Saved:
-    """The model of a file (a path or bytes).
+    """Reads the model of a file (a path or bytes).
 
-    Raises ModelError for damaged files and for those that cannot be trusted, UnknownPart for what is not known.
+    Raises ModelError for damaged and untrustworthy files, UnknownPart for unknown parts.
     """
     name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the given model"
     if signs.head(source).startswith(signs.HDF5):
@@ -96,7 +96,7 @@ def _parsed(text: bytes, name: str) -> dict[str, Any]:
 
 
 def _version(text: Any) -> int:
-    """The major version of the Keras that wrote a file; 2 where it does not say."""
+    """Returns the major version of the Keras that wrote a file; 2 if the file has none."""
     first = str(text or "2").partition(".")[0]
     if first not in ("2", "3"):
         raise UnknownPart(f"the file was written by Keras {text!r:.40}, and versions 2 and 3 are known")

@@ -1,8 +1,8 @@
-"""Reads HDF5 files as far as Keras writes them: groups, texts as attributes, arrays in one piece.
+"""Reads the subset of HDF5 that Keras writes: groups, texts as attributes, contiguous arrays.
 
-After the HDF5 File Format Specification, version 3.0 (sections are named where they are read). Every offset and count
-is checked against the file, since the library that usually reads these files crashes on damaged ones. Links to other
-places and files are refused; what Keras does not write, such as compressed arrays, is an `UnknownPart`.
+Follows the HDF5 File Format Specification, version 3.0 (sections are named where they are read). Every offset and count
+is checked against the file, since the usual library crashes on damaged ones. Links to other places and files are
+refused; parts that Keras does not write, such as compressed arrays, are an `UnknownPart`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pelton.errors import ModelError
 from .config import UnknownPart
 from .hdf5_storage import DamagedHdf5, ByteReader, dense_objects, names_and_headers
 
-MOST = 1 << 20  # parts of headers, names, and attributes that are read of a file
-CHARACTERS = 1 << 28  # of texts that are read of a file
+MOST = 1 << 20  # parts of headers, names and attributes read from a file
+CHARACTERS = 1 << 28  # bytes of text read from a file
 DATASPACE, LINK_INFO, DATATYPE, EXTERNAL, LINK, LAYOUT, FILTERS = 0x1, 0x2, 0x3, 0x7, 0x6, 0x8, 0xB
 ATTRIBUTE, CONTINUATION, SYMBOL_TABLE, ATTRIBUTE_INFO = 0xC, 0x10, 0x11, 0x15
 FLOATS = {2: "f2", 4: "f4", 8: "f8"}
@@ -36,7 +36,7 @@ class Hdf5Object:
         self._links: dict[str, int | None] | None = None
 
     def find(self, type: int) -> ByteReader | None:
-        """The message of a type in the header."""
+        """Returns the header message of a type."""
         return next((ByteReader(r.data, r.start) for kind, r in self.messages if kind == type), None)
 
     @property
@@ -45,7 +45,7 @@ class Hdf5Object:
 
     @property
     def links(self) -> dict[str, int | None]:
-        """The addresses of the objects in a group; None for links to somewhere else."""
+        """Addresses of the objects in a group; None for links to other files or paths."""
         if self._links is None:
             self._links = self.file.guarded(lambda: dict(self.file.links(self)))
         found: dict[str, int | None] = self._links
@@ -53,7 +53,7 @@ class Hdf5Object:
 
 
 class Hdf5:
-    """A file in memory. name: what messages call it. Damage and what leads out of the file is a ModelError."""
+    """A file in memory. name: its name in messages. Damage and links out of the file raise ModelError."""
 
     def __init__(self, data: bytes, name: str):
         self.name, self.data = name, data
@@ -62,31 +62,31 @@ class Hdf5:
         self.root = self.guarded(lambda: self._object(self._root()))
 
     def guarded(self, read: Any) -> Any:
-        """read(), whose faults are those of a damaged file."""
+        """Calls read(), whose errors mean a damaged file."""
         try:
             return read()
         except (DamagedHdf5, UnicodeDecodeError, OverflowError, RecursionError) as e:
             raise ModelError(f"{self.name} is a truncated or damaged HDF5 file: {e}") from None
 
-    # --- what importers ask for
+    # --- interface for importers
 
     def group(self, path: str, parent: Hdf5Object | None = None) -> Hdf5Object | None:
-        """The group at a path below the parent; None where there is none."""
+        """Returns the group at a path below the parent; None if there is none."""
         found = self.guarded(lambda: self._find(path, parent or self.root))
         if found is not None and not found.is_group:
             raise ModelError(f"{self.name} is damaged: {path!r} should be a group")
         return found
 
     def array(self, group: Hdf5Object, path: str) -> np.ndarray:
-        """The elements of the array at a path below a group, which are not to be written to."""
+        """Returns the read-only elements of the array at a path below a group."""
         return self.guarded(lambda: self._array(group, path))
 
     def attribute(self, of: Hdf5Object, name: str) -> Any:
-        """A text, or a list of texts; None where there is none."""
+        """Returns a text, or a list of texts; None if there is none."""
         return self.guarded(lambda: self._attribute(of, name))
 
     def texts(self, of: Hdf5Object, name: str) -> list[str]:
-        """A list of texts, which Keras spreads over attributes with numbers behind the name if it is long."""
+        """Returns a list of texts; Keras spreads long ones over attributes numbered behind the name."""
         found = self.attribute(of, name)
         if found is None:
             found, i = [], 0
@@ -97,7 +97,7 @@ class Hdf5:
         return found
 
     def spend(self, parts: int, characters: int = 0) -> None:
-        """Counts what is read, for damaged files may have the same parts again and again."""
+        """Counts the parts read, as damaged files may repeat the same parts endlessly."""
         self.left, self.characters = self.left - parts, self.characters - characters
         if self.left < 0:
             raise DamagedHdf5(f"it has more than {MOST} parts")
@@ -107,7 +107,7 @@ class Hdf5:
     # --- headers (III.A, IV.A.1)
 
     def _root(self) -> int:
-        """The address of the header of the outermost group."""
+        """Returns the address of the root group's header."""
         r = ByteReader(self.data, 8)
         version = r.number(1)
         sizes = r.skip(0 if version > 1 else 4).take(2)
@@ -127,7 +127,7 @@ class Hdf5:
         return self.objects[address]
 
     def messages(self, address: int) -> Iterator[Message]:
-        """The messages of the header at an address, those of its continuations too."""
+        """Returns the messages of the header at an address, including its continuations."""
         r = ByteReader(self.data, address)
         if r.take(4) == b"OHDR":
             flags = r.skip(1).number(1)
@@ -256,7 +256,7 @@ class Hdf5:
             yield from dense_objects(self.data, heap, tree, 0, self.spend)
 
     def _texts(self, name: str, kind: ByteReader, shape: tuple[int, ...], r: ByteReader) -> Any:
-        """The texts of an attribute; no list if it is one."""
+        """Reads the texts of an attribute, a single one without a list."""
         form, bits, size = kind.number(1) & 15, kind.number(3), kind.number(4)
         count = math.prod(shape)
         if form == 3:
@@ -273,7 +273,7 @@ class Hdf5:
         return texts if shape else texts[0]
 
     def _heap_object(self, r: ByteReader) -> bytes:
-        """A text of a collection of objects of any length (III.E)."""
+        """Reads a text from a heap of objects of any length (III.E)."""
         size, address, index = r.number(4), r.number(8), r.number(4)
         if not size:
             return b""

@@ -1,25 +1,25 @@
-"""How HDF5 files store many objects by name: trees of names, and heaps of links and attributes.
+"""HDF5's storage of many objects by name: trees of names, and heaps of links and attributes.
 
-After the HDF5 File Format Specification, version 3.0, III.A to III.G.
+Follows the HDF5 File Format Specification, version 3.0, III.A to III.G.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-UNDEFINED = (1 << 64) - 1  # an address where there is nothing
+UNDEFINED = (1 << 64) - 1  # the address of nothing
 DEEPEST = 32  # levels of a tree
-LONGEST = 64  # bytes of a record of a tree, which says where an object is
+LONGEST = 64  # bytes of a tree's record, which locates an object
 
-Spend = Callable[[int], None]  # counts parts of a file that have been read, and raises DamagedHdf5 where they are many
+Spend = Callable[[int], None]  # counts the parts read of a file, and raises DamagedHdf5 for too many
 
 
 class DamagedHdf5(Exception):
-    """The file does not have what it says it has."""
+    """The file contradicts itself."""
 
 
 class ByteReader:
-    """Reads bytes from a place on, little-endian."""
+    """Reads bytes from an offset on, little-endian."""
 
     def __init__(self, data: bytes | memoryview, at: int = 0):
         self.data, self.at, self.start = data, at, at
@@ -42,7 +42,7 @@ class ByteReader:
 
 
 def names_and_headers(data: bytes, tree: int, heap: int, spend: Spend) -> Iterator[tuple[str, int | None]]:
-    """The objects of a group of the old kind: a tree of tables, with names in a heap (III.A.1, III.B, III.D)."""
+    """Yields the objects of an old-style group: a tree of tables, with names in a heap (III.A.1, III.B, III.D)."""
     r = ByteReader(data, heap)
     if r.take(4) != b"HEAP":
         raise DamagedHdf5(f"there are no names at {heap}")
@@ -71,7 +71,7 @@ def names_and_headers(data: bytes, tree: int, heap: int, spend: Spend) -> Iterat
 
 
 def dense_objects(data: bytes, heap: int, tree: int, skipped: int, spend: Spend) -> Iterator[memoryview]:
-    """The links, or attributes, that a tree lists and a heap holds. skipped: bytes of a record in front of its place
+    """Yields the links, or attributes, that a tree lists and a heap holds. skipped: bytes of a record before its place
     in the heap."""
     if heap == UNDEFINED or tree == UNDEFINED:
         return
@@ -81,7 +81,7 @@ def dense_objects(data: bytes, heap: int, tree: int, skipped: int, spend: Spend)
 
 
 def _records(data: bytes, address: int, spend: Spend) -> Iterator[bytes]:
-    """The records of a tree of version 2 (III.A.2)."""
+    """Yields the records of a tree of version 2 (III.A.2)."""
     r = ByteReader(data, address)
     if r.take(4) != b"BTHD":
         raise DamagedHdf5(f"there is no tree at {address}")
@@ -89,8 +89,8 @@ def _records(data: bytes, address: int, spend: Spend) -> Iterator[bytes]:
     root, count = r.skip(2).number(8), r.number(2)
     if not 0 < record_size <= LONGEST or depth > DEEPEST or node_size <= 10 + record_size:
         raise DamagedHdf5(f"there is no tree of records at {address}")
-    most = (node_size - 10) // record_size  # of records of a leaf
-    widths = [(0, 0)]  # of the numbers of records of a child: its own, and all below it
+    most = (node_size - 10) // record_size  # records of a leaf
+    widths = [(0, 0)]  # bytes of a child's number of records: its own, and of all below it
     total = most
     for level in range(1, depth + 1):
         own = _bytes_for(most)
@@ -115,7 +115,7 @@ def _records(data: bytes, address: int, spend: Spend) -> Iterator[bytes]:
 
 
 def _bytes_for(number: int) -> int:
-    """The bytes that hold numbers up to this one."""
+    """Returns the number of bytes that hold numbers up to this one."""
     return max(number.bit_length() + 7, 8) // 8
 
 
@@ -138,7 +138,7 @@ class _Heap:
             raise DamagedHdf5(f"the heap at {address} is of an unknown kind")
 
     def object(self, place: bytes) -> memoryview:
-        """What is at a place: its offset and length."""
+        """Returns the object at a place: its offset and length."""
         r = ByteReader(place)
         kind = r.number(1) & 0x30
         if kind == 0x20:
@@ -150,7 +150,7 @@ class _Heap:
         return ByteReader(self.data, block + offset - start).view(length)
 
     def _block(self, offset: int) -> tuple[int, int]:
-        """The address of the block that holds an offset, and the offset of its first byte."""
+        """Returns the address of the block that holds an offset, and the offset of its first byte."""
         if not self.rows:
             return self.root, 0
         start, size = 0, self.first

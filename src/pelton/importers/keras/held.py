@@ -1,7 +1,7 @@
-"""Tensors while a model is read: in the order of axes that Keras has, with channels as axis 1, or both.
+"""Tensors while a model is read: in Keras' order of axes, with channels as axis 1, or both.
 
-Keras' images are mostly [batch, space…, channels], a network's [batch, channels, space…]. What a layer of images gives
-stays as it is until somebody wants the other order, so that there are no transposes between layers.
+Keras' images are mostly [batch, space…, channels], a network's [batch, channels, space…]. The output of an image layer
+keeps its order until a reader needs the other one, which avoids transposes between layers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pelton.network import Network, NetworkTensor
 
 
 class HeldTensor:
-    """A tensor. masked: whether Keras has a mask with it, which says what steps of a sequence count."""
+    """A tensor. masked: True if Keras has a mask for it, which selects the valid steps of a sequence."""
 
     def __init__(
         self,
@@ -31,12 +31,12 @@ class HeldTensor:
 
     @property
     def is_first(self) -> bool:
-        """Whether it should be worked on with its last axis as axis 1."""
+        """True if operations should use it with its last axis as axis 1."""
         return self._first is not None
 
     @property
     def form(self) -> NetworkTensor:
-        """The elements in the order in which they should be worked on."""
+        """The elements in the preferred order for operations."""
         found = self._first if self._first is not None else self._last
         assert found is not None
         return found
@@ -51,49 +51,49 @@ class HeldTensor:
 
     @property
     def shape(self) -> tuple[Size, ...]:
-        """In the order of Keras."""
+        """Sizes in Keras' order."""
         shape = self.form.shape
         return (shape[0], *shape[2:], shape[1]) if self.is_first else shape
 
     def tensor(self) -> NetworkTensor:
-        """The elements in the order of Keras."""
+        """Returns the elements in Keras' order."""
         if self._last is None:
             self._last = self.net.transpose(self.form, (0, *range(2, self.rank), 1))
         return self._last
 
     def image(self) -> NetworkTensor:
-        """The elements with the last axis as axis 1."""
+        """Returns the elements with the last axis as axis 1."""
         if self._first is None:
             self._first = self.net.transpose(self.form, to_first(self.rank))
         return self._first
 
     def axis(self, axis: int) -> int:
-        """An axis of Keras, counted from the front, in `form`."""
+        """Converts an axis of Keras, counted from the front, to an axis of `form`."""
         return to_first(self.rank).index(axis) if self.is_first else axis
 
     def like(self, tensor: NetworkTensor) -> HeldTensor:
-        """A tensor in the order of axes of `form`, of the same rank."""
+        """Wraps a tensor of the same rank, with axes in the order of `form`."""
         last, first = (None, tensor) if self.is_first else (tensor, None)
         return HeldTensor(self.net, last, first, self.masked)
 
     def mapped(self, function: Callable[[NetworkTensor], NetworkTensor]) -> HeldTensor:
-        """What a function of elements gives."""
+        """Applies an elementwise function."""
         return self.like(function(self.form))
 
 
 def to_first(rank: int) -> tuple[int, ...]:
-    """The axes in the order that has the last one as axis 1."""
+    """Returns the permutation that moves the last axis to axis 1."""
     return (0, rank - 1, *range(1, rank - 1)) if rank > 1 else tuple(range(rank))
 
 
 class Refuses(Protocol):
-    """What knows how to say that it cannot be read."""
+    """A reading that can build its own refusal."""
 
     def refuse(self, reason: str) -> Exception: ...
 
 
 def of_one_type(reading: Refuses, given: Sequence[HeldTensor]) -> list[HeldTensor]:
-    """Tensors of one type: f32 if one of them is."""
+    """Casts tensors to one type: f32 if one of them is."""
     kinds = {x.dtype for x in given}
     if len(kinds) > 1 and not (DType.F32 in kinds and all(k is DType.F32 or not k.is_float for k in kinds)):
         raise reading.refuse(f"has operands of several types, {', '.join(sorted(k.value for k in kinds))}")
@@ -107,7 +107,7 @@ Operand = Any  # a HeldTensor, an array or a number
 
 
 def together(operands: Sequence[Operand]) -> tuple[list[Any], HeldTensor]:
-    """Operands that are broadcast against each other, in one order of axes, and one of them that has this order."""
+    """Returns operands to broadcast against each other in one order of axes, and one of them that has this order."""
     held = [x for x in operands if isinstance(x, HeldTensor)]
     rank = max(np.ndim(x) if not isinstance(x, HeldTensor) else x.rank for x in operands)
     like = next((x for x in held if x.is_first and x.rank == rank), held[0])
@@ -119,7 +119,7 @@ def together(operands: Sequence[Operand]) -> tuple[list[Any], HeldTensor]:
 
 
 def _among(x: Operand, rank: int) -> Any:
-    """An operand with the last of `rank` axes as axis 1."""
+    """Returns an operand with the last of `rank` axes as axis 1."""
     if isinstance(x, HeldTensor):
         if x.rank == rank:
             return x.image()

@@ -1,4 +1,4 @@
-"""The graph of a model of Keras: layers, their calls, and what these read; the formats of Keras 2 and of Keras 3."""
+"""The graph of a Keras model: layers, their calls and arguments; the formats of Keras 2 and of Keras 3."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .config import LayerConfig, UnknownPart, array_of, flattened
 MODELS = ("Functional", "Sequential", "Model")
 DEEPEST = 32  # models within models, wrappers included
 MOST = 1 << 15  # layers of a model
-CONSTANT = "_CONSTANT_VALUE"  # in place of the name of a layer, in files of Keras 2
-INPUT = "input_layer"  # the name that Keras gives to inputs that have none
+CONSTANT = "_CONSTANT_VALUE"  # a layer's placeholder name in files of Keras 2
+INPUT = "input_layer"  # Keras' name of unnamed inputs
 
 
 @dataclass(frozen=True)
 class Ref:
-    """The tensor of a layer's call: its number among the results."""
+    """A tensor of a layer's call: its number among the results."""
 
     layer: str
     call: int
@@ -26,7 +26,7 @@ class Ref:
 
 @dataclass
 class Call:
-    """What a layer is called with: values in which `Ref`s stand for tensors."""
+    """Arguments of a layer's call, with `Ref`s for tensors."""
 
     args: list[Any]
     kwargs: dict[str, Any]
@@ -37,7 +37,7 @@ class Call:
 
 @dataclass
 class ModelConfig:
-    """A model: layers by name, in the order of the file; their calls; the tensors that go in and come out."""
+    """A model: layers by name, in the order of the file; their calls; its input and output tensors."""
 
     config: LayerConfig
     layers: dict[str, LayerConfig]
@@ -58,8 +58,7 @@ def is_model(layer: LayerConfig) -> bool:
 
 
 def model_of(config: LayerConfig) -> ModelConfig:
-    """The model that an object describes, the same one each time; UnknownPart where it is none, or described in an
-    unknown way."""
+    """Returns the model that an object describes, cached; raises UnknownPart if it is none, or has an unknown form."""
     if "model" not in config.parts:
         config.parts["model"] = _model_of(config)
     found: ModelConfig = config.parts["model"]
@@ -91,7 +90,7 @@ def _model_of(config: LayerConfig) -> ModelConfig:
 
 
 def _chain(model: ModelConfig) -> None:
-    """Each layer is called once, with what the one before gives."""
+    """Calls each layer once, with the output of the one before."""
     layers = list(model.layers.values())
     if layers[0].type != "InputLayer":
         layers.insert(0, _input_of(model, layers[0]))
@@ -106,13 +105,13 @@ def _chain(model: ModelConfig) -> None:
 
 
 def _input_of(model: ModelConfig, first: LayerConfig) -> LayerConfig:
-    """The input that Keras puts in front, of the shape with which the model or its first layer was built."""
+    """Returns the input that Keras prepends, with the shape for which the model or its first layer was built."""
     options = first.options
     shape = (
         options.get("batch_input_shape") or options.get("batch_shape") or model.config.options.get("build_input_shape")
     )
     if shape is None and is_model(first):
-        return _input_of(model_of(first), first)  # any shape: the model within has its own
+        return _input_of(model_of(first), first)  # any shape: the inner model has its own
     dtype = options.get("dtype")
     given = {"batch_shape": shape, "dtype": dtype if isinstance(dtype, str) else "float32", "name": INPUT}
     return LayerConfig("InputLayer", "", "", INPUT, given, first.version)
@@ -139,7 +138,7 @@ def _call(model: ModelConfig, layer: LayerConfig, node: Any) -> Call:
         if isinstance(args, (list, tuple)) and isinstance(kwargs, dict):
             return Call(list(args), kwargs)
     elif isinstance(node, list) and node:
-        # of operations, one tensor is not in a list
+        # a single tensor of an operation is not in a list
         single = isinstance(node[0], str)
         tensors, kwargs = [], list[Any]()
         for item in [node] if single else node:
@@ -148,7 +147,7 @@ def _call(model: ModelConfig, layer: LayerConfig, node: Any) -> Call:
             tensors.append(item[2] if item[0] == CONSTANT else _ref(model, item[:3]))
             kwargs += item[3:]
         else:
-            if all(isinstance(given, dict) and given == kwargs[0] for given in kwargs):  # each tensor has them all
+            if all(isinstance(given, dict) and given == kwargs[0] for given in kwargs):  # each tensor has all
                 named = _with_refs(model, kwargs[0] if kwargs else {})
                 return Call([tensors[0] if len(tensors) == 1 else tensors], named)
     raise layer.refuse(f"is called in an unknown form: {node!r:.80}")
@@ -162,7 +161,7 @@ def _ref(model: ModelConfig, given: list[Any]) -> Ref:
 
 
 def _with_refs(model: ModelConfig, given: Any, ends: bool = False) -> Any:
-    """Values in which [layer, call, tensor] is a tensor. ends: of the model's own inputs and outputs."""
+    """Replaces each [layer, call, tensor] by a `Ref`. ends: for the model's own inputs and outputs."""
     if isinstance(given, dict):
         return {key: _with_refs(model, value, ends) for key, value in given.items()}
     if isinstance(given, list):
@@ -175,7 +174,7 @@ def _with_refs(model: ModelConfig, given: Any, ends: bool = False) -> Any:
 
 
 def _value(given: Any, depth: int) -> Any:
-    """What an argument of a call in a file of Keras 3 stands for."""
+    """Parses an argument of a call in a file of Keras 3."""
     if depth > DEEPEST:
         raise UnknownPart(f"arguments of a call are nested more than {DEEPEST} deep")
     if isinstance(given, list):
@@ -201,10 +200,10 @@ def _value(given: Any, depth: int) -> Any:
 
 
 def _number_from_zero(model: ModelConfig) -> None:
-    """Counts calls from 0 on.
+    """Renumbers calls from 0 on.
 
-    Models within models have a call of their own, the one with which they were made. Files of Keras 2 count it; those
-    of Keras 3 count it in the outputs of the model around alone, and for Functional ones.
+    Nested models have one more call, that of their construction. Files of Keras 2 count it; those of Keras 3 count it
+    only in the outputs of the outer model, and only for Functional ones.
     """
     every = [ref for calls in model.calls.values() for call in calls for ref in call.refs()]
     first: dict[str, int] = {}
@@ -231,7 +230,7 @@ def _number_from_zero(model: ModelConfig) -> None:
 
 
 def replaced(given: Any, by: Any) -> Any:
-    """Values with by(ref) in place of each `Ref`."""
+    """Replaces each `Ref` by by(ref)."""
     if isinstance(given, Ref):
         return by(given)
     if isinstance(given, Mapping):

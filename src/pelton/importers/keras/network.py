@@ -1,4 +1,4 @@
-"""Models of Keras, layer by layer, as networks."""
+"""Reads models of Keras, layer by layer, as networks."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from .ops import operation
 from .reading import READERS, TAKES_ARGUMENTS, TRACES_MASKS, LayerReader, KerasReading
 from .weights import children
 
-MOST = 1 << 14  # calls of layers, those of models within models counted as often as they are called
+MOST = 1 << 14  # calls of layers; those of nested models count at each of their calls
 
 
 def network_of(saved: Saved, shapes: Mapping[str, Shape]) -> Network:
-    """The network of a model. Raises UnknownPart for what is not known, InputError for other names and sizes."""
+    """Reads a model as a network. Raises UnknownPart for unknown parts, InputError for other names and sizes."""
     return read_until_settled(saved.model.config.name, lambda sizes: _KerasReader(saved, sizes).network(shapes))
 
 
 class _UnknownSizes(UndecidedLayer, UnknownPart):
-    """Sizes that are not known here; Keras may do without."""
+    """Sizes that are unknown here, which Keras may not need."""
 
 
 class _KerasReader:
-    """The state of reading one model; what `LayerScope` asks for."""
+    """The state of reading one model; implements `LayerScope`."""
 
     def __init__(self, saved: Saved, sizes: InputSizes):
         self.saved, self.weights = saved, saved.weights
@@ -61,7 +61,7 @@ class _KerasReader:
         return self.net
 
     def _output_names(self, model: ModelConfig, inputs: list[str]) -> list[str]:
-        """The layers that give them, as far as these names are all different, as Keras has them."""
+        """Returns the names of the output layers if they all differ, as Keras does."""
         names = [ref.layer for ref in model.outputs]
         several = len(set(names) - set(inputs)) < len(names)
         return [f"output_{i}" for i in range(len(names))] if several else names
@@ -75,7 +75,7 @@ class _KerasReader:
         return layer
 
     def _input(self, layer: LayerConfig, shapes: Mapping[str, Shape]) -> HeldTensor:
-        """The input of the network that a layer stands for."""
+        """Declares a layer as an input of the network."""
         layer.expect(sparse=False, ragged=False, optional=False, type_spec=None, input_tensor=None)
         shape, kind = _declared(layer)
         layer.check_rest()
@@ -93,7 +93,7 @@ class _KerasReader:
     # --- models
 
     def _place(self, layer: LayerConfig, path: str, depth: int = 0) -> None:
-        """Tells where the variables of a layer, and of those within it, are in a file of Keras 3."""
+        """Sets the paths of variables of a layer, and of its inner layers, in a file of Keras 3."""
         if depth > DEEPEST:
             raise layer.refuse(f"has layers within layers more than {DEEPEST} deep")
         layer.path = path
@@ -101,11 +101,11 @@ class _KerasReader:
             self._place(child, f"{path}/{name}" if path else name, depth + 1)
 
     def within(self, layer: LayerConfig) -> list[LayerConfig]:
-        """The layers within a layer, the same ones each time."""
+        """Returns the layers within a layer, the same ones each time."""
         return [child for _, child in children(layer)]
 
     def _run(self, model: ModelConfig, given: Sequence[HeldTensor], prefix: str) -> list[HeldTensor]:
-        """The outputs of a model for these inputs."""
+        """Computes the outputs of a model for these inputs."""
         if len(given) != len(model.inputs):
             raise model.config.refuse(f"has {len(model.inputs)} inputs, and is called with {len(given)}")
         made: dict[tuple[str, int], list[HeldTensor]] = {}
@@ -128,7 +128,7 @@ class _KerasReader:
         return [value(ref) for ref in model.outputs]
 
     def _conformed(self, model: ModelConfig, given: Sequence[HeldTensor]) -> list[HeldTensor]:
-        """What a model within a model is given, of the types of its inputs; Keras also lets axes of 1 come and go."""
+        """Converts a nested model's inputs to its types; Keras also adds and drops axes of 1."""
         found = []
         for ref, x in zip(model.inputs, given):
             layer = self._input_layer(model, ref)
@@ -141,7 +141,7 @@ class _KerasReader:
         return [*found, *given[len(found) :]]
 
     def _order(self, model: ModelConfig, made: Mapping[tuple[str, int], Any]) -> list[tuple[str, int]]:
-        """The calls that the outputs need, each behind those that it reads."""
+        """Returns the calls that the outputs need, each behind those that it reads."""
         order: dict[tuple[str, int], None] = {}
         open: set[tuple[str, int]] = set()
         stack = [(ref.layer, ref.call) for ref in reversed(model.outputs)]
@@ -173,7 +173,7 @@ class _KerasReader:
         label: str = "",
         prefix: str = "",
     ) -> list[HeldTensor]:
-        """What a layer gives. label: of this call, different from those of others; prefix: of the model's tensors."""
+        """Applies a layer. label: unique to this call; prefix: of the model's tensors."""
         self.left -= 1
         if self.left < 0:
             raise layer.refuse(f"is one of more than {MOST} calls")
@@ -237,7 +237,7 @@ class _KerasReader:
 
 
 def _declared(layer: LayerConfig) -> tuple[Any, DType]:
-    """The shape and the type of an input."""
+    """Returns the shape and the type of an input."""
     shape = layer.option("batch_shape" if layer.options.get("batch_shape") is not None else "batch_input_shape", None)
     dtype = layer.option("dtype", "float32")
     dtype = dtype.get("config", {}).get("name") if isinstance(dtype, dict) else dtype
@@ -259,7 +259,7 @@ def _listed(found: Any) -> list[HeldTensor]:
 
 
 def _apply_plugin(op: Op, r: KerasReading) -> list[HeldTensor]:
-    """A layer that is a plugin: its attributes are its options, its operands the tensors, then its variables."""
+    """Applies a plugin layer: its attributes are its options, its operands the tensors, then its variables."""
     layer = r.layer
     layer.ignore("dtype")
     r.expect_arguments(places=1)

@@ -1,4 +1,4 @@
-"""What readers of layers are given, and the registries that the files of `layers/` and `ops/` fill."""
+"""The interface of layers to their readers, and the registries that the files of `layers/` and `ops/` fill."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .weights import VARIABLES, WITHIN, Declared, Within, Variables
 Result = Any  # a HeldTensor, or a sequence of them
 LayerReader = Callable[["KerasReading"], Result]
 
-READERS: dict[str, LayerReader] = {}  # by the type of a layer
-TRACES_MASKS: set[str] = set()  # types of layers that compute something else where there is a mask
-TAKES_ARGUMENTS: set[str] = set()  # types of layers that are called with more than their tensors
+READERS: dict[str, LayerReader] = {}  # by layer type
+TRACES_MASKS: set[str] = set()  # layer types whose result depends on a mask
+TAKES_ARGUMENTS: set[str] = set()  # layer types called with more than their tensors
 
 
 class LayerScope(Protocol):
-    """What readers of layers that have layers within need of the model."""
+    """The part of the model that readers of layers with inner layers need."""
 
     def within(self, layer: LayerConfig) -> list[LayerConfig]:
-        """The layers within a layer, the same ones each time."""
+        """Returns the layers within a layer, the same ones each time."""
         ...
 
     def apply(self, layer: LayerConfig, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[HeldTensor]:
-        """What a layer gives."""
+        """Applies a layer."""
         ...
 
 
@@ -45,10 +45,9 @@ def reads(
 ) -> Callable[[LayerReader], LayerReader]:
     """Registers the reader of layers of these types.
 
-    variables: the names of their variables in the order of Keras, where "~" is in front of those that are not trained.
-    within: the layers that they have within. masks: whether they compute something else where there is a mask.
-    arguments: whether they look at all that they are called with, and refuse what they do not know; of others, all but
-    the first argument is refused."""
+    variables: their names in Keras' order, with a leading "~" for untrained ones. within: their inner layers. masks:
+    True if the result depends on a mask. arguments: True if they read all arguments of their calls, and refuse unknown
+    ones; other layers refuse all but the first argument."""
 
     def register(reader: LayerReader) -> LayerReader:
         for type in types:
@@ -68,7 +67,7 @@ def reads(
 
 @dataclass
 class KerasReading(Checks):
-    """A call of a layer. args, kwargs: what it is called with, tensors as `HeldTensor`."""
+    """A call of a layer. args, kwargs: its arguments, tensors as `HeldTensor`."""
 
     net: Network
     layer: LayerConfig
@@ -78,12 +77,12 @@ class KerasReading(Checks):
     kwargs: dict[str, Any]
 
     def refuse(self, reason: str) -> UnknownPart:
-        """The error to raise."""
+        """Builds the error to raise."""
         return self.layer.refuse(reason)
 
     error = refuse
 
-    # --- what it is called with
+    # --- arguments of the call
 
     @property
     def inputs(self) -> list[HeldTensor]:
@@ -94,7 +93,7 @@ class KerasReading(Checks):
         return found
 
     def input(self, ranks: Sequence[int] = ()) -> HeldTensor:
-        """The only tensor that it is called with, of one of these ranks."""
+        """Returns the only tensor argument, which must have one of these ranks."""
         found = self.inputs
         if len(found) != 1:
             raise self.refuse(f"is called with {len(found)} tensors, where one is expected")
@@ -106,7 +105,7 @@ class KerasReading(Checks):
         return x
 
     def floats(self, ranks: Sequence[int] = (), casts: bool = False) -> HeldTensor:
-        """The only tensor that it is called with, of f32. casts: whether the layer makes floats of other types."""
+        """Returns the only tensor argument as f32. casts: True if the layer casts other types."""
         x = self.input(ranks)
         if x.dtype is DType.F32:
             return x
@@ -115,13 +114,13 @@ class KerasReading(Checks):
         return x.mapped(lambda t: self.net.cast(t, to="f32"))
 
     def argument(self, name: str, place: int | None = None) -> Any:
-        """An argument of the call by its name, or by its place among the others; None where there is none."""
+        """Returns an argument by name, or by its place among the others; None if it is missing."""
         if place is not None and place < len(self.args):
             return self.args[place]
         return self.kwargs.get(name)
 
     def expect_arguments(self, *names: str, places: int | None = None) -> None:
-        """Refuses what it is called with by other names, unless that is None or False, and more than some places."""
+        """Refuses other named arguments, unless None or False, and more than `places` arguments by place."""
         unknown = [key for key, v in self.kwargs.items() if v is not None and v is not False and key not in names]
         more = (
             []
@@ -139,15 +138,15 @@ class KerasReading(Checks):
         )
 
     def image(self, x: HeldTensor, channels_first: bool) -> NetworkTensor:
-        """A tensor as [batch, channels, space…]."""
+        """Returns a tensor as [batch, channels, space…]."""
         return x.tensor() if channels_first else x.image()
 
     def of_image(self, tensor: NetworkTensor, channels_first: bool) -> HeldTensor:
-        """The tensor that [batch, channels, space…] is."""
+        """Wraps a tensor [batch, channels, space…]."""
         return HeldTensor(self.net, tensor) if channels_first else HeldTensor(self.net, first=tensor)
 
     def axis(self, axis: Any, rank: int, what: str = "an axis") -> int:
-        """An axis counted from the front."""
+        """Returns an axis counted from the front."""
         if isinstance(axis, (list, tuple)) and len(axis) == 1:
             (axis,) = axis
         return super().axis(self.whole(axis, "axis", -MAX_NUMBER, MAX_NUMBER), rank, what)
@@ -155,18 +154,18 @@ class KerasReading(Checks):
     # --- variables
 
     def variable(self, name: str, *shape: Any) -> np.ndarray:
-        """A variable, of these sizes, in f32; None stands for any size."""
+        """Returns a variable of these sizes in f32; None allows any size."""
         found = self.weights.array(self.layer, name)
         if len(found.shape) != len(shape) or any(s not in (None, n) for s, n in zip(shape, found.shape)):
             raise self.refuse(f"needs {name!r} of shape {list(shape)}, the file has {list(found.shape)}")
         return found if found.dtype == np.float32 else found.astype(np.float32)
 
     def of(self, tensor: NetworkTensor) -> HeldTensor:
-        """A tensor in the order of axes of Keras."""
+        """Wraps a tensor in Keras' order of axes."""
         return HeldTensor(self.net, tensor)
 
     def numbered(self, index: int, shape: Sequence[int] | None = None) -> np.ndarray:
-        """A variable by its place, of a layer that does not name them."""
+        """Returns a variable by its place, for a layer without variable names."""
         if shape is None:
             return self.weights.array(self.layer, str(index)).astype(np.float32)
         return self.variable(str(index), *shape)

@@ -1,8 +1,8 @@
-"""The variables of layers: which ones there are, and where the two kinds of files keep them.
+"""The variables of layers, and their places in the two kinds of files.
 
 Keras 3 (and late versions of Keras 2) keep those of a layer at `layers/<class>_<number>/vars/0`, `1`, …, which follows
 from classes and the order of layers, not from names (keras/src/saving/saving_lib.py). Older .h5 files keep a list for
-each layer of the outermost model, variables that are trained first (keras/src/legacy/saving/legacy_h5_format.py).
+each layer of the outermost model, trained variables first (keras/src/legacy/saving/legacy_h5_format.py).
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from .config import LayerConfig
 from .hdf5 import Hdf5
 from .model import ModelConfig, is_model, model_of
 
-# Classes whose name in files is not the one by which they are exported.
+# Classes whose name in files differs from the exported one.
 CLASSES = {"GroupQueryAttention": "GroupedQueryAttention"}
 ALIASES = {"kernel": ("depthwise_kernel",), "scale": ("gamma",)}  # of names of variables
 
-# type of a layer → the variables that it has, as texts such as "cell/kernel"; those not trained begin with "~"
+# layer type → its variables, as texts such as "cell/kernel"; untrained ones begin with "~"
 Declared = Callable[[LayerConfig], list[str]]
 VARIABLES: dict[str, Declared] = {}
-# type of a wrapper → (the attribute that holds a layer within, that layer)
+# wrapper type → (attribute of an inner layer, that layer)
 Within = Callable[[LayerConfig], list[tuple[str, LayerConfig]]]
 WITHIN: dict[str, Within] = {}
-Variable = tuple[LayerConfig, str, bool]  # whose, its name, whether it is trained
+Variable = tuple[LayerConfig, str, bool]  # owner, name, True if trained
 
 
 class Variables(Protocol):
-    """The variables of a file."""
+    """Variables of a file."""
 
     def array(self, layer: LayerConfig, name: str) -> np.ndarray:
-        """A variable that a layer declares; UnknownPart where the file has none."""
+        """Returns a declared variable of a layer; raises UnknownPart if the file has none."""
         ...
 
     def count(self, layer: LayerConfig) -> int:
-        """How many variables the file has of a layer itself."""
+        """Counts a layer's own variables in the file."""
         ...
 
 
 def snake_case(name: str) -> str:
-    """The name of a class as Keras writes it in files (keras/src/utils/naming.py)."""
+    """Returns the name of a class as Keras writes it in files (keras/src/utils/naming.py)."""
     name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", name))
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 def children(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
-    """The layers within a layer, the same ones each time, by the place of their variables below its own."""
+    """Returns the layers within a layer, cached, each with the path of its variables below the layer's."""
     if "children" not in layer.parts:
         layer.parts["children"] = list(_children(layer))
     found: list[tuple[str, LayerConfig]] = layer.parts["children"]
@@ -68,7 +68,7 @@ def _children(layer: LayerConfig) -> Iterator[tuple[str, LayerConfig]]:
 
 
 class StoredVariables:
-    """Those of files of Keras 3."""
+    """Variables of Keras 3 files."""
 
     def __init__(self, file: Hdf5):
         self.file = file
@@ -93,7 +93,7 @@ class StoredVariables:
         return 0 if group is None else len(group.links)
 
     def _variables(self, layer: LayerConfig, folder: str) -> Any:
-        """The group of a layer's variables; attributes that hold layers within may begin with an underscore."""
+        """Returns the group of a layer's variables; attributes that hold inner layers may begin with an underscore."""
         for name in (folder, f"_{folder}") if folder else (folder,):
             for base in (layer.path, layer.path.replace("layers", "_layer_checkpoint_dependencies")):
                 found = self.file.group("/".join(filter(None, (base, name, "vars"))))
@@ -103,7 +103,7 @@ class StoredVariables:
 
 
 class ListedVariables:
-    """Those of older .h5 files."""
+    """Variables of older .h5 files."""
 
     def __init__(self, file: Hdf5, model: ModelConfig):
         self.file = file
@@ -120,7 +120,7 @@ class ListedVariables:
     def _assign(self, layer: LayerConfig, group: Any, names: list[str]) -> None:
         variables = sorted(_variables(layer, True), key=lambda v: not v[2])
         if not variables and names and not layer.is_own:
-            # a plugin, which says later what it needs
+            # a plugin, which declares its needs later
             variables = [(layer, str(i), True) for i in range(len(names))]
         if len(variables) != len(names):
             raise layer.refuse(f"should have {len(variables)} variables, the file has {len(names)}")
@@ -142,7 +142,7 @@ class ListedVariables:
 
 
 def _variables(layer: LayerConfig, trained: bool) -> Iterator[Variable]:
-    """The variables of a layer and of those within it, in the order of Keras."""
+    """Returns the variables of a layer and of its inner layers, in Keras' order."""
     trained = trained and bool(layer.options.get("trainable", True))
     if layer.is_own and layer.type in VARIABLES:
         for name in VARIABLES[layer.type](layer):

@@ -1,6 +1,6 @@
 """ONNX models of every opset.
 
-The package onnx is imported when a model is read: formats are told and listed without it.
+The package onnx is imported when a model is read: recognizing and listing formats works without it.
 """
 
 import sys
@@ -16,8 +16,8 @@ READING = Needs("reading ONNX models")
 
 
 def recognizes(source: Any) -> bool:
-    """Whether a source is an ONNX model, by its type or how its bytes begin."""
-    if "onnx" in sys.modules:  # else there are no objects of it
+    """True if a source is an ONNX model, by its type or its first bytes."""
+    if "onnx" in sys.modules:  # else no such object exists
         import onnx
 
         from .file import Source

@@ -1,4 +1,4 @@
-"""Reads ONNX files to ModelProto and TensorProto to arrays, with all sizes and paths checked."""
+"""Reads ONNX files as ModelProto and TensorProto as arrays, with all sizes and paths checked."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from pelton.ops.foreign import DTYPES
 
 from .names import names_in
 
-LONGEST = 1 << 14  # characters of a name: messages and engines repeat them
-# bytes that a sparse tensor may take with its zeros, as much as protobuf lets a dense one have
+LONGEST = 1 << 14  # characters of a name, as messages and engines repeat names
+# bytes of a sparse tensor with its zeros, protobuf's limit for a dense one
 LARGEST = 1 << 31
-# bits per element of types of which a byte has several: onnx unpacks them
+# bits per element of packed types, which onnx unpacks
 PACKED = {DType.I4: 4, DType.U4: 4, DType.F4E2M1FN: 4, DType.I2: 2, DType.U2: 2, DType.F6E2M3FN: 6, DType.F6E3M2FN: 6}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed model and where it came from: `path` is None for bytes and objects; `opset` is what it had before it was
-    converted; `files` are all that were read so far, in order: its own, and those of external data; `conversion` says
-    how it compares with the model of another framework that it was converted from."""
+    """A parsed model and its origin: `path` is None for bytes and objects; `opset` is the one before conversion;
+    `files` are all that were read so far, in order: its own, then external data; `conversion` compares it with the
+    model of another framework that it was converted from."""
 
     model: onnx.ModelProto
     path: Path | None
@@ -43,12 +43,12 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What messages call the model."""
+        """Name of the model in messages."""
         return self.path.name if self.path else "the given model"
 
 
 def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source:
-    """Reads a model; ModelError where there is none. External data stays on disk until `array_of` asks for it."""
+    """Reads a model; raises ModelError if there is none. External data stays on disk until `array_of` reads it."""
     if isinstance(source, Source):
         return source
     if isinstance(source, onnx.ModelProto):
@@ -77,7 +77,7 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
 
 
 def _map_file(path: Path) -> bytes | memoryview:
-    """The bytes of a file, mapped where it can be, so that they are not in memory beside what they are parsed into."""
+    """Returns the bytes of a file, mapped if possible to keep them out of memory beside the parsed model."""
     with path.open("rb") as f:
         kind = os.fstat(f.fileno())
         return (
@@ -88,7 +88,7 @@ def _map_file(path: Path) -> bytes | memoryview:
 
 
 def parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
-    """The model in the bytes of a file, which messages call `name`; ModelError where there is none."""
+    """Parses the bytes of a file, called `name` in messages; raises ModelError if they are no model."""
     begin = bytes(data[:128])
     looks = " (it is empty)" if not begin else ""
     other = next((f for f in FORMATS if not f.about.covers and f.recognizes(bytes(data[: signs.HEAD]))), None)
@@ -118,10 +118,10 @@ def parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
 
 
 def metadata_of(model: onnx.ModelProto) -> Metadata:
-    """What a model says of itself."""
+    """Returns a model's metadata."""
 
     def text(value: str | bytes) -> str:
-        # protobuf hands out as bytes what is not UTF-8
+        # protobuf returns texts that are not UTF-8 as bytes
         return value if isinstance(value, str) else value.decode(errors="replace")
 
     return Metadata(
@@ -137,7 +137,7 @@ def metadata_of(model: onnx.ModelProto) -> Metadata:
 
 
 def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
-    """The elements of a tensor; large external data stays memory-mapped.
+    """Returns the elements of a tensor; large external data stays memory-mapped.
 
     Raises ModelError if they are missing, too few, or of an unknown type.
     """
@@ -151,7 +151,7 @@ def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
         raise ModelError(f"a constant needs sizes of at least 0, got {list(tensor.dims)} ({where})")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external(tensor, dtype, source, where)
-    # numpy counts bytes, those of other axes than an empty one as well
+    # numpy bounds the bytes of an array, and ignores empty axes therein
     if math.prod(max(d, 1) for d in tensor.dims) >= 1 << 60:
         raise ModelError(f"a constant of shape {list(tensor.dims)} is larger than arrays can be ({where})")
     try:
@@ -164,7 +164,7 @@ def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
 
 
 class ExternalFileError(ModelError):
-    """An external file as a whole is not what it should be: one problem, however many tensors lie in it."""
+    """A fault of an external file as a whole: one problem, however many tensors it holds."""
 
     def __init__(self, file: str, text: str):
         super().__init__(text)
@@ -217,8 +217,8 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
 
 
 def _locate_external(location: str, model: Path, where: str) -> Path:
-    """The external file, if it lies in the model's folder (or, through links, next to the file the model is a link
-    to)."""
+    """Returns the external file, if it is in the model's folder (or, through links, in that of the model's link
+    target)."""
     if not location:
         raise ModelError(f"external data without a location ({where})")
     if os.path.isabs(location) or "\0" in location or ".." in Path(location.replace("\\", "/")).parts:
@@ -241,7 +241,7 @@ def _locate_external(location: str, model: Path, where: str) -> Path:
 
 
 def dense(sparse: onnx.SparseTensorProto, source: Source) -> np.ndarray:
-    """A sparse tensor with its zeros written out. `indices` are linear [n] or coordinates [n, rank]."""
+    """Returns a sparse tensor with its zeros. `indices` are linear [n] or coordinates [n, rank]."""
     name = sparse.values.name
     where = f"sparse tensor {name!r}, {source.name}"
     values, indices = array_of(sparse.values, source), array_of(sparse.indices, source)

@@ -24,9 +24,9 @@ from .node import Reading
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
-# constants up to this many elements go into the model of the step: shapes may depend on them
+# constants up to this size become part of the step's model: shapes may depend on them
 _MAX_BAKED = 64
-_MAX_EVALUATED = 1 << 28  # bytes of constants that a node may have to be evaluated at once
+_MAX_EVALUATED = 1 << 28  # bytes of a node's constants, up to which it is evaluated at import
 # Ops whose reference in the onnx package is wrong for some opsets or attributes.
 MISREAD = {
     "BatchNormalization",
@@ -45,7 +45,7 @@ MISREAD = {
     "Upsample",
 }
 # Ops that our own importer and references run as host steps: those, and others whose reference needs types in advance,
-# is absent, or gives something for numbers that mean nothing (a repeat count too few, a k beyond the axis).
+# is missing, or accepts meaningless numbers (too few repeat counts, a k beyond the axis).
 BY_PELTON = MISREAD | {
     "AffineGrid",
     "DFT",
@@ -65,7 +65,7 @@ def title(n: Reading) -> str:
 
 
 def schema_body(n: Reading) -> onnx.FunctionProto | None:
-    """The function body that the schema of a composite op has at this opset and for these inputs."""
+    """Returns the function body in the schema of a composite op, for this opset and these inputs."""
     schema = n.schema
     plain, contextual = schema.function_opset_versions, schema.context_dependent_function_opset_versions
     if plain:
@@ -83,7 +83,7 @@ def schema_body(n: Reading) -> onnx.FunctionProto | None:
 
 
 def _nearest(versions: list[int], opset: int) -> int:
-    """The newest body up to an opset, else the oldest; a body states its own opset, and all are equivalent."""
+    """Returns the newest body up to an opset, else the oldest; a body states its own opset, and all are equivalent."""
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
@@ -92,10 +92,9 @@ def _type(type: TensorType) -> onnx.TypeProto:
 
 
 def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...]:
-    """The node as one foreign op. Outer values that its subgraphs read become inputs.
+    """Converts the node to one foreign op. Outer values that its subgraphs read become inputs.
 
-    `types` of outputs, and those that the model declares, are used where onnx infers none; wrong
-    declarations are ignored.
+    `types` of outputs, and those that the model declares, apply where onnx infers none; wrong declarations are ignored.
     """
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
@@ -138,7 +137,7 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
 
     try:
         run = ops_foreign.bounded(model({}))
-    except Exception as e:  # whatever the packages behind it raise
+    except Exception as e:  # any exception of the packages behind it
         raise n.refuse(
             f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}"
         ) from None
@@ -159,7 +158,7 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
 
 
 def has_axis_out_of_range(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
-    """Whether a node has an axis far out of range, with which onnx's shape inference reads out of bounds."""
+    """True if a node has an axis far out of range, for which onnx's shape inference reads out of bounds."""
     named = [i for a in node.attribute if a.name in ("axis", "axes") for i in (a.i, *a.ints)]
     bound = max(ranks, default=0) + len(named)
     return any(not -bound <= i <= bound for i in named)
@@ -172,7 +171,7 @@ def _evaluate(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> li
     try:
         with np.errstate(all="ignore"):
             found = run.run(None, {})
-    except Exception as e:  # whatever the packages behind it raise
+    except Exception as e:  # any exception of the packages behind it
         raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
     if any(isinstance(a, (list, dict)) or a is None for a in found):
         raise OnData(
@@ -185,7 +184,7 @@ def _evaluate(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> li
 
 
 def _inferred_elements(model: onnx.ModelProto) -> int:
-    """Elements of the outputs, as far as onnx can tell without computing them."""
+    """Counts the elements of the outputs, as far as onnx can infer them."""
     try:
         inferred = ops_foreign.inferred(model)
     except ValueError:
@@ -217,7 +216,7 @@ def _model(
 
 
 def element_types(model: onnx.ModelProto) -> dict[str, int]:
-    """The element types of the tensors of a model's main graph, as far as onnx can infer them, without its weights."""
+    """Returns the element types of a model's main graph, as far as onnx can infer them, without its weights."""
     graph = onnx.GraphProto(name="types", node=model.graph.node, output=model.graph.output)
     graph.input.extend(i for i in model.graph.input if i.type.WhichOneof("value"))
     known = {i.name for i in graph.input}

@@ -1,4 +1,4 @@
-"""Prepares single nodes as host steps of a script, and infers the types of their results."""
+"""Turns single nodes into host steps of a script, and infers the types of their results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .program import Program
 from .scope import Scope, domain_of
 from .translate import Translator
 
-_MAX_BAKED = 64  # elements of constants that shape inference may look at
+_MAX_BAKED = 64  # elements of constants for shape inference
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -70,7 +70,7 @@ HOST_OPERATORS = {(MICROSOFT, "Inverse")}
 
 
 def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> HostCall:
-    """The host step that runs a single node; raises ModelError with this reason if nothing can run it."""
+    """Returns the host step for a single node; raises ModelError with this reason if nothing can run it."""
     if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS:
         name, attributes = HOST_FUNCTIONS[domain_of(node.domain), node.op_type]
         return HostCall(name, json.dumps(attributes(_attributes(node))), tuple(node.input), tuple(node.output))
@@ -85,7 +85,7 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
         return of("read")
     try:
         foreign.bounded(model)
-    except Exception as e:  # whatever the packages behind it raise
+    except Exception as e:  # any exception of the packages behind it
         if (domain_of(node.domain), node.op_type) in READERS:
             return of("read")
         raise ModelError(
@@ -96,9 +96,9 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
 
 
 def result(model: onnx.ModelProto, given: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a one-node model for these inputs, which are constants: arrays, lists of arrays, and None.
+    """Computes the outputs of a one-node model for these constant inputs: arrays, lists of arrays, and None.
 
-    Raises ModelError if they have no meaning.
+    Raises ModelError if they are meaningless.
     """
     (node,) = model.graph.node
     program = Program(Source(model, None))
@@ -132,7 +132,7 @@ def _model(
     types: Mapping[str, onnx.TypeProto],
     arrays: Mapping[str, np.ndarray],
 ) -> onnx.ModelProto:
-    """One node; outer values that its nested graphs read become inputs."""
+    """Builds a model of one node; outer values of its nested graphs become inputs."""
     graph = onnx.GraphProto(name=node.op_type, node=[node])
     names = dict.fromkeys([*filter(None, node.input), *sorted(onnx_names.read_by(node))])
     graph.input.extend(onnx.ValueInfoProto(name=name, type=types.get(name)) for name in names if name not in arrays)
@@ -154,7 +154,7 @@ def types(
 ) -> list[TensorType | None]:
     """Infers the types of the outputs, with the declared element types and ranks; None for unknown ones.
 
-    size: makes a symbol of a hint and a rank, for each unknown size.
+    size: creates a symbol from a hint and a rank, for each unknown size.
     """
 
     def fresh(i: int, axis: int, rank: int = 1) -> Size:
@@ -163,7 +163,7 @@ def types(
     given = [known.type(name) if name else None for name in node.input]
     if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS and given[0] is not None:
         return _host_function_types(node, given, fresh(0, 0))[: len(node.output)]
-    if node.op_type == "DynamicSlice" and (x := given[0]) is not None:  # the onnx package does not know it
+    if node.op_type == "DynamicSlice" and (x := given[0]) is not None:  # unknown to the onnx package
         return [x.with_shape(fresh(0, axis, x.rank) for axis in range(x.rank))]
     if node.op_type == "SequenceAt" and (
         items := [known.type(name) for name in known.sequences.get(node.input[0], ())]
@@ -205,7 +205,7 @@ def types(
 
 
 def _common_type(items: list[TensorType], count: int, fresh: Callable[..., Size]) -> TensorType | None:
-    """The type of any of the elements of a list, whose differing sizes are unknown; None if ranks differ."""
+    """Returns the common type of a list's elements, with differing sizes unknown; None if ranks differ."""
     if len(items) < count or len({(t.dtype, t.rank) for t in items}) > 1:
         return None
     rank, columns = items[0].rank, [set(column) for column in zip(*(t.shape for t in items))]

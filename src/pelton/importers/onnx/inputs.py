@@ -22,9 +22,9 @@ from .ports import Given
 from .program import Program
 from .scope import Scope
 
-MAX_SHOWN = 5  # names of a model that a message lists
+MAX_SHOWN = 5  # names of a model in a message
 DEFAULT_OPTIMUM = 128  # the optimum of unspecified dimensions other than the first of an input, whose optimum is 1
-# what exporters write for dimensions without a name
+# exporters' names for unnamed dimensions
 NO_NAME = re.compile(r"[\W\d_]*|none|null|nil|nan|unk|unknown|undefined|dynamic", re.IGNORECASE)
 
 
@@ -47,9 +47,9 @@ class Inputs:
         self._symbols: dict[str, str] = {}  # key of a size → the name of its symbol
         self._named: dict[str, Size] = {}  # symbol → its size
         self._labels: dict[str, str] = {}  # symbol of an unspecified size → its first axis
-        self._without_optimum: set[str] = set()  # symbols of sizes for which the caller gave no optimum
+        self._without_optimum: set[str] = set()  # symbols of sizes without an optimum from the caller
         self._optima: dict[str, int] = {}  # key of a size → the optimum that the caller gave
-        self.observed: set[str] = set()  # those of `unspecified` for which the caller gave an optimum
+        self.observed: set[str] = set()  # the symbols in `unspecified` with an optimum from the caller
         declared = [i for part in given.parts for i in part.tensors]
         names = self._names(program, declared, given.shapes)
         axes = self._axes(program, declared, given.shapes, names)
@@ -79,11 +79,11 @@ class Inputs:
 
     @property
     def free(self) -> dict[str, Symbol]:
-        """The symbols of unspecified dynamic dimensions by name."""
+        """Symbols of unspecified dynamic dimensions by name."""
         return {name: next(iter(dims.symbols(self._named[name]))) for name in self.unspecified}
 
     def assumptions(self, settled: Mapping[str, SizeConstraint], model: str) -> list[str]:
-        """Formats warnings on what is assumed of unspecified sizes; none if the caller gave optima."""
+        """Formats warnings on assumptions about unspecified sizes; none if the caller gave optima."""
         if self._optimum is not None:
             return []
         # reversed: the factor of a multiple has the same label, and comes later
@@ -114,7 +114,7 @@ class Inputs:
         return found
 
     def assumed(self, settled: Mapping[str, SizeConstraint]) -> list[str]:
-        """The unspecified sizes that had to be fixed, with the values assumed for them: "x[2] (height) = 128"."""
+        """Describes the unspecified sizes that had to be fixed, with their assumed values: "x[2] (height) = 128"."""
         return [
             f"{self._labels[name]} = {s.size}"
             for name, s in settled.items()
@@ -126,8 +126,8 @@ class Inputs:
     ) -> dict[tuple[str, int], str]:
         """Maps (input, axis) to the model's name of the dimension.
 
-        "" stands for dimensions without a name, and for those whose name has several sizes in the given shapes:
-        runtimes do not check that equal names have equal sizes, so there are models where they have not.
+        "" is for unnamed dimensions, and for names with several sizes in the given shapes: runtimes do not check that
+        equal names have equal sizes, and some models violate it.
         """
         names: dict[tuple[str, int], str] = {}
         said: dict[str, dict[int | Range, None]] = {}
@@ -201,7 +201,7 @@ class Inputs:
             self._symbols[key] = identifier(
                 key if key in named else "_".join(map(str, params[key])), self._symbols.values()
             )
-        for key in sorted(plain, key=self._depends_on_others):  # sizes that depend on others come after them
+        for key in sorted(plain, key=self._depends_on_others):  # sizes that depend on others come last
             sizes[key] = self._size(key, *params[key], requested.get(key), key in named)
         for key in expressions:
             sizes[key] = self._evaluate_expression(program, key, *params[key], requested.get(key), sizes)
@@ -213,7 +213,7 @@ class Inputs:
     ) -> Size:
         """Evaluates an expression of other dimensions ("past + sequence").
 
-        Names that are no identifier, and expressions that the given sizes contradict, become symbols of their own.
+        Names that are no identifier, and expressions that contradict the given sizes, become separate symbols.
         """
         try:
             found = parse_size(key, sizes)
@@ -253,7 +253,7 @@ class Inputs:
         return self._dynamic_size(symbol, label, Range(1, default_optimum(axis)), self._optima.get(key))
 
     def _dynamic_size(self, symbol: str, label: str, range: Range, optimum: int | None) -> Size:
-        """Makes the size of an unspecified dimension, under the constraints found so far."""
+        """Creates the size of an unspecified dimension, under the constraints found so far."""
         self._labels[symbol] = label
         if optimum is None:
             self._without_optimum.add(symbol)
@@ -263,7 +263,7 @@ class Inputs:
                 parse_size(settled.size, self._named) if isinstance(settled.size, str) else settled.size
             )
         elif optimum == 0:
-            # an empty axis: most of what holds for other sizes does not hold for it
+            # an empty axis: most facts about other sizes do not hold for it
             self._named[symbol] = 0
         elif settled is not None and isinstance(settled.size, Range) and settled.step > 1:
             inner = self._dynamic_size(
@@ -292,7 +292,7 @@ class Inputs:
         return self.values[-1]
 
     def _depends_on_others(self, key: str) -> bool:
-        """Whether a size is constrained to an expression of others."""
+        """True if a size is constrained to an expression of others."""
         settled = self._settled.get(self._symbols[key])
         return settled is not None and isinstance(settled.size, str)
 
@@ -329,7 +329,7 @@ class Inputs:
 
 
 def default_optimum(axis: int) -> int:
-    """The size for which an unspecified dimension is optimized."""
+    """Returns the size for which an unspecified dimension is tuned."""
     return DEFAULT_OPTIMUM if axis else 1
 
 

@@ -73,7 +73,7 @@ def import_model(
     values: Mapping[str, Any] | None = None,
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Program, Imported | ModelError]:
-    """Does the work of `load` and returns the record of the import with the result, or with the error.
+    """Does the work of `load`; returns the record of the import with the result, or with the error.
 
     Raises ModelError if not even the interface of the model can be read.
     """
@@ -199,9 +199,9 @@ def _read_with_fewest_assumptions(read_with: Callable[[Mapping[str, SizeConstrai
 def _settle(
     found: Outcome, read_with: Callable[[Mapping[str, SizeConstraint]], Outcome], numbers: bool = True
 ) -> Outcome:
-    """Constrains sizes as long as that resolves further nodes.
+    """Constrains sizes while that resolves further nodes.
 
-    numbers: whether sizes that could have several values may be fixed to one.
+    numbers: True if sizes that could have several values may be fixed to one.
     """
     tries = Counter[str]()  # by the first undecided node
     while found.program.problems and found.program.undecided and not found.program.has_certain_problems:
@@ -218,12 +218,12 @@ def _settle(
 
 
 def _requirements(found: Outcome) -> Iterator[SizeRequirement]:
-    """What undecided nodes need of the sizes of inputs, where all runs have these nodes."""
+    """Yields the size requirements of undecided nodes that are part of all runs."""
     shapes = _shapes(found.inputs)
     for node in found.program.undecided:
         q = node.question
         if q is not None and q.needed and not node.conditional:
-            # a question to whoever imports is an answer to whoever runs
+            # a question for the importer is an answer for the runner
             text = str(q).replace("whether ", "").replace(" depends on dynamic dimensions", " has to hold")
             yield SizeRequirement(shapes, q.needed, q.relation, f"{text} ({node.where})")
 
@@ -233,7 +233,7 @@ def _shapes(inputs: Inputs) -> dict[str, tuple[Size, ...]]:
 
 
 def _error(found: Outcome, name: str) -> ModelError:
-    """Builds the error to raise; its class tells whether a script or other sizes may help."""
+    """Builds the error to raise; its class shows if a script or other sizes may help."""
     program = found.program
     text, lacking = _format_problems(program.problems, name), tuple(program.deciding_inputs)
     if program.has_only_data_problems():
@@ -258,7 +258,7 @@ def given_inputs(
     stored = {t.name: list(t.dims) for t in graph.initializer} | {
         t.values.name: list(t.dims) for t in graph.sparse_initializer
     }
-    declared = [i for i in graph.input if i.name not in stored]  # before IR 4 initializers are listed, too
+    declared = [i for i in graph.input if i.name not in stored]  # before IR 4, initializers are also listed
     check_names("values", values, [i.name for i in graph.input], "inputs")
     replaced = split_inputs([i for i in graph.input if i.name in stored and i.name in values], {}, values)
     for name, array in replaced.values.items():
@@ -291,7 +291,7 @@ def _read(
     names = [p.name for p in given.parts]
     if len(set(names)) < len(names):
         raise ModelError(f"every input needs a name of its own, got {names} ({found.name})")
-    # those of a sequence or a map are named by it: x[0], x.keys
+    # those of a sequence or a map derive from its name: x[0], x.keys
     tuned = {re.sub(r"\[\d+\]$|\.(keys|values)$", "", name) if name not in names else name for name in optimum or ()}
     check_names("optimum", tuned, [i.name for i in graph.input], "inputs")
     inputs = Inputs(program, scope, given, settled, optimum)
@@ -345,8 +345,7 @@ def opsets_of(program: Program) -> dict[str, int]:
 
 
 def check_outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> list[str]:
-    """The names of the tensors to compute, those that are asked for or all outputs; one that a model lists twice is
-    one."""
+    """Returns the names of the tensors to compute, the requested ones or all outputs, each once."""
     graph = program.source.model.graph
     if asked is not None:
         names = [asked] if isinstance(asked, str) else list(asked)

@@ -10,7 +10,7 @@ from pelton.ir.unread import order
 
 
 def names_in(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
-    """Every name in a graph or function, those in subgraphs included; protobuf hands out as bytes what is not UTF-8."""
+    """Yields every name in a graph or function, subgraphs included; protobuf returns non-UTF-8 as bytes."""
     if isinstance(graph, onnx.GraphProto):
         yield from (graph.name, *(v.name for v in (*graph.input, *graph.output)), *(t.name for t in graph.initializer))
         yield from (d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim)
@@ -35,7 +35,7 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """The nodes, those of subgraphs included."""
+    """Yields the nodes, subgraphs included."""
     for node in graph.node:
         yield node
         for inner in subgraphs(node):
@@ -43,17 +43,17 @@ def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Node
 
 
 def nodes_in(graph: onnx.GraphProto | onnx.FunctionProto) -> int:
-    """How many nodes there are, those of subgraphs included."""
+    """Counts the nodes, subgraphs included."""
     return sum(1 + sum(map(nodes_in, subgraphs(node))) for node in graph.node)
 
 
 def read_by(node: onnx.NodeProto) -> set[str]:
-    """The names a node reads, those its subgraphs take from around it included."""
+    """Returns the names a node reads, including those its subgraphs read from outside."""
     return {name for name in node.input if name}.union(*map(free, subgraphs(node)))
 
 
 def free(graph: onnx.GraphProto) -> set[str]:
-    """The names that a subgraph reads from around it."""
+    """Returns the names that a subgraph reads from outside."""
     own = (
         {i.name for i in graph.input}
         | {t.name for t in graph.initializer}
@@ -75,7 +75,7 @@ def ordered(
 
 
 def with_attributes(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
-    """A node of a function body with its references to the function's attributes replaced by what the caller gave."""
+    """Returns a node of a function body, with references to attributes replaced by the caller's values."""
     if not _refers(node):
         return node
     filled = onnx.NodeProto()

@@ -33,15 +33,15 @@ from .scope import Scope, node_label
 
 MICROSOFT = "com.microsoft"
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-MAX_FILLED = 1 << 20  # maximum elements of generated constants
+MAX_FILLED = 1 << 20  # elements of generated constants
 
 
 class Reported(Exception):
-    """Something that a node needs could not be imported, which has been recorded as a problem already."""
+    """A dependence of a node could not be imported; the problem is recorded already."""
 
 
 class DataDependentControl(OnData):
-    """Control flow, or the number of values, depends on data: a script can run this, a step of an engine cannot."""
+    """Control flow, or the number of values, depends on data: a script can run it, a step of an engine cannot."""
 
 
 class NodeReader(Protocol):
@@ -67,8 +67,8 @@ def reads(
 ) -> Callable[[NodeReader], NodeReader]:
     """Declares a function as the reader of ONNX operators; it emits ops and returns a binding per output.
 
-    attributes, inputs: the names of attributes and the number of inputs that it knows; others are refused. None: all
-    that the operator's schema has.
+    attributes, inputs: names of the known attributes and number of known inputs; others are refused. None: all of the
+    operator's schema.
     """
 
     def declare(reader: NodeReader) -> NodeReader:
@@ -82,7 +82,7 @@ def reads(
 
 @dataclass
 class Reading(Operands):
-    """A node, the bindings of its inputs, and what its reader needs to translate it."""
+    """A node, the bindings of its inputs, and its reader's tools to translate it."""
 
     program: Program
     translator: SubgraphTranslator
@@ -90,7 +90,7 @@ class Reading(Operands):
     node: onnx.NodeProto
     domain: str
     opset: int
-    schema: Schema  # None where the onnx package has none
+    schema: Schema  # None if the onnx package has none
     bindings: tuple[Binding, ...]
 
     @property
@@ -133,7 +133,7 @@ class Reading(Operands):
     # --- inputs
 
     def input(self, i: int) -> Value:
-        """The i-th input; raises ModelError if it is absent."""
+        """Returns the i-th input; raises ModelError if it is absent."""
         value = self.optional(i)
         if value is None:
             raise self.refuse(f"{self.op} needs input {i}")
@@ -158,7 +158,7 @@ class Reading(Operands):
         return known
 
     def length(self, i: int) -> int:
-        """The number of values of a sequence."""
+        """Returns the number of values of a sequence."""
         binding = self.bindings[i] if i < len(self.bindings) else None
         return len(binding.values) if isinstance(binding, ValueSequence) else len(self.items(i))
 
@@ -168,13 +168,13 @@ class Reading(Operands):
         return tuple(self.input(i) for i in range(len(self.bindings)))
 
     def value(self, binding: Binding) -> Value:
-        """Returns a binding that has to be a tensor; raises ModelError if it is not."""
+        """Returns a binding that must be a tensor; raises ModelError if it is not."""
         if not isinstance(binding, Value):
             raise self.refuse(f"{self.op} needs tensors, got {kind_of(binding)}")
         return binding
 
     def known(self, value: Value | None) -> np.ndarray | None:
-        """The array of a constant; None for other values."""
+        """Returns the array of a constant; None for other values."""
         array = None if value is None else self.builder.constants.get(value)
         lineage.read(array)
         return array
@@ -196,18 +196,18 @@ class Reading(Operands):
         return None if self.optional(i) is None else self.integers(i, what)
 
     def is_output_used(self, i: int) -> bool:
-        """Whether the i-th output is read by a node or is an output of the graph."""
+        """True if a node or an output of the graph uses the i-th output."""
         return i < len(self.node.output) and bool(self.node.output[i]) and self.node.output[i] in self.scope.used_names
 
     def declared(self) -> dict[int, TensorType]:
-        """The types that the model declares for outputs of this node."""
+        """Returns the model's declared types of this node's outputs."""
         known = self.scope.declared
         return {i: known[name] for i, name in enumerate(self.node.output) if name in known}
 
     # --- attributes
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute: the node's, else the schema's default, else `default`."""
+        """Returns the value of an attribute: the node's, else the schema's default, else `default`."""
         found = self.attributes.get(name)
         if found is None and self.schema is not None and name in self.schema.attributes:
             standard = self.schema.attributes[name].default_value
@@ -222,12 +222,12 @@ class Reading(Operands):
     # --- output
 
     def emit(self, op: str | Op, *inputs: Value, **attrs: Any) -> Value:
-        """Emits an op with one output; constant inputs are folded."""
+        """Emits an op with one output; folds constant inputs."""
         (value,) = self.emit_all(op, *inputs, **attrs)
         return value
 
     def emit_all(self, op: str | Op, *inputs: Value, **attrs: Any) -> tuple[Value, ...]:
-        """Emits an op with any number of outputs; constant inputs are folded."""
+        """Emits an op with any number of outputs; folds constant inputs."""
         op = get(op) if isinstance(op, str) else op
         try:
             # ops that are decomposed later are named after the last op of their expansion
@@ -259,20 +259,20 @@ class Reading(Operands):
         return self.builder.shared_constant(np.asarray(array, dtype.numpy if dtype else None))
 
     def like(self, value: Value, number: float) -> Value:
-        """A scalar of the element type of `value`."""
+        """Returns a scalar of the element type of `value`."""
         return self.constant(number, value.type.dtype)
 
     def sizes(self, found: Any) -> Value:
-        """Sizes as i64: a constant, or a value that is computed from dynamic dimensions at run time."""
+        """Returns sizes as i64: a constant, or a value that is computed from dynamic dimensions at run time."""
         return self.builder.from_sizes(np.asarray(found, object), I64, next(filter(None, self.node.output), ""))
 
     def filled(self, number: float, shape: tuple[Size, ...], dtype: DType) -> Value:
-        """A tensor filled with one number."""
+        """Returns a tensor filled with one number."""
         few = is_known(*shape) and math.prod(shape) <= MAX_FILLED
         return self.constant(np.full(shape, number), dtype) if few else self.expand(self.constant(number, dtype), shape)
 
     def count(self, size: Size, dtype: DType = I64) -> Value:
-        """0, 1, … size − 1."""
+        """Returns 0, 1, … size − 1."""
         return (
             self.constant(np.arange(size), dtype)
             if is_known(size) and size <= MAX_FILLED
@@ -308,7 +308,7 @@ class Reading(Operands):
 
     def axis(self, axis: int, rank: int, what: str = "an axis") -> int:
         """Normalizes an axis to count from the front; raises ModelError if it is out of range."""
-        return super().axis(axis, rank, what) if rank or axis else 0  # a scalar has an axis 0, too
+        return super().axis(axis, rank, what) if rank or axis else 0  # a scalar has an axis 0 too
 
     def dtype(self, code: int) -> DType:
         if code not in DTYPES:
@@ -317,14 +317,14 @@ class Reading(Operands):
         return DTYPES[code]
 
     def verify(self) -> None:
-        """Checks inputs and attributes against the schema and against what the reader knows; raises ModelError."""
+        """Checks inputs and attributes against the schema and the reader's knowledge; raises ModelError."""
         attributes, inputs = _KNOWN.get((self.domain, self.op), (None, None))
         for fault in faults(self.schema, self.node, len(self.bindings), attributes, inputs):
             raise self.refuse(fault)
 
 
 def attribute(found: onnx.AttributeProto) -> Any:
-    """The value of an attribute: text decoded, lists as tuples, tensors and graphs unchanged."""
+    """Returns the value of an attribute: text decoded, lists as tuples, tensors and graphs unchanged."""
     value = onnx.helper.get_attribute_value(found)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")

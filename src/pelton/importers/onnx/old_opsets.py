@@ -16,14 +16,14 @@ from .node import attribute, schema_of
 from .scope import domain_of, node_label
 
 OLDEST = 6  # of the opsets that readers know
-FIRST = 1  # the opset of files that are older than opsets
+FIRST = 1  # the opset of files without one
 FIRST_WITH_OPSETS = 3  # IR version
-MAX_COPIES = 1 << 10  # that a Tile is written out as
+MAX_COPIES = 1 << 10  # copies that a Tile expands to
 
 
 @dataclass(frozen=True)
 class OldNode:
-    """A node to rewrite in place, the constants that its graph sees, and names that are free."""
+    """A node to rewrite in place, the constants visible to its graph, and unused names."""
 
     node: onnx.NodeProto
     opset: int
@@ -37,7 +37,7 @@ class OldNode:
         )
 
     def take(self, name: str) -> onnx.AttributeProto | None:
-        """Removes an attribute and returns it; None if the node has no such."""
+        """Removes and returns an attribute; None if the node lacks it."""
         for i, found in enumerate(self.node.attribute):
             if found.name == name:
                 return self.node.attribute.pop(i)
@@ -47,7 +47,7 @@ class OldNode:
         self.node.attribute.append(helper.make_attribute(name, value))
 
     def constant(self, i: int, what: str) -> np.ndarray:
-        """The elements of an operand that later opsets have as an attribute."""
+        """Returns the elements of an operand that later opsets have as an attribute."""
         name = self.node.input[i]
         if name not in self.constants:
             raise self.refuse(f"needs a constant as its {what}; export the model with a later opset")
@@ -55,7 +55,7 @@ class OldNode:
 
 
 def modernized(found: Source) -> Source:
-    """The model as of opset 6 at least; raises ModelError if that is impossible."""
+    """Converts a model to opset 6 at least; raises ModelError if that is impossible."""
     imports = [o.version for o in found.model.opset_import if not domain_of(o.domain)]
     default = FIRST if found.model.ir_version < FIRST_WITH_OPSETS else OLDEST
     version = min(imports, default=default)
@@ -75,7 +75,7 @@ def modernized(found: Source) -> Source:
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and those nested in it."""
+    """Yields a graph and those nested in it."""
     yield graph
     for node in graph.node:
         for a in node.attribute:
@@ -110,7 +110,7 @@ def _rewrite(
 
 
 def _adapt_attributes(old: OldNode) -> None:
-    """Spells defaults out that have changed since, and drops what says where results may be written."""
+    """Writes out defaults that have changed since, and drops hints where results may be written."""
     before, now = (schema_of(old.node.op_type, opset, "") for opset in (old.opset, OLDEST))
     if before is None or now is None or before.since_version == now.since_version:
         return
@@ -127,7 +127,7 @@ def _adapt_attributes(old: OldNode) -> None:
 
 
 def _cast(old: OldNode) -> list[onnx.NodeProto]:
-    """The type is a number instead of its name."""
+    """Replaces the name of the type by its number."""
     given = old.take("to")
     name = "" if given is None else attribute(given)
     if isinstance(name, str) and name.upper() in onnx.TensorProto.DataType.keys():
@@ -137,14 +137,14 @@ def _cast(old: OldNode) -> list[onnx.NodeProto]:
 
 
 def _concat(old: OldNode) -> list[onnx.NodeProto]:
-    """The axis was 1 where there is none."""
+    """Sets the axis to 1 if missing."""
     if all(a.name != "axis" for a in old.node.attribute):
         old.put("axis", 1)
     return []
 
 
 def _pad(old: OldNode) -> list[onnx.NodeProto]:
-    """`paddings` became `pads`."""
+    """Renames `paddings` to `pads`."""
     given = old.take("paddings")
     if given is None:
         raise old.refuse("needs its attribute 'paddings'")
@@ -153,7 +153,7 @@ def _pad(old: OldNode) -> list[onnx.NodeProto]:
 
 
 def _power(old: OldNode) -> list[onnx.NodeProto]:
-    """The exponent of a norm became an integer."""
+    """Converts the exponent of a norm to an integer."""
     given = old.take("p")
     if given is not None and given.f != int(given.f):
         raise old.refuse(f"needs a whole number as its exponent, got {given.f}")
@@ -163,7 +163,7 @@ def _power(old: OldNode) -> list[onnx.NodeProto]:
 
 
 def _reshape(old: OldNode) -> list[onnx.NodeProto]:
-    """The shape became an operand."""
+    """Converts the attribute `shape` to an operand."""
     given = old.take("shape")
     if given is None:
         raise old.refuse("needs its attribute 'shape'")
@@ -174,7 +174,7 @@ def _reshape(old: OldNode) -> list[onnx.NodeProto]:
 
 
 def _split(old: OldNode) -> list[onnx.NodeProto]:
-    """The sizes were an operand, too."""
+    """Converts the operand of sizes to an attribute."""
     if len(old.node.input) > 1:
         if all(a.name != "split" for a in old.node.attribute):
             old.put("split", [int(size) for size in old.constant(1, "sizes").reshape(-1)])
@@ -183,7 +183,7 @@ def _split(old: OldNode) -> list[onnx.NodeProto]:
 
 
 def _tile(old: OldNode) -> list[onnx.NodeProto]:
-    """One axis was repeated, as often as one operand says along the axis that another one names."""
+    """Expands a Tile along one axis: one operand holds the number of repeats, another one the axis."""
     if len(old.node.input) != 3:
         raise old.refuse(f"needs 3 inputs, got {len(old.node.input)}")
     count, axis = (int(old.constant(i, what).reshape(-1)[0]) for i, what in ((1, "tiles"), (2, "axis")))
@@ -197,8 +197,8 @@ def _tile(old: OldNode) -> list[onnx.NodeProto]:
     return []
 
 
-# operator → the opset that changed it, and the function that rewrites a node of those before, and returns nodes that go
-# before it
+# operator → the opset that changed it, and a function that rewrites an older node, and returns nodes to insert before
+# it
 SPECIAL: dict[str, tuple[int, Callable[[OldNode], list[onnx.NodeProto]]]] = {
     "Cast": (6, _cast),
     "Concat": (4, _concat),

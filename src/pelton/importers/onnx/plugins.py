@@ -1,4 +1,4 @@
-"""Nodes whose operators are plugins."""
+"""Nodes of plugin operators."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pelton.ir.attributes import attributes_of
 from .node import NodeReader, Reading, attribute
 
 
-DOMAIN = "pelton.plugins"  # of nodes that are plugins by their own names
+DOMAIN = "pelton.plugins"  # of nodes that name plugins directly
 
 
 def reader_of_plugin(domain: str, operator: str) -> NodeReader | None:
-    """The reader of an operator that a plugin names, or of DOMAIN that has a plugin's name; None for others."""
+    """Returns the reader of an operator that a plugin names, or that has a plugin's name in DOMAIN; None for others."""
     op = plugin_named(operator) if domain == DOMAIN else plugin_for("onnx", (domain, operator))
     if op is None:
         return None

@@ -19,8 +19,8 @@ from pelton.ir.types import STRING, TensorType
 from pelton.ops.foreign import DTYPES
 
 Sizes = tuple[int | Range, ...]
-ABSENT = "none"  # the text for an optional without a value
-MAX_SHOWN = 16  # elements of a value that are written out
+ABSENT = "none"  # text for an optional without a value
+MAX_SHOWN = 16  # elements of a value in a text
 MAX_SEQUENCE = 1024  # tensors of a sequence
 
 
@@ -32,11 +32,11 @@ class Part:
     tensors: tuple[onnx.ValueInfoProto, ...] = ()
     sequence: bool = False
     optional: bool = False
-    problem: str = ""  # why it cannot be taken
-    map: bool = False  # of two tensors: its keys, and its values
+    problem: str = ""  # reason why it is invalid
+    map: bool = False  # two tensors: its keys and its values
 
     def binding(self, values: Sequence[Value]) -> Binding:
-        """The binding of the input's name, given the values of its tensors."""
+        """Returns the binding of the input's name, from the values of its tensors."""
         if self.map:
             return MapInput(*values)
         if self.sequence:
@@ -51,18 +51,18 @@ class Given:
     parts: Sequence[Part]
     shapes: Mapping[str, Sizes]
     values: Mapping[str, np.ndarray]
-    # arrays for inputs that the model has initializers for
+    # arrays for inputs with an initializer in the model
     replaced: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def describe(self) -> dict[str, str]:
-        """The known inputs and their values, as text."""
+        """Describes the known inputs and their values."""
         absent = [p.name for p in self.parts if not p.tensors and not p.sequence]
         return {
             name: format_value(array) for name, array in (*self.values.items(), *self.replaced.items())
         } | dict.fromkeys(absent, "nothing")
 
     def forms(self) -> dict[str, Any]:
-        """The ports of each input that is not a single tensor."""
+        """Returns the ports of each input that is not a single tensor."""
         return {
             p.name: _form(p)
             for p in self.parts
@@ -71,7 +71,7 @@ class Given:
 
 
 def _form(part: Part) -> Any:
-    """The ports that make up the value of an input that is not a single tensor."""
+    """Returns the ports of one input that is not a single tensor."""
     if part.map:
         return _entries(part)
     return [t.name for t in part.tensors] if part.sequence else None
@@ -80,9 +80,9 @@ def _form(part: Part) -> Any:
 def split_inputs(
     declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], values: Mapping[str, Any]
 ) -> Given:
-    """Splits inputs into tensors; a sequence has as many as sizes or values are given, none for sizes ().
+    """Splits inputs into tensors; a sequence has as many as there are sizes or values, none for sizes ().
 
-    Raises InputError if what is given does not fit.
+    Raises InputError if they do not fit.
     """
     parts, sizes, arrays = [], dict(shapes), dict[str, np.ndarray]()
     for i in declared:
@@ -149,7 +149,7 @@ def split_inputs(
 
 
 def _element(name: str, of: onnx.TypeProto.Tensor) -> onnx.ValueInfoProto:
-    """One tensor of a sequence. Dimension names are dropped: each tensor may have other sizes."""
+    """Declares one tensor of a sequence, without dimension names: each tensor may have other sizes."""
     found = onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=of))
     for d in found.type.tensor_type.shape.dim:
         d.ClearField("dim_param")
@@ -157,7 +157,7 @@ def _element(name: str, of: onnx.TypeProto.Tensor) -> onnx.ValueInfoProto:
 
 
 def _column(name: str, dtype: int, of: str) -> onnx.ValueInfoProto:
-    """The keys or the values of a map, as many of both."""
+    """Declares the keys or the values of a map, equal in number."""
     return onnx.helper.make_tensor_value_info(name, dtype, [f"{of}.entries"])
 
 
@@ -171,7 +171,7 @@ def _entries(part: Part) -> dict[str, Any]:
 
 
 def _count(name: str, shapes: Mapping[str, Sizes]) -> int | None:
-    """How many tensors of a sequence sizes are given of."""
+    """Counts the tensors of a sequence for which sizes are given."""
     if name in shapes:
         if shapes[name]:
             raise InputError(
@@ -200,7 +200,7 @@ def _items(name: str, given: Any) -> Sequence[Any]:
 
 
 def _array(name: str, given: Any, declared: onnx.TypeProto.Tensor) -> np.ndarray:
-    """A value as an array of the declared element type; InputError where it has another or would lose something."""
+    """Converts a value to an array of the declared type; InputError if it has another or would lose information."""
     where, dtype = f"the value of input {name!r}", DTYPES.get(declared.elem_type)
     if dtype is None:
         raise InputError(f"{where} is of no use: the model declares no element type that is supported")
@@ -226,14 +226,14 @@ def _array(name: str, given: Any, declared: onnx.TypeProto.Tensor) -> np.ndarray
 
 
 def _parsed(text: str, rank: int) -> Any:
-    """`3`, `1,2` or `[[1, 2], [3, 4]]`; ValueError for anything else."""
+    """Parses `3`, `1,2` or `[[1, 2], [3, 4]]`; raises ValueError for anything else."""
     text = re.sub(r"\b(True|False)\b", lambda found: found[0].lower(), text)
     found = json.loads(text if text.lstrip().startswith("[") else f"[{text}]")
     return found[0] if rank == 0 and len(found) == 1 else found
 
 
 def format_value(array: np.ndarray) -> str:
-    """The type and the first elements of a value, as text."""
+    """Formats the type and the first elements of a value."""
     return (
         f"{TensorType.of(array)} ="
         f" {np.array2string(array, separator=', ', threshold=MAX_SHOWN, edgeitems=4, max_line_width=10**6)}".replace(

@@ -31,7 +31,7 @@ MIN_EXPANSION, MAX_GROWTH = 20_000, 50
 
 
 class ProgramMark(NamedTuple):
-    """A position in the state of an import, to return to: lengths of its lists."""
+    """A position in the state of an import, to rewind to: lengths of its lists."""
 
     nodes: int
     foreign_steps: int
@@ -49,14 +49,14 @@ class Program(ImportRecord):
         self._arrays = {} if arrays is None else arrays  # initializers of the main graph, read once
         self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in source.model.functions}
         self._named_in_main: set[Value] = set()
-        # of the whole import, whose last attempt this is: what all runs need of sizes, and the inputs within that
+        # shared by all attempts of the import: size requirements of all runs, and the inputs in their terms
         self.requirements: list[SizeRequirement] = []
         self.shapes: Mapping[str, tuple[Size, ...]] = {}
-        self._imported_nodes: list[tuple[onnx.NodeProto, ImportedNode]] = []  # one for each time that a node is read
+        self._imported_nodes: list[tuple[onnx.NodeProto, ImportedNode]] = []  # one for each reading of a node
         self.unspecified: Mapping[str, str] = {}  # symbol of an unspecified dimension → its first axis
         self.requested: Mapping[str, str] = {}  # symbol of a range that the caller gave → its first axis
         self.dimensions: dict[str, Size] = {}  # the model's names of dimensions → sizes
-        self.resized = False  # whether inputs have other sizes than declared; inner tensors have, too, then
+        self.resized = False  # True if inputs have other sizes than declared, and so may inner tensors
         self.node_budget = MIN_EXPANSION + MAX_GROWTH * sum(
             map(names.nodes_in, (source.model.graph, *source.model.functions))
         )
@@ -72,7 +72,7 @@ class Program(ImportRecord):
         self.note_undecided_node(self.where(node, scope), read, question, scope.conditional)
 
     def refusal_of_ranges(self, question: BaseException | None) -> str:
-        """Why the ranges that the caller gave are refused, where these leave open what has to hold; "" elsewhere."""
+        """Explains why the caller's ranges are refused, if they leave a requirement open; "" otherwise."""
         if not isinstance(question, Undecided) or question.relation != ">=":
             return ""
         asked = dims.symbols(question.difference)
@@ -108,10 +108,10 @@ class Program(ImportRecord):
             self._imported_nodes[mark.imported_nodes :],
         )
 
-    # --- what became of nodes
+    # --- results of nodes
 
     def note_imported(self, node: onnx.NodeProto, scope: Scope, since: ProgramMark) -> None:
-        """Records what became of a node, without what is recorded of nodes in its graphs."""
+        """Records the result of a node, without the records of nodes in its graphs."""
         inner = [found for _, found in self._imported_nodes[since.imported_nodes :]]
         theirs = {id(written) for found in inner for written in found.written}
         noted = {text for found in inner for text in found.problems}
@@ -127,7 +127,7 @@ class Program(ImportRecord):
         self._imported_nodes.append((node, found))
 
     def imported_nodes(self, since: int = 0) -> list[ImportedNode]:
-        """What became of each node; one in a loop that is unrolled is read several times."""
+        """Returns the result of each node; one in an unrolled loop is read several times."""
         readings: dict[int, list[ImportedNode]] = {}
         for node, found in self._imported_nodes[since:]:
             readings.setdefault(id(node), []).append(found)
@@ -155,7 +155,7 @@ class Program(ImportRecord):
         """Binds the names of a graph's initializers to constants."""
         dense_arrays = ((t.name, lambda t=t: array_of(t, self.source)) for t in graph.initializer)
         sparse_arrays = ((t.values.name, lambda t=t: dense(t, self.source)) for t in graph.sparse_initializer)
-        broken: set[str] = set()  # what is one problem, however many tensors have it
+        broken: set[str] = set()  # faults that are one problem, however many tensors have them
         for name, array in (*dense_arrays, *sparse_arrays):
             if name in scope.bound:
                 self.problems.append(f"there are two initializers {name!r} ({self.source.name})")
@@ -177,7 +177,7 @@ class Program(ImportRecord):
             self.bind(scope, name, value)
 
     def declared(self, graph: onnx.GraphProto) -> dict[str, TensorType]:
-        """The declared types of a graph's tensors whose sizes are all numbers or expressions of the inputs' sizes."""
+        """Returns the declared types of a graph's tensors whose sizes are numbers or expressions of inputs' sizes."""
         if self.resized:
             return {}
         found = {}
@@ -193,7 +193,7 @@ class Program(ImportRecord):
         return found
 
     def dimension(self, name: str) -> Size | None:
-        """The size of a named dimension, or of an expression of such names; None if unknown."""
+        """Returns the size of a named dimension, or of an expression of such names; None if unknown."""
         if name not in self.dimensions:
             try:
                 return parse_size(name, self.dimensions)

@@ -1,4 +1,4 @@
-"""Schemas of operators, those that ONNX Runtime adds included, and checks of nodes against them."""
+"""Schemas of operators, including those of ONNX Runtime, and checks of nodes against them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import onnx
 from onnx import AttributeProto
 
-Schema = Any  # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
+Schema = Any  # onnx.defs.OpSchema, which onnx's stubs cover only half, or None
 
-# the newest version of an operator that readers were written for
+# the newest opset of each domain that readers support
 NEWEST = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1}
-# attributes of old exporters that never meant anything for results: a hint which inputs an output may overwrite
+# attributes of old exporters without effect on results: a hint which inputs an output may overwrite
 MEANINGLESS = {"consumed_inputs"}
 _UNBOUNDED = 2**31 - 1  # the number of inputs of variadic operators
 
 
 @functools.cache
 def schema_of(op: str, opset: int, domain: str) -> Schema:
-    """The schema in force at an opset, else ONNX Runtime's, else the oldest one (of a later opset), else None."""
+    """Returns the schema valid at an opset, else ONNX Runtime's, else the oldest (of a later opset), else None."""
     try:
         return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
@@ -31,19 +31,19 @@ def schema_of(op: str, opset: int, domain: str) -> Schema:
 
 @functools.cache
 def history(op: str, domain: str) -> tuple[Schema, ...]:
-    """All versions of an operator that the onnx package has."""
+    """Returns all versions of an operator in the onnx package."""
     return tuple(s for s in onnx.defs.get_all_schemas_with_history() if (s.name, s.domain) == (op, domain))
 
 
 @functools.cache
 def _onnxruntime() -> Mapping[tuple[str, str], Schema]:
-    """The schemas in `onnxruntime.txt`, by domain and operator."""
+    """Returns the schemas in `onnxruntime.txt`, by domain and operator."""
     lines = (Path(__file__).parent / "onnxruntime.txt").read_text(encoding="utf-8").splitlines()
     return {(s.domain, s.name): s for s in map(_parse, lines[1:])}
 
 
 def _parse(line: str) -> Schema:
-    """A line: domain::operator, least and largest number of inputs, largest number of outputs, attributes."""
+    """Parses a line: domain::operator, least and largest number of inputs, largest number of outputs, attributes."""
     title, *rest = line.split()
     domain, _, name = title.partition("::")
     least, most, outputs = (_UNBOUNDED if n == "*" else int(n) for n in rest[:3])
@@ -68,7 +68,7 @@ def _parse(line: str) -> Schema:
 
 
 def _attribute(text: str) -> Any:
-    """name:TYPE, =default or nothing, and ! if it is required."""
+    """Parses name:TYPE, =default or nothing, and ! if it is required."""
     name, _, rest = text.removesuffix("!").partition(":")
     kind, given, default = rest.partition("=")
     attribute = onnx.defs.OpSchema.Attribute
@@ -81,7 +81,7 @@ def _attribute(text: str) -> Any:
 def faults(
     schema: Schema, node: onnx.NodeProto, inputs: int, known: frozenset[str] | None, known_inputs: int | None
 ) -> Iterator[str]:
-    """What is wrong with a node, by its schema and by what its reader knows, beginning with the operator's name.
+    """Yields the faults of a node by its schema and its reader, beginning with the operator's name.
 
     known, known_inputs: attributes and the number of inputs that the reader knows; None: all of the schema.
     """
@@ -124,7 +124,7 @@ def _faults_by_schema(schema: Schema, node: onnx.NodeProto, inputs: int) -> Iter
 
 
 def _is_default(given: AttributeProto, spec: Any) -> bool:
-    """Whether an attribute says what its absence says. Those without a default are absent as 0, or as nothing."""
+    """True if an attribute equals its default. Without a default, absence means 0, or nothing."""
     value, default = onnx.helper.get_attribute_value(given), spec.default_value
     if given.type != spec.type.value:
         return False

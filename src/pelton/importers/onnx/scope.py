@@ -13,7 +13,7 @@ from pelton.ir.types import TensorType
 
 @dataclass
 class Scope:
-    """The names that are visible to the nodes of one graph, branch or function body."""
+    """The names visible to the nodes of one graph, branch or function body."""
 
     opsets: Mapping[str, int]
     outer: Scope | None = None  # a branch sees enclosing names, a function body does not
@@ -21,8 +21,8 @@ class Scope:
     calls: tuple[str, ...] = ()  # the functions being expanded
     bound: dict[str, Binding | Broken] = field(default_factory=dict)
     used_names: frozenset[str] = frozenset()
-    declared: Mapping[str, TensorType] = field(default_factory=dict)  # complete types that the model declares
-    conditional: bool = False  # whether only some runs take it: a branch, a body of a loop, or what these call
+    declared: Mapping[str, TensorType] = field(default_factory=dict)  # complete types declared by the model
+    conditional: bool = False  # True if only some runs reach it: a branch, a loop body, or their callees
 
     @property
     def is_main(self) -> bool:
@@ -42,7 +42,7 @@ class Scope:
 
 
 def node_label(node: onnx.NodeProto) -> str:
-    """The label of a node in messages."""
+    """Returns the label of a node in messages."""
     return node.name or next((f"{node.op_type} → {o}" for o in node.output if o), node.op_type)
 
 

@@ -43,7 +43,7 @@ class Translator:
             raise ModelError(f"{e} ({', '.join(p for p in (scope.title, self.program.source.name) if p)})") from None
         scope.used_names = frozenset(outputs).union(*map(names.read_by, ordered))
         for node in ordered:
-            # the import will be repeated with more constraints on sizes
+            # a retry follows, with more constraints on sizes
             if scope.is_main and self.program.undecided and self.program.unspecified:
                 return
             bindings = self.node(node, scope)
@@ -106,11 +106,11 @@ class Translator:
     # --- nodes
 
     def node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Binding | Broken]:
-        """Translates a node, records what became of it, and returns the bindings of its outputs; BROKEN, with a
-        recorded problem, on failure."""
+        """Translates a node, records the result, and returns the bindings of its outputs; BROKEN, with a recorded
+        problem, on failure."""
         mark = self.program.mark()
         bindings = self._translate(node, scope)
-        if not scope.calls:  # nodes of a function's body are the meaning of the node that calls it
+        if not scope.calls:  # nodes of a function's body are the meaning of the calling node
             self.program.note_imported(node, scope, mark)
         return bindings
 
@@ -158,8 +158,8 @@ class Translator:
         return broken
 
     def _note_refusal(self, node: onnx.NodeProto, scope: Scope, refusal: ModelError | Undecided) -> None:
-        """Records why a node could not be read: for certain if ranges that the caller gave are the reason, else as a
-        problem that other sizes, or the data, may solve."""
+        """Records why a node could not be read: as certain if the caller's ranges are the reason, else as a problem
+        that other sizes, or the data, may solve."""
         question = refusal if isinstance(refusal, Undecided) else refusal.__cause__
         where, operator = self.program.where(node, scope), f"{node.op_type}: " if refusal is question else ""
         if reason := self.program.refusal_of_ranges(question):
@@ -199,7 +199,7 @@ class Translator:
         return partial(self.body, n)
 
     def _verify_version(self, n: Reading, has_reader: bool) -> None:
-        """Raises ModelError if the model's opset has no such operator yet, or a version that its reader is not for."""
+        """Raises ModelError if the model's opset lacks the operator, or its reader does not support that version."""
         if n.schema is None:
             return
         since, newest = n.schema.since_version, NEWEST.get(n.domain)

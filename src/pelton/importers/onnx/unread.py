@@ -1,4 +1,4 @@
-"""ONNX models with data-dependent control flow, as `pelton.partition` takes them: nodes are imported on demand."""
+"""ONNX models with data-dependent control flow, for `pelton.partition`: nodes are imported on demand."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class OnnxGraph:
         return tuple(o.name for o in self.proto.output)
 
     def constants(self) -> dict[str, np.ndarray]:
-        """The initializers of a nested graph; raises ModelError if one cannot be read."""
+        """Returns the initializers of a nested graph; raises ModelError if one cannot be read."""
         program, scope = Program(self.source), Scope({}, Scope({}))
         program.bind_initializers(self.proto, scope)
         if program.problems:
@@ -177,7 +177,7 @@ class OnnxReader:
 
 
 class OnnxModel:
-    """An ONNX model whose nodes are not imported yet, with the shapes and values given for its inputs."""
+    """An ONNX model with unread nodes, and the shapes and values of its inputs."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class OnnxModel:
         }
 
     def interface(self, settled: Mapping[str, SizeConstraint]) -> Interface:
-        """The inputs and outputs under constraints on unspecified sizes; raises ModelError if they are invalid."""
+        """Returns inputs and outputs under constraints on unspecified sizes; raises ModelError if they are invalid."""
         found, program = self._source, Program(self._source, self._arrays)
         scope = Scope(opsets_of(program))
         program.bind_initializers(found.model.graph, scope)
@@ -239,11 +239,11 @@ class OnnxModel:
         )
 
     def reader(self, wanted: Iterable[str]) -> OnnxReader:
-        """Returns a reader that imports nodes into a new program; `wanted` are the names that are read later."""
+        """Returns a reader that imports nodes into a new program; `wanted` are names to be read later."""
         return OnnxReader(self._source, self.opsets, wanted)
 
     def dtype(self, name: str) -> DType | None:
-        """The declared element type of an output, or of its elements."""
+        """Returns the declared element type of an output, or of its elements."""
         for v in (*self._source.model.graph.output, *self._source.model.graph.value_info):
             type = v.type
             while type.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type", None):
@@ -259,7 +259,7 @@ class OnnxModel:
 
     @cached_property
     def _inferred(self) -> dict[str, int]:
-        """What the model does not declare."""
+        """Types that the model does not declare."""
         return element_types(self._source.model)
 
     def call(self, node: Any, reason: str) -> HostCall:
@@ -267,7 +267,7 @@ class OnnxModel:
         return host_steps.call(self._source, self.opsets, node.proto, reason)
 
     def types(self, node: Any, known: Known, fresh: Callable[[str, int], Size]) -> list[TensorType | None]:
-        """The types of the outputs of an `OnnxNode` that runs on the host, as far as they are known."""
+        """Returns the output types of an `OnnxNode` that runs on the host, as far as they are known."""
         return host_steps.types(node.proto, self.opsets, known, self._declared, fresh)
 
 
@@ -292,8 +292,8 @@ def unread(
 def _inline_functions(found: Source) -> Source:
     """Inlines the model's functions.
 
-    The onnx package does not inline functions of another opset; those whose operators are the same in both get the
-    model's opset first.
+    The onnx package does not inline functions of another opset; those with equal operators in both get the model's
+    opset first.
     """
     model = onnx.ModelProto()
     model.CopyFrom(found.model)
@@ -312,6 +312,6 @@ def _inline_functions(found: Source) -> Source:
 
 
 def _is_same(op: str, domain: str, one: int, other: int) -> bool:
-    """Whether an operator is the same in two opsets."""
+    """True if an operator is the same in two opsets."""
     a, b = schema_of(op, one, domain), schema_of(op, other, domain)
     return one == other or a is not None and b is not None and a.since_version == b.since_version

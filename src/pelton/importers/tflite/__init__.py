@@ -18,7 +18,7 @@ __all__ = ["CUSTOM", "READERS", "ChannelsFirst", "TFLiteReading", "read", "reads
 
 
 def recognizes(source: Any) -> bool:
-    """Whether a path or bytes certainly are a TFLite model: by the identifier behind the first four bytes."""
+    """True if a path or bytes certainly are a TFLite model: by the identifier behind the first four bytes."""
     return signs.head(source, 8)[4:] == IDENTIFIER
 
 

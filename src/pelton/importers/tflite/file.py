@@ -25,8 +25,8 @@ BLOCKWISE = 2  # of DETAILS
 
 @dataclass(frozen=True)
 class Quantization:
-    """Real numbers are (integer − zero) · scale: one scale and zero point, one for each element of an axis, or one for
-    each `block` of elements along it. Then scales have as many axes as the tensor."""
+    """Quantization parameters: real numbers are (integer − zero) · scale. One scale and zero point, or one for each
+    axis element, or for each `block` of them; blocks' scales have as many axes as the tensor."""
 
     scale: np.ndarray  # f32[n]
     zero: np.ndarray  # i64[n]
@@ -44,7 +44,7 @@ class Quantization:
 
 @dataclass(frozen=True, eq=False)
 class TensorSpec:
-    """What a file says of a tensor. `signature` has −1 for dynamic dimensions; dtype is None for handles and texts."""
+    """A tensor in a file. `signature` has −1 for dynamic dimensions; dtype is None for handles and texts."""
 
     name: str
     code: int
@@ -65,7 +65,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class OperatorOptions:
-    """The options of a builtin operator: numbers, arrays and texts by their names, and what the schema calls them."""
+    """Options of a builtin operator: numbers, arrays and texts by name, and the schema's name for them."""
 
     kind: str
     values: Mapping[str, Any]
@@ -73,7 +73,7 @@ class OperatorOptions:
 
 @dataclass(frozen=True)
 class OperatorSpec:
-    """An operator of a subgraph: numbers of tensors, −1 for absent ones."""
+    """An operator of a subgraph: indices of its tensors, −1 for absent ones."""
 
     name: str
     custom: bool
@@ -105,7 +105,7 @@ class SignatureSpec:
 
 @dataclass
 class ModelSpec:
-    """A TFLite file, whose subgraphs are read when they are asked for."""
+    """A TFLite file, whose subgraphs are read on demand."""
 
     data: memoryview
     name: str
@@ -122,16 +122,16 @@ class ModelSpec:
 
     @property
     def title(self) -> str:
-        """The name of its program."""
+        """Name of its program."""
         return self.name.rpartition(".")[0] or "tflite"
 
     def where(self, number: int, node: OperatorSpec, subgraph: SubgraphSpec) -> str:
-        """The place of an operator, for messages."""
+        """Locates an operator for messages."""
         return f"operator {number}, {node.name}, of {subgraph.name!r} of {self.name}"
 
     @property
     def keeps_state(self) -> bool:
-        """Whether operators have variables, or tensors that they keep from run to run."""
+        """True if operators have variables, or tensors that persist between runs."""
         parts = (self.subgraph(i) for i in range(len(self._tables)))
         return any(name == "VAR_HANDLE" for name, *_ in self.codes) or any(
             t.is_variable for s in parts for t in s.tensors
@@ -139,7 +139,7 @@ class ModelSpec:
 
     @cached_property
     def codes(self) -> list[tuple[str, bool, int]]:
-        """Name, whether it is a custom operator, and version of each operator code."""
+        """Name, True if it is a custom operator, and version of each operator code."""
         found = []
         for table in self.root.get("codes"):
             code = max(table.get("code"), table.get("old_code"))
@@ -196,7 +196,7 @@ class ModelSpec:
         return OperatorSpec(name, custom, version, inputs, outputs, options, given)
 
     def _outside(self, offset: int, size: int) -> memoryview:
-        """Bytes behind the tables, where files of more than 2 GiB have them."""
+        """Returns bytes behind the tables, where files of more than 2 GiB store them."""
         if offset + size > len(self.data):
             raise FormatError(
                 f"{self.name}: a buffer reaches to byte {offset + size} of a file of {len(self.data)} bytes; it is cut"
@@ -234,7 +234,7 @@ class ModelSpec:
         return _blockwise(scale, zero, details.get("block_size"), shape, where)
 
     def _parameters(self, number: int, tables: Sequence[Table], where: str) -> np.ndarray:
-        """The constant of a tensor that has scales or zero points of another one."""
+        """Returns the constant that holds another tensor's scales or zero points."""
         if not 0 <= number < len(tables):
             raise FormatError(f"{where} has its scales in tensor {number}; there are {len(tables)}")
         shape, dtype = tuple(map(int, tables[number].get("shape"))), DTYPES.get(tables[number].get("type"))
@@ -269,13 +269,13 @@ _BITS = {DType.I4: 4, DType.U4: 4, DType.I2: 2}
 
 
 def _typed(stored: np.ndarray, count: int, dtype: DType, where: str) -> np.ndarray:
-    """Bytes as elements; several of fewer bits are in a byte, the first in its lowest bits."""
+    """Unpacks bytes to elements; narrow ones share a byte, the first in its lowest bits."""
     bits = _BITS.get(dtype, 8)
     each = 8 // bits
     needed = -(-count // each) if each > 1 else count * dtype.size
     if stored.size != needed:
         raise FormatError(f"{where} has {count} elements, {needed} bytes; its buffer has {stored.size}")
-    if each > 1:  # in the highest bits first, from where a shift repeats the sign
+    if each > 1:  # moved to the highest bits, from where a shift repeats the sign
         highest = np.stack([stored << (8 - bits * (i + 1)) for i in range(each)], 1).reshape(-1)[:count]
         return (highest.view(np.uint8 if dtype is DType.U4 else np.int8) >> (8 - bits)).astype(dtype.numpy)
     if dtype is DType.BOOL:
@@ -299,7 +299,7 @@ def _quantization(table: Table | None, shape: tuple[int, ...], where: str) -> Qu
 def _blockwise(
     scale: np.ndarray, zero: np.ndarray | None, block: int, shape: tuple[int, ...], where: str
 ) -> Quantization:
-    """A scale for each block of elements along the last axis of which there are several in a block."""
+    """Returns a scale for each block of elements along the one axis with several in a block."""
     axes = [a for a, (d, n) in enumerate(zip(shape, scale.shape)) if d != n] or [len(shape) - 1]
     whole = len(shape) == scale.ndim > 0 and block > 0 and len(axes) == 1
     if not whole or scale.dtype.kind != "f" or shape[axes[0]] != block * scale.shape[axes[0]]:
@@ -318,12 +318,12 @@ def _blockwise(
 
 
 def name_of(source: Any) -> str:
-    """What messages call a file that is given by its path or its bytes."""
+    """Returns the name of a file, given by its path or its bytes, in messages."""
     return "the given bytes" if isinstance(source, (bytes, bytearray, memoryview)) else Path(os.fspath(source)).name
 
 
 def opened(source: Any) -> ModelSpec:
-    """A file by its path or its bytes; FormatError where it is none."""
+    """Opens a file by its path or its bytes; raises FormatError if it is not one."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return ModelSpec(memoryview(source).cast("B"), name_of(source))
     path = Path(os.fspath(source))

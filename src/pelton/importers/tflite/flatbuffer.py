@@ -1,8 +1,8 @@
-"""Tables of a FlatBuffers file, read as they are asked for, with every offset and length checked against the file.
+"""Tables of a FlatBuffers file, read on demand, with every offset and length checked against the file.
 
-The format: https://flatbuffers.dev/internals/. A table begins with the distance back to its vtable, which holds, behind
-its own size and the table's, the place of each field in the table, 0 for those left out. Strings, vectors and tables
-are fields that hold the distance forward to them; vectors begin with their number of elements.
+The format: https://flatbuffers.dev/internals/. A table begins with the distance back to its vtable. The vtable holds
+its own size, the table's, and the place of each field in the table, 0 for missing ones. Strings, vectors and tables are
+fields that hold the distance forward to them; vectors begin with their number of elements.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ class Damaged(FormatError):
 
 
 class File:
-    """The bytes of a file, and the number of its tables, of which no more are read than it can have: damaged offsets
-    may lead to the same ones over and over."""
+    """The bytes of a file and a bound on its tables: damaged offsets may lead to the same ones repeatedly."""
 
     def __init__(self, data: memoryview, schema: Mapping[str, Fields]):
         self.data, self.schema = data, schema
         self.tables = len(data) // 4
 
     def read(self, code: str, at: int, kind: str) -> Any:
-        """The number of this struct code at a byte."""
+        """Returns the number of this struct code at a byte."""
         if at < 0 or at + struct.calcsize("<" + code) > len(self.data):
             raise Damaged(f"a {kind} points to byte {at} of a file of {len(self.data)} bytes")
         return struct.unpack_from("<" + code, self.data, at)[0]
 
 
 class Table:
-    """A table of a file: `table.get("name")` reads a field as the schema has it.
+    """A table of a file: `table.get("name")` reads a field by its schema.
 
     Types of fields: scalars of SCALARS, "string" (str), "[scalar]" (an array), the name of a table (Table or None),
     "[Table]" (a list), and "union" (a table whose schema another field names: `union`).
@@ -69,7 +68,7 @@ class Table:
             raise Damaged(f"the vtable of a {kind} at byte {at} is damaged")
 
     def _place(self, number: int) -> int:
-        """Where a field is; 0 where it is left out."""
+        """Returns the place of a field; 0 if it is missing."""
         entry = 4 + 2 * number
         offset = self.file.read("H", self._vtable + entry, self.kind) if entry + 2 <= self._size else 0
         return self.at + offset if offset else 0
@@ -78,7 +77,7 @@ class Table:
         return at + int(self.file.read("I", at, self.kind))
 
     def get(self, name: str) -> Any:
-        """The value of a field, its default where the file leaves it out."""
+        """Returns the value of a field, or its default if missing."""
         number, kind, default = self.file.schema[self.kind][name]
         at = self._place(number)
         if not at:
@@ -98,7 +97,7 @@ class Table:
         return [Table(self.file, target + 4 + 4 * i + int(offset), element) for i, offset in enumerate(places)]
 
     def union(self, name: str, kind: str) -> Table | None:
-        """A field that is a table of a kind that another field told."""
+        """Returns a table field whose kind another field names."""
         at = self._place(self.file.schema[self.kind][name][0])
         return Table(self.file, self._target(at), kind) if at else None
 
@@ -111,15 +110,15 @@ class Table:
 
 
 def root(data: memoryview, identifier: bytes, kind: str, schema: Mapping[str, Fields]) -> Table:
-    """The first table of a file with this identifier; Damaged where there is none."""
+    """Returns the first table of a file with this identifier; raises Damaged if there is none."""
     if len(data) < 8 or bytes(data[4:8]) != identifier:
         raise Damaged(f"the file does not begin as one of {identifier.decode()} does")
     return Table(File(data, schema), struct.unpack_from("<I", data)[0], kind)
 
 
 def parsed(text: str) -> dict[str, Fields]:
-    """A schema of lines `Table: field type, field type = default, …`, the fields in the order of their numbers; `-`
-    stands for one that is not read. Lines that begin with a space go on with the one before."""
+    """Parses a schema of lines `Table: field type, field type = default, …`, with fields in numerical order; `-` marks
+    an unread one. Lines that begin with a space continue the one before."""
     found: dict[str, Fields] = {}
     for line in filter(None, text.replace("\n ", " ").splitlines()):
         kind, _, rest = line.partition(":")

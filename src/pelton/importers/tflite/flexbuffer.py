@@ -1,8 +1,8 @@
-"""FlexBuffers, in which custom operators keep their options: maps of numbers, texts and vectors of numbers.
+"""FlexBuffers, the options of custom operators: maps of numbers, texts and vectors of numbers.
 
-The format: https://flatbuffers.dev/flexbuffers/. A value is one of a few widths in bytes; vectors hold values of equal
-width behind their length, and behind these, unless they are typed, a byte of type and width for each; a map is a vector
-of values in front of which stand the place and the width of its keys, a typed vector in the same order.
+The format: https://flatbuffers.dev/flexbuffers/. A value has one of a few widths in bytes. A vector holds its length,
+then values of equal width, then a byte of type and width for each unless it is typed. A map is a vector of values,
+preceded by the place and the width of its keys, a typed vector in the same order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TYPED = {11: _INT, 12: _UINT, 13: _FLOAT, 14: _KEY, 15: _KEY, 36: 26}
 _FIXED = {16 + i: ((_INT, _UINT, _FLOAT)[i % 3], 2 + i // 3) for i in range(9)}  # vectors of 2, 3 and 4 numbers
 _BLOB, _BOOL = 25, 26
 _CODES = {_INT: "bhiq", _UINT: "BHIQ", _FLOAT: "?efd", _BOOL: "BHIQ"}
-DEEPEST = 8  # vectors in vectors
+DEEPEST = 8  # nesting of vectors
 MOST = 1 << 16  # values
 
 
@@ -31,7 +31,7 @@ class _Reader:
         return struct.unpack_from("<" + _CODES[kind][width.bit_length() - 1], self.data, at)[0]
 
     def value(self, kind: int, at: int, width: int, under: int, depth: int = 0) -> Any:
-        """The value in a slot of some width, what it points to being of width `under`."""
+        """Returns the value in a slot of some width; indirect values have the width `under`."""
         self.left -= 1
         if self.left < 0 or depth > DEEPEST:
             raise Damaged("options of custom operators nest too deeply, or have too many values")
@@ -77,7 +77,7 @@ class _Reader:
 
 
 def loads(data: bytes) -> Any:
-    """The value of a FlexBuffers text; Damaged where there is none."""
+    """Parses FlexBuffers data; raises Damaged if it is invalid."""
     if len(data) < 3:
         raise Damaged(f"options of {len(data)} bytes are none")
     width, packed = data[-1], data[-2]

@@ -1,7 +1,7 @@
-"""Tensors of a TFLite model while it is read: in the order of axes that the file has, with channels as axis 1, or both.
+"""Tensors of a TFLite model while it is read: in the file's order of axes, with channels as axis 1, or both.
 
-TFLite's images are [batch, space…, channels], the programs' [batch, channels, space…]. What an operator of images gives
-stays as it is until somebody wants the other order, so that between layers there is no transpose.
+TFLite's images are [batch, space…, channels], the programs' [batch, channels, space…]. The output of an image operator
+keeps its order until a reader needs the other one, which avoids transposes between layers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Elements = NetworkTensor | np.ndarray
 
 @dataclass(frozen=True)
 class ChannelsFirst:
-    """An image as readers give it, [batch, channels, space…]."""
+    """An image from a reader, [batch, channels, space…]."""
 
     tensor: Any
 
 
 def to_first(rank: int) -> tuple[int, ...]:
-    """The axes of an image with channels last, in the order that has them first."""
+    """Returns the permutation of an image from channels last to channels first."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
@@ -41,10 +41,10 @@ def to_last(rank: int) -> tuple[int, ...]:
 
 @dataclass
 class Held:
-    """A tensor, as integers where it is quantized. At least one of the forms is there; constants are arrays.
+    """A tensor, as integers if quantized. At least one of the forms is set; constants are arrays.
 
-    variable: the name of the variable that a handle stands for. imaginary: the other part of complex numbers, of which
-    the forms here are the real part."""
+    variable: the name of a handle's variable. imaginary: the imaginary part of complex numbers, whose real part the
+    forms here are."""
 
     net: Network
     spec: TensorSpec
@@ -60,7 +60,7 @@ class Held:
 
     @property
     def is_first(self) -> bool:
-        """Whether only the form with channels first is there."""
+        """True if only the form with channels first is set."""
         return self.last is None and self.first is not None
 
     @property
@@ -72,7 +72,7 @@ class Held:
 
     @property
     def shape(self) -> tuple[Size, ...]:
-        """Sizes in the order of axes that the file has."""
+        """Sizes in the file's order of axes."""
         shape = self.any_form.shape
         return tuple(shape[a] for a in to_last(len(shape))) if self.is_first else tuple(shape)
 
@@ -81,7 +81,7 @@ class Held:
         return len(self.any_form.shape)
 
     def elements(self, first: bool = False) -> Elements:
-        """The elements as they are stored, in one of the two orders."""
+        """Returns the stored elements, in one of the two orders."""
         found = self.any_form
         if first and self.first is None:
             if self.rank < 3:
@@ -97,7 +97,7 @@ class Held:
         return self.net.tensor_of(self.elements(first))
 
     def real(self, first: bool = False) -> NetworkTensor:
-        """The numbers that the elements stand for: dequantized if they are quantized."""
+        """Returns real numbers: the elements, dequantized if needed."""
         if not self.is_quantized:
             return self.raw(first)
         if first not in self._real:
@@ -105,7 +105,7 @@ class Held:
         return self._real[first]
 
     def transposed(self, perm: Sequence[int]) -> NetworkTensor:
-        """The numbers with their axes in another order: weights, as constants that stay integers."""
+        """Returns the numbers with their axes in another order: weights, as constants that stay integers."""
         x = self._transposed(self.elements(), perm)
         return self._dequantized(x, perm) if self.is_quantized else self.net.tensor_of(x)
 
@@ -125,7 +125,7 @@ class Held:
 
 
 def parameters(spec: TensorSpec) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and zero point of a quantized tensor as operands of `quantize` and `dequantize`."""
+    """Returns scale and zero point of a quantized tensor as operands of `quantize` and `dequantize`."""
     q, dtype = spec.quantization, spec.dtype
     assert q is not None and dtype is not None
     if (q.scale <= 0).any() and not q.block or (q.zero < dtype.lowest).any() or (q.zero > dtype.highest).any():

@@ -27,11 +27,11 @@ from .flatbuffer import Damaged
 from .held import Held
 from .node import CUSTOM, READERS, NodeReader, TFLiteReading, type_of
 
-DEEPEST = 16  # subgraphs within subgraphs
-MOST = 1 << 17  # operators, those of subgraphs counted as often as they are called
-OF_COMPLEX = {"REAL", "IMAG", "COMPLEX_ABS", "CAST"}  # operators that make real numbers of complex ones
-MOVES = {"EXPAND_DIMS", "GATHER", "RESHAPE", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE"}  # of either part alike
-NEXT = ".next"  # behind the name of a variable: the output that has its new value
+DEEPEST = 16  # nesting of subgraphs
+MOST = 1 << 17  # operators; those of subgraphs count at each call
+OF_COMPLEX = {"REAL", "IMAG", "COMPLEX_ABS", "CAST"}  # operators from complex to real numbers
+MOVES = {"EXPAND_DIMS", "GATHER", "RESHAPE", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE"}  # on either part alike
+NEXT = ".next"  # suffix of a variable's name: the output with its new value
 
 
 def read(
@@ -40,14 +40,14 @@ def read(
     signature: str = "",
     values: Mapping[str, Any] | None = None,
 ) -> Network:
-    """The network of a TFLite model (a path or bytes).
+    """Reads a TFLite model (a path or bytes) as a network.
 
-    shapes: sizes of inputs by their names, in place of those of the file, whose sizes of −1 are dynamic dimensions.
-    signature: the key of the signature to read, the first one by default; its names are those of inputs and outputs.
-    values: arrays by the names of inputs that are constants, as what they hold decides what the model does.
-    Variables become inputs of their names, and outputs of these names with ".next"; `Network.states` has their initial
-    values. Raises ModelError for damaged files and for operators that cannot be read, its subclass OnData where only a
-    script can run the model (`unread`), InputError for other names.
+    shapes: sizes of inputs by name, instead of the file's, whose sizes of −1 are dynamic dimensions. signature: the key
+    of the signature to read, the first one by default; inputs and outputs have its names. values: arrays by the names
+    of inputs that become constants, as their values decide the program. Variables become inputs of their names, and
+    outputs of these names with ".next"; `Network.states` has their initial values. Raises ModelError for damaged files
+    and for operators that cannot be read, its subclass OnData if only a script can run the model (`unread`), InputError
+    for other names.
     """
     with naming_damage(source):
         model = opened(source)
@@ -56,7 +56,7 @@ def read(
 
 @contextmanager
 def naming_damage(source: Any) -> Iterator[None]:
-    """Puts the name of a file in front of what is wrong with it."""
+    """Prepends the file's name to errors of damage."""
     try:
         yield
     except Damaged as e:
@@ -66,12 +66,12 @@ def naming_damage(source: Any) -> Iterator[None]:
 def _read(
     model: ModelSpec, sizes: InputSizes, shapes: Mapping[str, Shape], key: str, values: Mapping[str, Any]
 ) -> Network:
-    """The network of a model; ModelError in place of OnData where it keeps state."""
+    """Reads the network of a model; raises ModelError instead of OnData if it keeps state."""
     reader = ModelReader(model, sizes.net)
     try:
         ports = Ports(model, key)
         net = reader.read(ports, ports.declare(sizes, shapes, values))
-        check_inputs(model.name, (*shapes, *values), [*ports.inputs.values(), *net.states])  # which reading has found
+        check_inputs(model.name, (*shapes, *values), [*ports.inputs.values(), *net.states])  # which reading finds
         return net
     except OnData as e:
         if model.keeps_state:
@@ -90,7 +90,7 @@ class Ports:
         self.outputs = self._names(self.subgraph.outputs, found.outputs)
 
     def declare(self, sizes: InputSizes, shapes: Mapping[str, Shape], values: Mapping[str, Any]) -> dict[str, Held]:
-        """The inputs of the network by their names; those with values are constants."""
+        """Declares the inputs of the network by name; those with values are constants."""
         return {name: _input(sizes, name, self.subgraph.tensors[i], shapes, values) for i, name in self.inputs.items()}
 
     def _signature(self, key: str) -> SignatureSpec | None:
@@ -107,7 +107,7 @@ class Ports:
         return next((s for s in signatures if s.key == key or not key), None)
 
     def _names(self, numbers: Sequence[int], named: Mapping[int, str]) -> dict[int, str]:
-        """The names of inputs or outputs: those of the signature, else those of the tensors, each once."""
+        """Returns the unique names of inputs or outputs: the signature's, else the tensors'."""
         found: dict[int, str] = {}
         for i in numbers:
             if i < 0:
@@ -118,7 +118,7 @@ class Ports:
 
 
 class ReadModel(Protocol):
-    """What a reader asks a model for."""
+    """The part of a model that its reader needs."""
 
     @property
     def name(self) -> str: ...
@@ -127,7 +127,7 @@ class ReadModel(Protocol):
 
 
 class ModelReader:
-    """The state of reading one model; what `ModelScope` asks for."""
+    """The state of reading one model; implements `ModelScope`."""
 
     def __init__(self, model: ReadModel, net: Network, record: ImportRecord | None = None):
         self.model, self.net = model, net
@@ -135,12 +135,12 @@ class ModelReader:
         self.left = MOST
         self.depth = 0
         self.initial: dict[str, Held] = {}  # variables before the first run
-        self.current: dict[str, Held] = {}  # variables as the operator read last left them
+        self.current: dict[str, Held] = {}  # variables after the operator read last
         self.initializing = False
-        self.branches = 0  # that are computed whether they are taken or not
+        self.branches = 0  # branches computed unconditionally
 
     def read(self, ports: Ports, given: Mapping[str, Held]) -> Network:
-        """The network, whose inputs are there."""
+        """Reads the network, whose inputs are declared."""
         net, subgraph = self.net, ports.subgraph
         net.warnings += ports.warnings
         self.record.inputs.update(net.builder.inputs)
@@ -158,7 +158,7 @@ class ModelReader:
     # --- subgraphs
 
     def inline(self, number: int, given: Sequence[Held]) -> list[Held]:
-        """The outputs of another subgraph for these inputs."""
+        """Computes the outputs of another subgraph for these inputs."""
         if self.depth >= DEEPEST:
             raise ModelError(f"{self.model.name}: subgraphs call each other more than {DEEPEST} deep")
         subgraph = self.model.subgraph(number)
@@ -180,7 +180,7 @@ class ModelReader:
         return [self._tensor(subgraph, values, i) for i in subgraph.outputs]
 
     def _tensor(self, subgraph: SubgraphSpec, values: dict[int, Held], number: int) -> Held:
-        """A tensor: what an operator gave, a constant of the file, or a state that an operator keeps."""
+        """Returns a tensor: an operator's output, a constant of the file, or a state of an operator."""
         if number not in values:
             spec = subgraph.tensors[number]
             if spec.data is not None:
@@ -197,7 +197,7 @@ class ModelReader:
     def operator(
         self, node: OperatorSpec, subgraph: SubgraphSpec, values: dict[int, Held], where: str
     ) -> dict[int, Held]:
-        """What an operator gives, by the numbers of tensors; errors say where it is."""
+        """Applies an operator and returns its outputs by tensor index; errors name its place."""
         with located(where):
             return self._operator(node, subgraph, values, where)
 
@@ -234,14 +234,14 @@ class ModelReader:
     # --- variables
 
     def initialize(self, number: int) -> None:
-        """Runs the subgraph that gives variables their initial values."""
+        """Runs the subgraph that initializes variables."""
         before, self.initializing = self.initializing, True
         self.inline(number, ())
         self.initializing = before
 
     @contextmanager
     def branch(self) -> Iterator[None]:
-        """Around what is computed whether it is wanted or not, which must not change variables."""
+        """Encloses a branch computed unconditionally, which must not change variables."""
         self.branches += 1
         try:
             yield
@@ -250,7 +250,7 @@ class ModelReader:
 
     @contextmanager
     def within(self, net: Network) -> Iterator[None]:
-        """Around what is written into the network of a loop's body."""
+        """Redirects writes to the network of a loop's body."""
         around, self.net = self.net, net
         try:
             yield
@@ -281,7 +281,7 @@ class ModelReader:
 def _input(
     sizes: InputSizes, name: str, spec: TensorSpec, shapes: Mapping[str, Shape], values: Mapping[str, Any]
 ) -> Held:
-    """An input of the network; a constant where its value is known."""
+    """Declares an input of the network; a constant if its value is known."""
     given: Sequence[int | Range | None] = [d if s >= 0 else None for d, s in zip(spec.shape, spec.signature)]
     if name in shapes:
         given = parse_shape(name, shapes[name])
@@ -295,12 +295,12 @@ def _input(
 
 
 def _zeros(spec: TensorSpec) -> np.ndarray:
-    """What a variable begins with that nobody initializes: zeros, as its type stores them; one element, broadcast."""
+    """Returns the initial value of a variable without one: zeros in its stored type, as one broadcast element."""
     zero = 0 if spec.quantization is None else spec.quantization.zero[0]
     return np.broadcast_to(np.asarray(zero, type_of(spec, ()).dtype.numpy), spec.shape)
 
 
 def _apply(op: Op, n: TFLiteReading) -> tuple[NetworkTensor, ...]:
-    """A custom operator that is a plugin: its attributes are the custom options, its operands numbers."""
+    """Applies a plugin operator: its attributes are the custom options, its operands numbers."""
     values = [n.given(i).real() for i in range(n.count)]
     return n.net.apply(op, values, attributes_of(op, n.custom_options, n.where), op.name)

@@ -26,7 +26,7 @@ from .schema import ACTIVATIONS, DTYPES, PADDINGS, TYPE_NAMES
 Given = NetworkTensor | np.ndarray | ChannelsFirst | Held
 NodeReader = Callable[["TFLiteReading"], Given | tuple[Given, ...] | None]
 
-# ("", builtin operator) or ("custom", custom operator) → what writes its layers
+# ("", builtin operator) or ("custom", custom operator) → writer of its layers
 READERS: dict[tuple[str, str], NodeReader] = {}
 CUSTOM = "custom"
 MAX_FILLED = 1 << 20  # elements of generated constants
@@ -35,8 +35,8 @@ MAX_FILLED = 1 << 20  # elements of generated constants
 def reads(*operators: str, domain: str = "") -> Callable[[NodeReader], NodeReader]:
     """Declares a function as the reader of operators; it writes layers and returns a tensor per output.
 
-    What it returns is in the order of axes that the file has, unless it is `ChannelsFirst`; numbers are quantized where
-    the output is, integers are taken as they are. domain: CUSTOM for custom operators.
+    Results are in the file's order of axes, unless they are `ChannelsFirst`; numbers are quantized if the output is,
+    integers stay unchanged. domain: CUSTOM for custom operators.
     """
 
     def declare(reader: NodeReader) -> NodeReader:
@@ -48,21 +48,21 @@ def reads(*operators: str, domain: str = "") -> Callable[[NodeReader], NodeReade
 
 
 class ModelScope(Protocol):
-    """What readers need of the model: the record of the import, subgraphs and variables."""
+    """The part of a model that readers need: the record of the import, subgraphs and variables."""
 
     @property
     def record(self) -> ImportRecord: ...
 
     def inline(self, subgraph: int, given: Sequence[Held]) -> list[Held]:
-        """The outputs of another subgraph for these inputs."""
+        """Computes the outputs of another subgraph for these inputs."""
         ...
 
     def branch(self) -> AbstractContextManager[None]:
-        """Around what is computed whether it is wanted or not."""
+        """Encloses a branch computed unconditionally."""
         ...
 
     def within(self, net: Network) -> AbstractContextManager[None]:
-        """Around what is written into the network of a loop's body."""
+        """Redirects writes to the network of a loop's body."""
         ...
 
     def initialize(self, subgraph: int) -> None: ...
@@ -72,7 +72,7 @@ class ModelScope(Protocol):
 
 @dataclass
 class TFLiteReading(Operands):
-    """An operator with its inputs, and what its reader needs to translate it."""
+    """An operator with its inputs, and its reader's tools to translate it."""
 
     net: Network
     scope: ModelScope
@@ -98,7 +98,7 @@ class TFLiteReading(Operands):
         return len(self.held)
 
     def refuse(self, reason: str) -> ModelError:
-        """The error to raise; whoever catches it adds where the operator is."""
+        """Builds the error to raise; its catcher adds the operator's place."""
         return ModelError(f"{self.op} {reason}")
 
     error = refuse
@@ -106,7 +106,7 @@ class TFLiteReading(Operands):
     # --- inputs
 
     def given(self, i: int) -> Held:
-        """The i-th input with all that is known of it; ModelError where it is absent."""
+        """Returns the i-th input with all known facts; raises ModelError if it is absent."""
         found = self.held[i] if i < len(self.held) else None
         if found is None:
             raise self.refuse(f"needs input {i}")
@@ -116,11 +116,11 @@ class TFLiteReading(Operands):
         return i < len(self.held) and self.held[i] is not None
 
     def input(self, i: int) -> NetworkTensor:
-        """The numbers of an input, dequantized if need be, in the order of axes that the file has."""
+        """Returns the numbers of an input, dequantized if needed, in the file's order of axes."""
         return self.given(i).real()
 
     def image(self, i: int) -> NetworkTensor:
-        """The numbers of an input [batch, space…, channels] as [batch, channels, space…]."""
+        """Returns the numbers of an input [batch, space…, channels] as [batch, channels, space…]."""
         return self.given(i).real(first=True)
 
     def operand(self, i: int) -> Value:
@@ -131,13 +131,13 @@ class TFLiteReading(Operands):
         return found if isinstance(found, np.ndarray) else self.net.builder.elements(found.value)
 
     def integers(self, i: int, what: str) -> tuple[Size, ...]:
-        """The elements of an input that has to be known: numbers, or sizes of dynamic dimensions."""
+        """Returns the elements of an input that must be known: numbers, or sizes of dynamic dimensions."""
         if self.numbers(i, what).dtype.kind not in "iuO":
             raise self.refuse(f"needs integers as its {what}, got {self.numbers(i, what).dtype}")
         return super().integers(i, what)
 
     def array(self, i: int, what: str) -> np.ndarray:
-        """The elements of an input that has to be known, without sizes of dynamic dimensions among them."""
+        """Returns the elements of an input that must be known and free of dynamic sizes."""
         found = self.numbers(i, what)
         if found.dtype == object:
             raise OnData(
@@ -147,36 +147,36 @@ class TFLiteReading(Operands):
         return found
 
     def known(self, i: int, what: str) -> tuple[int, ...]:
-        """The integers of an input that has to be known, without sizes among them."""
+        """Returns the integers of an input that must be known and free of dynamic sizes."""
         self.array(i, what)
         return tuple(map(int, self.integers(i, what)))
 
     def size(self, i: int, what: str) -> Size:
-        """The only element of an input that has to be known: a number, or a size."""
+        """Returns the only element of an input that must be known: a number, or a size."""
         found = self.integers(i, what)
         if len(found) != 1:
             raise self.refuse(f"needs one number as its {what}, got {list(found)[:4]}")
         return found[0]
 
     def known_axis(self, i: int, rank: int, what: str = "axis") -> int:
-        """The only element of an input that has to be a known axis."""
+        """Returns the only element of an input that must be a known axis."""
         found = self.known(i, what)
         if len(found) != 1:
             raise self.refuse(f"needs one {what}, got {list(found)}")
         return self.axis(found[0], rank)
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-        """Axes counted from the front, each once, in order."""
+        """Returns axes counted from the front, each once, in order."""
         return tuple(sorted({self.axis(a, rank) for a in axes}))
 
     # --- the order of axes
 
     def prefers_first(self, *inputs: int) -> bool:
-        """Whether an operator that works in either order should keep channels first."""
+        """True if an operator that works in either order should keep channels first."""
         return any(h is not None and h.is_first and h.rank >= 4 for h in (self.held[i] for i in inputs))
 
     def together(self, *inputs: int) -> tuple[list[NetworkTensor], bool]:
-        """Inputs that are broadcast against each other, in one order of axes, and whether that has channels first."""
+        """Returns inputs to broadcast against each other, in one order of axes, and True if that has channels first."""
         first, rank = self.prefers_first(*inputs), max(self.given(i).rank for i in inputs)
         if not first or any(h.is_first and h.rank != rank for h in map(self.given, inputs)):
             return [self.input(i) for i in inputs], False
@@ -192,7 +192,7 @@ class TFLiteReading(Operands):
         return self.net.transpose(wide, to_first(rank))
 
     def either(self, i: int) -> tuple[NetworkTensor, bool]:
-        """An input in the order that it has, and whether that has channels first."""
+        """Returns an input in its present order, and True if that has channels first."""
         first = self.prefers_first(i)
         return self.given(i).real(first), first
 
@@ -200,21 +200,21 @@ class TFLiteReading(Operands):
         return ChannelsFirst(tensor) if first else tensor
 
     def moves(self, *inputs: int) -> bool:
-        """Whether elements of these inputs are stored as those of the output are: moving them needs no numbers."""
+        """True if these inputs are stored like the output: elements can move without conversion to numbers."""
         to = self.outputs[0]
         return all(
             self.given(i).spec.dtype is to.dtype and self.given(i).spec.quantization == to.quantization for i in inputs
         )
 
     def moved(self, i: int, *others: int, first: bool = False) -> NetworkTensor:
-        """An input whose elements are moved: as it is stored if the output, and all other inputs, are stored alike."""
+        """Returns an input whose elements move: stored elements if the output and all other inputs are stored alike."""
         x = self.given(i)
         return x.raw(first) if self.moves(i, *others) else x.real(first)
 
     # --- options
 
     def option(self, name: str) -> Any:
-        """An option of a builtin operator; the schema's default, or 0, where the file leaves it out."""
+        """Returns an option of a builtin operator; the schema's default, or 0, if the file lacks it."""
         options = self.node.options
         if options is None:
             return np.zeros(0, np.int32) if name in ("new_shape", "axes") else 0
@@ -224,7 +224,7 @@ class TFLiteReading(Operands):
 
     @cached_property
     def custom_options(self) -> dict[str, Any]:
-        """The options of a custom operator that keeps them as a map of FlexBuffers."""
+        """Options of a custom operator that keeps them as a map of FlexBuffers."""
         found = flexbuffer.loads(self.node.custom_options) if self.node.custom_options else {}
         if not isinstance(found, dict):
             raise self.refuse("needs options by name")
@@ -238,14 +238,14 @@ class TFLiteReading(Operands):
         return PADDINGS[number]
 
     def strides(self, name: str = "stride", axes: str = "hw") -> tuple[int, ...]:
-        """An option for each axis of space, from 1 on."""
+        """Returns an option for each spatial axis, from 1 on."""
         found = tuple(self.option(f"{name}_{a}") for a in axes)
         if any(not 0 < s < 1 << 24 for s in found):
             raise self.refuse(f"needs a {name} of 1 and more, got {found}")
         return found
 
     def activated(self, x: NetworkTensor) -> NetworkTensor:
-        """x behind the activation that is fused into the operator."""
+        """Applies the activation that is fused into the operator."""
         number = self.option("activation")
         name = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else str(number)
         if name == "NONE":
@@ -266,25 +266,25 @@ class TFLiteReading(Operands):
         return found
 
     def sizes(self, found: Iterable[Size], dtype: DType) -> NetworkTensor:
-        """Integers from sizes: a constant, or a value that is computed from dynamic dimensions at run time."""
+        """Returns integers from sizes: a constant, or a value that is computed from dynamic dimensions at run time."""
         array = np.asarray(list(found), object)
         return self.net.wrap(self.net.builder.from_sizes(array, dtype, self.outputs[0].name))
 
     def scalar(self, size: Size, dtype: DType = I64) -> Any:
-        """A size as an operand."""
+        """Returns a size as an operand."""
         if is_known(size):
             return np.asarray(size, dtype.numpy)
         return self.net.reshape(self.net.cast(self.sizes([size], I64), to=dtype), ())
 
     def numbered(self, size: Size, dtype: DType = I64, behind: int = 0) -> Any:
-        """0, 1, … size − 1 as an operand, with so many axes of 1 behind."""
+        """Returns 0, 1, … size − 1 as an operand, with `behind` trailing axes of 1."""
         if is_known(size) and size <= MAX_FILLED:
             return np.arange(size, dtype=dtype.numpy).reshape(-1, *[1] * behind)
         found = self.net.iota(size, dtype)
         return self.net.reshape(found, (size, *[1] * behind)) if behind else found
 
     def finished(self, given: Given, spec: TensorSpec) -> Held:
-        """What a reader gives, as the tensor is stored that the file declares."""
+        """Converts a reader's output to the stored form of the declared tensor."""
         if isinstance(given, Held):
             return given if given.spec is spec else self._renamed(given, spec)
         first = isinstance(given, ChannelsFirst)
@@ -308,7 +308,7 @@ class TFLiteReading(Operands):
 
 
 def type_of(spec: TensorSpec, shape: Sequence[Size]) -> TensorType:
-    """The type of an input or a variable; ModelError for texts and other things that are no numbers."""
+    """Returns the type of an input or a variable; raises ModelError for texts and other non-numbers."""
     if spec.dtype is None:
         raise ModelError(f"tensor {spec} has no numbers as elements, which is not supported")
     return TensorType(spec.dtype, tuple(shape))

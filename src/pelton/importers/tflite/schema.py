@@ -1,4 +1,4 @@
-"""The schema of TFLite files, version 3, as far as it is read: tables, operators, their options, element types.
+"""The subset of the schema of TFLite files, version 3, in use: tables, operators, their options, element types.
 
 The source is tensorflow/lite/schema/schema.fbs; tests/importers/test_tflite_peers.py holds it against the `tflite`
 package, which is generated from it.
@@ -84,7 +84,7 @@ VarHandleOptions: container string, shared_name string
 StableHLOCompositeOptions: name string, decomposition i32
 """)
 
-# The kinds of options by their number in the union; those without fields are not among them.
+# Kinds of options by their number in the union; kinds without fields are missing.
 OPTIONS = {
     1: "Conv2DOptions",
     2: "DepthwiseConv2DOptions",
@@ -137,10 +137,10 @@ OPTIONS = {
 # The same for the second union, of newer operators.
 OPTIONS2 = {21: "StableHLOCompositeOptions"}
 
-# Quantization that is more than a scale for a tensor or for each element of an axis, by its number in the union.
+# Quantization other than one scale per tensor or axis element, by its number in the union.
 DETAILS = {1: "CustomQuantization", 2: "BlockwiseQuantization", 3: "MultiAxisQuantization"}
 
-# Element types by their number; None for those that are no numbers.
+# Element types by number; None for non-numbers.
 DTYPES: dict[int, DType | None] = {
     0: DType.F32,
     1: DType.F16,

@@ -1,4 +1,4 @@
-"""Shapes of what operators give where the data decides what they do: sizes, None for unknown ones."""
+"""Shapes of outputs where data decides the control flow: sizes, None for unknown ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pelton.ir.types import TensorType
 
 from .file import OperatorSpec, TensorSpec
 
-Shape = Sequence[Size | None] | None  # None: also the number of axes is unknown
+Shape = Sequence[Size | None] | None  # None: an unknown number of axes
 Types = Sequence[TensorType]
 
 
 def shapes_of(node: OperatorSpec, given: Sequence[TensorType | None], outputs: Sequence[TensorSpec]) -> list[Shape]:
-    """The shapes of the outputs, as the inputs tell them, else with as many axes as the file says."""
+    """Returns the shapes of the outputs as far as the inputs determine them, else of the file's rank."""
     rule = _RULES.get(node.name)
     types = [t for t in given if t is not None]
     if rule is not None and len(types) == len(given):
@@ -36,8 +36,8 @@ def _reduced(node: OperatorSpec, given: Types) -> list[Shape] | None:
 
 
 def _as_many(node: OperatorSpec, given: Types) -> list[Shape] | None:
-    """As many axes as the elements of a shape."""
-    if len(given) < 2:  # RESHAPE by its options
+    """Returns as many unknown sizes as a shape has elements."""
+    if len(given) < 2:  # RESHAPE with its shape in the options
         return None
     shape = given[0 if node.name in ("FILL", "TRANSPOSE_CONV") else 1]
     return [_any(int(shape.size))] if is_known(shape.size) else None

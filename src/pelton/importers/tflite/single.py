@@ -1,4 +1,4 @@
-"""Single operators as text: steps of scripts read them anew for each run, with their data as constants."""
+"""Single operators as text, which scripts read anew for each run, with their data as constants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NESTED = ("CALL", "CALL_ONCE", "IF", "STABLEHLO_COMPOSITE", "WHILE")  # operator
 
 @dataclass(frozen=True)
 class OneOperator:
-    """A model of one operator; what `ModelReader` asks a model for."""
+    """A model of one operator, in the form that `ModelReader` needs."""
 
     name: str
 
@@ -36,7 +36,7 @@ class OneOperator:
 
 
 def to_text(node: OperatorSpec, subgraph: SubgraphSpec, where: str) -> str:
-    """The operator, and what the file says of its tensors. ModelError for one that cannot be run alone."""
+    """Serializes an operator and its tensors. Raises ModelError for one that cannot be run alone."""
     tensors = [subgraph.tensors[i] for i in (*node.inputs, *node.outputs) if i >= 0]
     if node.name in NESTED or any(t.dtype is None or t.is_variable for t in tensors):
         raise ModelError(f"{node.name} cannot be run alone ({where})")
@@ -65,8 +65,8 @@ def _described(spec: TensorSpec) -> list[Any]:
 
 
 def run(text: str, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """The outputs of an operator for the elements of its inputs, as they are stored. ModelError where it cannot be read
-    with them, ValueError and others for damaged text."""
+    """Computes the outputs of an operator for the stored elements of its inputs. Raises ModelError if they do not fit
+    it, ValueError and others for damaged text."""
     given = json.loads(text)
     inputs = [None if t is None else _spec(*t) for t in given["inputs"]]
     outputs = [_spec(*t) for t in given["outputs"]]

@@ -1,7 +1,7 @@
-"""Sparse constants as arrays with their zeros.
+"""Sparse constants as dense arrays.
 
-The format is that of `SparsityParameters` of the schema: dimensions, and blocks of them behind, are traversed in an
-order; along each, either all elements are stored or those in lists, as rows of a CSR matrix have them (TACO's formats).
+The format is that of the schema's `SparsityParameters`: an order of dimensions, and of blocks of them behind; along
+each, either all elements are stored or those in lists, like the rows of a CSR matrix (TACO's formats).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pelton.errors import ModelError
 from .flatbuffer import Table
 
 VECTORS = {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"}
-SPARSEST = 64  # dense elements for a byte of the file
+SPARSEST = 64  # dense elements per byte of the file
 
 
 def densified(sparsity: Table, values: np.ndarray, shape: tuple[int, ...], file_size: int, where: str) -> np.ndarray:
-    """The array of a shape with these values in their places and zeros elsewhere; ModelError if they do not fit."""
+    """Returns a dense array with these values at their places and zeros elsewhere; ModelError if they do not fit."""
     order, blocks, axes = (sparsity.get(k) for k in ("order", "blocks", "axes"))
     rank = len(shape)
     count = math.prod(shape)
@@ -62,7 +62,7 @@ def densified(sparsity: Table, values: np.ndarray, shape: tuple[int, ...], file_
 
 
 def _listed(table: Table, position: np.ndarray, most: int, where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of a sparse axis: the parent of each stored element, its position, and its coordinate."""
+    """Returns, for a sparse axis, the parent of each stored element, its position, and its coordinate."""
     segments, indices = (_vector(table, side, where) for side in ("segments", "indices"))
     if segments.size < position.size + 1 or (np.diff(segments) < 0).any() or segments[0] < 0:
         raise ModelError(f"{where} has damaged segments of a sparse axis")

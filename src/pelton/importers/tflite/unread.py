@@ -1,4 +1,4 @@
-"""TFLite models where the data decides what runs, as `pelton.partition` takes them: operators are read on demand."""
+"""TFLite models with data-dependent control flow, for `pelton.partition`: operators are read on demand."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from .load import DEEPEST, MOST, ModelReader, Ports, naming_damage
 from .node import TFLiteReading
 from .shapes import shapes_of
 
-COPY = OperatorSpec("COPY", False, 1, (0,), (1,), None, b"")  # an input that is an output of another name
+COPY = OperatorSpec("COPY", False, 1, (0,), (1,), None, b"")  # an input that is also an output, under another name
 
 
 @dataclass(frozen=True, eq=False)
 class TFLiteNode:
-    """An operator by the names that it reads and makes; `inputs` of WHILE are those of loops, as in ONNX."""
+    """An operator with the names of its inputs and outputs; `inputs` of WHILE are those of loops, as in ONNX."""
 
     spec: OperatorSpec
     subgraph: SubgraphSpec
@@ -72,7 +72,7 @@ class TFLiteNode:
 
 @dataclass(frozen=True, eq=False)
 class TFLiteGraph:
-    """A subgraph, with those that it calls in place."""
+    """A subgraph, with its calls inlined."""
 
     name: str
     nodes: tuple[TFLiteNode, ...]
@@ -86,7 +86,7 @@ class TFLiteGraph:
 
 @dataclass
 class _Naming:
-    """Names of the tensors of all graphs of a model, each once, with what the file says of them."""
+    """Unique names of the tensors of all graphs of a model, with their specifications."""
 
     model: ModelSpec
     specs: dict[str, TensorSpec] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class _Naming:
         return name
 
     def graph(self, number: int, given: Sequence[str], prefix: str, depth: int, own: bool = False) -> TFLiteGraph:
-        """A nested graph that reads names from around it, or, with names of its `own`, such inputs."""
+        """Returns a nested graph that reads outer names, or, with `own`, inputs of these names."""
         subgraph = self.model.subgraph(number)
         if len(given) != len(subgraph.inputs):
             raise ModelError(f"{subgraph.name!r} needs {len(subgraph.inputs)} inputs, got {len(given)}")
@@ -110,7 +110,7 @@ class _Naming:
 
 
 class _Part:
-    """A subgraph in a graph: the names of its tensors, by their numbers. held: constants, also of those it calls."""
+    """A subgraph in a graph: the names of its tensors, by index. held: constants, also of called subgraphs."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Part:
         return found
 
     def _called(self, spec: OperatorSpec) -> list[TFLiteNode]:
-        """The operators of a subgraph that is called, in its place."""
+        """Returns the operators of a called subgraph, to inline them."""
         option = "subgraph" if spec.name == "CALL" else "decomposition"
         subgraph = self._subgraph(spec, option, len(spec.outputs))
         given = dict(zip(subgraph.inputs, map(self.name, spec.inputs)))
@@ -163,7 +163,7 @@ class _Part:
         return [*part.nodes(), *(part.copy(inner, name) for inner, name in copied)]
 
     def copy(self, number: int, name: str) -> TFLiteNode:
-        """A tensor by another name."""
+        """Copies a tensor to another name."""
         given = (self.name(number),)
         return TFLiteNode(COPY, self.subgraph, f"output {name!r} of {self.naming.model.name}", given, given, (name,))
 
@@ -191,7 +191,7 @@ class _Part:
     def _while(
         self, spec: OperatorSpec, where: str, operands: tuple[str, ...], outputs: tuple[str, ...]
     ) -> list[TFLiteNode]:
-        """A loop whose body computes the condition of the next round, behind that of the first one."""
+        """Returns a loop whose body computes the next round's condition, and before it the first one's."""
         naming, prefix = self.naming, f"{self.prefix}{outputs[0] if outputs else spec.name}"
         condition = self._subgraph(spec, "condition", 1)
         first = _Part(naming, condition, dict(zip(condition.inputs, operands)), f"{prefix}/first/", self.depth + 1)
@@ -238,12 +238,12 @@ class TFLiteReader(ImportRecord):
 
     def bind(self, name: str, binding: Binding | Broken) -> None:
         self.bound[name] = binding
-        if isinstance(binding, Value) and name not in self._held:  # else it is what an operator gave
+        if isinstance(binding, Value) and name not in self._held:  # else it is an operator's output
             array = self.builder.constants.get(binding)
             self._held[name] = Held(self._net, self._specs[name], self._net.wrap(binding) if array is None else array)
 
     def read(self, node: Any) -> Sequence[Binding | Broken]:
-        """What an operator gives; BROKEN, with a recorded problem, on failure."""
+        """Applies an operator; returns BROKEN, with a recorded problem, on failure."""
         since, problems = len(self.builder.nodes), len(self.problems)
         bindings: list[Binding | Broken] = [BROKEN] * len(node.outputs)
         try:
@@ -281,7 +281,7 @@ class TFLiteReader(ImportRecord):
 
 
 class TFLiteModel:
-    """A TFLite model whose operators are not read yet, with the shapes and values given for its inputs."""
+    """A TFLite model with unread operators, and the shapes and values of its inputs."""
 
     opsets: Mapping[str, int] = {}
 
@@ -315,7 +315,7 @@ class TFLiteModel:
         return TFLiteGraph(title, tuple(nodes), tuple(ports.inputs.values()), tuple(outputs), part.held)
 
     def interface(self, settled: Mapping[str, SizeConstraint]) -> Interface:
-        """The inputs and outputs under constraints on unspecified sizes; raises ModelError if they are invalid."""
+        """Returns inputs and outputs under constraints on unspecified sizes; raises ModelError if they are invalid."""
         sizes = InputSizes(Network(self._model.title), settled)
         self._ports.declare(sizes, self._shapes, self._values)
         declared = Graph(tuple(sizes.net.builder.inputs), {}, (), (), self.graph.name)
@@ -339,11 +339,11 @@ class TFLiteModel:
         return TFLiteReader(self._model, self._naming.specs)
 
     def dtype(self, name: str) -> DType | None:
-        """The element type of a tensor."""
+        """Returns the element type of a tensor."""
         return self._naming.specs[name].dtype
 
     def call(self, node: Any, reason: str) -> HostCall:
-        """Prepares an operator to run on the host; raises ModelError with the reason if nothing can run it."""
+        """Prepares an operator to run on the host; raises ModelError with the reason if it cannot run."""
         try:
             if node.spec is COPY:
                 raise ModelError(f"{node.where} cannot be copied alone")
@@ -353,7 +353,7 @@ class TFLiteModel:
         return HostCall("tflite", text, node.operands, tuple(filter(None, node.outputs)))
 
     def types(self, node: Any, known: Known, fresh: Callable[[str, int], Size]) -> list[TensorType | None]:
-        """The types of what an operator that runs on the host gives, as far as they are known."""
+        """Returns the types of an operator's outputs on the host, as far as they are known."""
         given = [known.type(name) if name else None for name in node.operands]
         found: list[TensorType | None] = []
         for name, shape in zip(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def recognizes(source: Any) -> bool:
-    """Whether a source is an object of torch or a file that torch wrote. Imports no torch: without it there is none."""
+    """True if a source is an object of torch or a file that torch wrote. Does not import torch."""
     if isinstance(source, Traceable):
         source = source.model
     torch = sys.modules.get("torch")
@@ -69,7 +69,7 @@ def unread(
 
 
 def _exported(source: Any, shapes: Mapping[str, Shape] | None, accept: bool) -> Exported:
-    """The ONNX model that torch makes of a source, compared with what torch computes."""
+    """Exports a source to ONNX with torch, and compares the result with torch's."""
     from pelton.importers.conversions import compared
 
     from .export import export  # imports torch

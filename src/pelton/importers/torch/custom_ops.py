@@ -1,4 +1,4 @@
-"""Custom operators of torch that are plugins, as nodes of ONNX models that name these."""
+"""Custom torch operators that are plugins, as nodes of ONNX models with the plugins' names."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pelton.plugins import plugin_for
 
 OpSchema = onnx.defs.OpSchema
 TYPES = {bool: "INT", int: "INT", float: "FLOAT", str: "STRING"}
-OF_TORCH = {"aten", "prim", "prims"}  # namespaces of what is no custom operator
+OF_TORCH = {"aten", "prim", "prims"}  # namespaces without custom operators
 
 
 def translations(program: Any) -> dict[Any, Callable[..., Any]]:
-    """For `torch.onnx.export`: the custom operators of an exported program that plugins name as theirs."""
+    """Returns a program's custom operators with plugins, and their translations for `torch.onnx.export`."""
     found = {target: plugin_for("torch", target._schema.name) for target in custom_operators(program)}
     return {target: _translation(target._schema, op.name) for target, op in found.items() if op is not None}
 
 
 def custom_operators(program: Any) -> list[Any]:
-    """The operators (OpOverload) of an exported program that are not torch's own."""
+    """Returns the operators (OpOverload) of an exported program that are not torch's own."""
     targets = dict.fromkeys(node.target for node in program.graph.nodes if hasattr(node.target, "_schema"))
     return [t for t in targets if t.namespace not in OF_TORCH]
 
 
 def advice(program: Any) -> str:
-    """How to read the custom operators that no plugin names, to end a sentence with; "" if there are none."""
+    """Explains how to read the custom operators without a plugin, to end a sentence with; "" if there are none."""
     unknown = [n for t in custom_operators(program) if plugin_for("torch", n := t._schema.name) is None]
     if not unknown:
         return ""
@@ -39,8 +39,8 @@ def advice(program: Any) -> str:
 
 
 def _translation(schema: Any, name: str) -> Callable[..., Any]:
-    """A function that torch.onnx calls with the arguments of a custom operator, and that gives a node of the plugin of
-    that name: tensors are its inputs, all else its attributes."""
+    """Returns a function that torch.onnx calls with the arguments of a custom operator, to emit a node of that plugin:
+    tensors are its inputs, all else its attributes."""
     tensors = [a.name for a in schema.arguments if str(a.type) in ("Tensor", "Optional[Tensor]")]
 
     def translate(*args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ def _translation(schema: Any, name: str) -> Callable[..., Any]:
 
 
 def _schema(name: str, inputs: int, outputs: int, attrs: dict[str, Any]) -> OpSchema:
-    """The schema of a node with any types of tensors and such attributes."""
+    """Returns the schema of a node with tensors of any type and these attributes."""
     every = list(onnx.defs.get_schema("Identity", 13).type_constraints[0].allowed_type_strs)
     ports = [f"x{i}" for i in range(inputs)], [f"y{i}" for i in range(outputs)]
     optional = OpSchema.FormalParameterOption.Optional

@@ -1,4 +1,4 @@
-"""Modules, exported programs and TorchScript as ONNX models, by torch's own exporters: there is no second table of
+"""Exports modules, exported programs and TorchScript to ONNX with torch's own exporters: there is no second table of
 operators."""
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pelton.importers.registry import Traceable
 from . import custom_ops, files
 from .files import first_line
 
-# loggers of exporters that report what is no news for a caller: packages that are absent, folds that were not made
+# loggers of exporters that report nothing new to a caller: missing packages, omitted folds
 FIXED_SIZE = re.compile(r"You marked \S+ as dynamic but your code specialized it to be a constant \([^()]*\)")
 CHATTY = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
 class Called(NamedTuple):
-    """What messages call a model, and its file, if it has one."""
+    """A model's name in messages, and its file, if any."""
 
     name: str
     path: Path | None
@@ -45,8 +45,7 @@ class Called(NamedTuple):
 
 
 class Exported(NamedTuple):
-    """An ONNX model in memory, the shapes of the examples that it was traced with, by the names of its inputs, and what
-    torch computes on these."""
+    """An ONNX model in memory, the shapes of the examples of its trace, by input name, and torch's results on these."""
 
     source: Source
     examples: dict[str, tuple[int, ...]]
@@ -54,9 +53,9 @@ class Exported(NamedTuple):
 
 
 def export(source: Any, shapes: Mapping[str, Shape]) -> Exported:
-    """An ONNX model of the same meaning. `shapes`: as for `importers.load`; they stand in for examples.
+    """Exports an equivalent ONNX model. `shapes`: as for `importers.load`; they stand in for examples.
 
-    Raises ModelError for what torch cannot export, InputError for examples that are missing or do not fit.
+    Raises ModelError if torch cannot export it, InputError for missing or unfit examples.
     """
     given = source if isinstance(source, Traceable) else Traceable(source)
     model, path = given.model, None
@@ -68,7 +67,7 @@ def export(source: Any, shapes: Mapping[str, Shape]) -> Exported:
         import torch
     sizes = {name: parse_shape(name, shape) for name, shape in shapes.items()}
     name = path.name if path else type(model).__name__
-    with _quiet(), torch.no_grad():  # what attention becomes depends on gradients: all of it has to see the same
+    with _quiet(), torch.no_grad():  # attention's form depends on gradients: all of it must see the same mode
         if isinstance(model, torch.jit.ScriptModule):
             with _in_evaluation(model):
                 return _export_script(model, given, sizes, Called(name, path))
@@ -84,7 +83,7 @@ def export(source: Any, shapes: Mapping[str, Shape]) -> Exported:
 
 
 def _trace(module: Any, given: Traceable, sizes: Mapping[str, tuple[int | Range, ...]], name: str) -> Any:
-    """The ExportedProgram of a module."""
+    """Traces a module to an ExportedProgram."""
     import torch
 
     dynamic = given.dynamic_shapes
@@ -106,7 +105,7 @@ def _trace(module: Any, given: Traceable, sizes: Mapping[str, tuple[int | Range,
 
 
 def _said_of_export(e: Exception) -> str:
-    """Why torch.export refuses a module, and what helps."""
+    """Explains why torch.export rejects a module, and a remedy."""
     fixed = FIXED_SIZE.search(str(e))
     if fixed is not None:
         return (
@@ -120,7 +119,7 @@ def _said_of_export(e: Exception) -> str:
 
 
 def _export_program(program: Any, called: Called) -> Exported:
-    """The ONNX model of an ExportedProgram. ModelError if it changes its own state, which engines have none of."""
+    """Exports an ExportedProgram to ONNX. Raises ModelError if it changes its own state, as engines have none."""
     import torch
 
     from . import reference
@@ -136,13 +135,13 @@ def _export_program(program: Any, called: Called) -> Exported:
         )
         assert found is not None
     except Exception as e:
-        while e.__cause__ is not None:  # the first of them knows which operator it is
+        while e.__cause__ is not None:  # the first cause names the operator
             e = e.__cause__  # type: ignore[assignment]
         raise ModelError(
             f"{name} cannot become an ONNX model; torch.onnx says: {first_line(e)}{custom_ops.advice(program)}"
         ) from e
     assert found.exported_program is not None
-    signature = found.exported_program.graph_signature  # of a graph that says what it changes
+    signature = found.exported_program.graph_signature  # of a graph that declares its changes
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
         raise ModelError(
@@ -159,7 +158,7 @@ def _export_program(program: Any, called: Called) -> Exported:
 
 
 def _output_names(program: Any) -> list[str]:
-    """A name for each tensor that a program returns: the path to it in what the module returned."""
+    """Returns a name for each output tensor of a program: its path in the module's result."""
     from torch.export.graph_signature import TensorArgument
     from torch.utils import _pytree
 
@@ -185,7 +184,7 @@ def _output_names(program: Any) -> list[str]:
 def _export_script(
     module: Any, given: Traceable, sizes: Mapping[str, tuple[int | Range, ...]], called: Called
 ) -> Exported:
-    """The ONNX model of TorchScript, by the exporter that was made for it."""
+    """Exports TorchScript to ONNX, by the exporter made for it."""
     import torch
 
     from . import reference
@@ -218,7 +217,7 @@ def _export_script(
         raise ModelError(f"{name} cannot become an ONNX model; torch.onnx says: {first_line(e)}") from e
     model = onnx.ModelProto.FromString(buffer.getvalue())
     for port, value in zip(list(model.graph.input), [value for value in full.values() if value is not None]):
-        if not isinstance(value, torch.Tensor):  # numbers and flags become inputs, but are what they are
+        if not isinstance(value, torch.Tensor):  # numbers and flags become inputs with constant values
             model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), port.name))
             model.graph.input.remove(port)
     shapes = {n: tuple(full[n].shape) for n in tensors if n in dynamic}
@@ -226,7 +225,7 @@ def _export_script(
 
 
 def _names_of_results(type: Any) -> list[str] | None:
-    """Names for what TorchScript returns; None where its type does not say how many tensors these are."""
+    """Returns names for the outputs of TorchScript; None if its type leaves their number open."""
     if type.kind() == "TensorType":
         return ["output"]
     parts = type.elements() if type.kind() == "TupleType" else []
@@ -234,7 +233,7 @@ def _names_of_results(type: Any) -> list[str] | None:
 
 
 def _arguments(examples: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Examples as positional arguments and arguments by name. InputError for arrays in place of tensors."""
+    """Splits examples into positional and named arguments. Raises InputError for arrays in place of tensors."""
     args: tuple[Any, ...]
     if isinstance(examples, Mapping):
         args, kwargs = (), dict(examples)
@@ -252,8 +251,8 @@ def _arguments(examples: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _examples_of(
     sizes: Mapping[str, tuple[int | Range, ...]], required: Sequence[str], names: Sequence[str], model: str
 ) -> dict[str, Any]:
-    """f32 tensors of the given sizes, by the names of parameters; ranges have their optimum, and 2 at least: torch
-    takes sizes of 1 for fixed."""
+    """Returns f32 tensors of the given sizes, by parameter name; ranges become their optimum, at least 2: torch fixes
+    sizes of 1."""
     unknown = [name for name in sizes if name not in names]
     if unknown:
         raise InputError(
@@ -281,7 +280,7 @@ def _dynamic_axes(shape: Sequence[int | Range]) -> list[int]:
 
 @contextlib.contextmanager
 def _in_evaluation(module: Any) -> Iterator[None]:
-    """Puts a module and its parts into evaluation mode, and back."""
+    """Puts a module and its parts into evaluation mode, then restores them."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
@@ -293,7 +292,7 @@ def _in_evaluation(module: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences what exporters report besides their errors."""
+    """Silences exporters except for errors."""
     before = [(log, log.level) for log in map(logging.getLogger, CHATTY)]
     try:
         with warnings.catch_warnings():

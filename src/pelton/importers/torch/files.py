@@ -1,4 +1,4 @@
-"""What torch writes to files, told apart by their content without torch, and read without running code from pickles."""
+"""Files of torch, recognized by content without torch, and read without running code from pickles."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pelton.errors import FormatError, ModelAbsent, ModelError, Needs
 
 Kind = Literal["exported", "script", "pickle", "truncated"]
 
-ZIP, PICKLE = b"PK\x03\x04", b"\x80"  # how archives begin, and pickles of protocol 2 and newer
-OBJECTS = ("custom_obj", "opaque_obj")  # how files of pickled constants begin, in an exported program
+ZIP, PICKLE = b"PK\x03\x04", b"\x80"  # first bytes of archives, and of pickles of protocol 2 and newer
+OBJECTS = ("custom_obj", "opaque_obj")  # prefixes of pickled constants in an exported program
 ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch.load's environment variable
 ENDINGS = (".pt", ".pth", ".pt2", ".ts", ".jit")
 
 
 def kind_of(source: Any) -> Kind | None:
-    """What a path leads to: an exported program, TorchScript, a checkpoint, or the beginning of an archive, which
-    may be any of these; None for what torch did not write."""
+    """Returns the kind of a file: an exported program, TorchScript, a checkpoint, or a truncated archive, which may be
+    any of these; None if torch did not write it."""
     if not isinstance(source, (str, os.PathLike)):
         return None
     path = Path(os.fsdecode(source))
@@ -35,7 +35,7 @@ def kind_of(source: Any) -> Kind | None:
     if begin == ZIP:
         try:
             with zipfile.ZipFile(path) as archive:
-                whole = any(entry.header_offset == 0 for entry in archive.infolist())  # not one within another
+                whole = any(entry.header_offset == 0 for entry in archive.infolist())  # not nested in another archive
                 found = _kind_of_archive(archive.namelist()) if whole else "truncated"
                 return found if whole or named else None
         except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
@@ -44,7 +44,7 @@ def kind_of(source: Any) -> Kind | None:
 
 
 def _kind_of_archive(names: list[str]) -> Kind | None:
-    """torch's archives have one folder, in which an exported program has models/, TorchScript has code/."""
+    """Classifies an archive: it has one folder, with models/ in an exported program, or code/ in TorchScript."""
     inner = {name.partition("/")[2] for name in names}
     if "archive_format" in inner and any(name.startswith("models/") for name in inner):
         return "exported"
@@ -56,8 +56,8 @@ def _kind_of_archive(names: list[str]) -> Kind | None:
 
 
 def read(path: Path) -> Any:
-    """The ExportedProgram or the ScriptModule in a file. ModelError for a checkpoint, which holds no program; it is
-    never unpickled."""
+    """Reads the ExportedProgram or the ScriptModule in a file. Raises ModelError for a checkpoint, which holds no
+    program; it is never unpickled."""
     if not path.is_file():
         raise ModelAbsent(f"there is no file {path}", path)
     kind = kind_of(path)
@@ -85,7 +85,7 @@ def read(path: Path) -> Any:
             return torch.export.load(str(path))
     except ModelError:
         raise
-    except Exception as e:  # torch has no exceptions of its own for this
+    except Exception as e:  # torch raises no class of its own here
         what = "an exported program" if kind == "exported" else "a TorchScript file"
         raise ModelError(
             f"{path} should be {what} of PyTorch, but torch {torch.__version__} cannot read it; save it again with"
@@ -94,7 +94,7 @@ def read(path: Path) -> Any:
 
 
 def _refuse_objects(path: Path) -> None:
-    """ModelError for an exported program with Python objects among its constants, which torch would unpickle."""
+    """Raises ModelError for an exported program with Python objects among its constants, which torch would unpickle."""
     with zipfile.ZipFile(path) as archive:
         objects = [name for name in archive.namelist() if name.rpartition("/")[2].startswith(OBJECTS)]
     if objects:
@@ -106,7 +106,7 @@ def _refuse_objects(path: Path) -> None:
 
 @contextlib.contextmanager
 def _tensors_only() -> Iterator[None]:
-    """Lets torch.load read pickles of tensors alone (`weights_only`), whatever its callers in torch ask for."""
+    """Restricts torch.load to pickles of tensors (`weights_only`), whatever its callers in torch request."""
     before = os.environ.get(ONLY)
     os.environ[ONLY] = "1"
     try:
@@ -119,6 +119,6 @@ def _tensors_only() -> Iterator[None]:
 
 
 def first_line(e: BaseException) -> str:
-    """What an exception says first, for messages."""
+    """Returns the first line of an exception, for messages."""
     said = [line.strip() for line in str(e).splitlines() if line.strip()]
     return f"{type(e).__name__}: {textwrap.shorten(said[0], 300, placeholder=' …')}" if said else type(e).__name__

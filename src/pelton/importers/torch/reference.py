@@ -1,4 +1,4 @@
-"""What torch computes for a program on its example inputs, which the ONNX model that is made of it is compared with."""
+"""Runs torch on a program's example inputs, for comparison with its ONNX model."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from pelton.importers.conversions import NoReference, Reference
 from .files import first_line
 
 TORCH = f"torch {torch.__version__.partition('+')[0]}"
-HIGHEST = (100, 2, 1)  # integers to draw are below: the first that the program takes
+HIGHEST = (100, 2, 1)  # upper bounds of random integers, until one is valid
 Arrays = list[np.ndarray]
 
 
 def random(shape: Sequence[int]) -> torch.Tensor:
-    """Floats from a normal distribution, the same ones in every call; torch's own generator stays as it is."""
+    """Draws normally distributed floats, equal in every call; leaves torch's own generator unchanged."""
     return torch.randn(list(shape), generator=torch.Generator().manual_seed(0))
 
 
 def of_program(program: Any, converted: Any, outputs: Sequence[str]) -> Reference | NoReference:
-    """What an ExportedProgram computes. converted: the one that the nodes of the ONNX model were made of, whose outputs
-    have these names."""
+    """Runs an ExportedProgram. converted: the program behind the ONNX model's nodes, with outputs of these names."""
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     kept = [isinstance(value, torch.Tensor) for value in _results(program)]
 
@@ -45,7 +44,7 @@ def of_program(program: Any, converted: Any, outputs: Sequence[str]) -> Referenc
 
 
 def of_script(module: Any, arguments: Mapping[str, Any]) -> Reference | NoReference:
-    """What TorchScript computes on its arguments by name."""
+    """Runs TorchScript on its arguments by name."""
 
     def run(given: Sequence[Any]) -> Arrays:
         return [_array(value) for value in _pytree.tree_leaves(module(*given)) if isinstance(value, torch.Tensor)]
@@ -59,7 +58,7 @@ def _reference(
     run: Callable[[Sequence[Any]], Arrays],
     layers: Callable[[Sequence[Any]], Mapping[str, tuple[str, np.ndarray]]],
 ) -> Reference | NoReference:
-    """What a program gives for the first of several examples that it takes."""
+    """Returns a program's results for the first valid one of several examples."""
     reason = "it has no example inputs"
     for example in (variant for given in examples for variant in (_varied(given), given)):
         try:
@@ -74,17 +73,17 @@ def _reference(
 
 
 def _isolated(run: Callable[[Sequence[Any]], Arrays], example: Sequence[Any], seed: int = 0) -> Arrays:
-    """A run that changes neither its example nor the state of torch's generators."""
+    """Runs a program without a change to its example or to the state of torch's generators."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         return run(_copied(example))
 
 
 def _examples(program: Any, names: Sequence[str]) -> Iterator[list[Any]]:
-    """Arguments of a program, flat: its own examples, else random ones of the sizes that it was exported with."""
+    """Yields a program's flat arguments: its own examples, else random ones of the sizes of its export."""
     if program.example_inputs is not None:
         args, kwargs = program.example_inputs
-        order = program.call_spec.in_spec.child(1).context  # the names of keywords
+        order = program.call_spec.in_spec.child(1).context  # names of keyword arguments
         yield _pytree.tree_leaves((args, {name: kwargs[name] for name in order}), is_leaf=lambda value: value is None)
         return
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
@@ -93,7 +92,7 @@ def _examples(program: Any, names: Sequence[str]) -> Iterator[list[Any]]:
 
 
 def _drawn(fake: Any, highest: int) -> Any:
-    """A random tensor of the type and sizes of a fake one; other values as they are."""
+    """Returns a random tensor of a fake one's type and sizes; other values unchanged."""
     if not isinstance(fake, torch.Tensor):
         return fake
     shape = [size if isinstance(size, int) else size.node.hint for size in fake.shape]
@@ -103,7 +102,7 @@ def _drawn(fake: Any, highest: int) -> Any:
 
 
 def _varied(example: Sequence[Any]) -> list[Any]:
-    """An example with random numbers in place of floats that are all the same, such as zeros, which tell little."""
+    """Replaces tensors of equal floats, such as zeros, by random numbers, which reveal more."""
 
     def varied(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.numel() < 2:
@@ -114,12 +113,12 @@ def _varied(example: Sequence[Any]) -> list[Any]:
 
 
 def _copied(example: Sequence[Any]) -> list[Any]:
-    """The same values, which a program may change."""
+    """Copies the values, which a program may change."""
     return [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in example]
 
 
 def _results(program: Any) -> list[Any]:
-    """What is known of each result of a program: a fake tensor, or another value."""
+    """Returns a fake tensor, or another value, for each result of a program."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     return [values.get(spec.arg.name) if hasattr(spec.arg, "name") else None for spec in _user_outputs(program)]
 
@@ -129,8 +128,8 @@ def _user_outputs(program: Any) -> list[Any]:
 
 
 def _array(value: Any) -> np.ndarray:
-    """A tensor or a number as an array, in float32 where numpy has not its type; complex numbers as pairs, as ONNX
-    models have them."""
+    """Converts a tensor or a number to an array, in float32 if numpy lacks its type; complex numbers become pairs, as
+    in ONNX models."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     value = value.detach().cpu()
@@ -140,7 +139,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 class _Watch(torch.fx.Interpreter):
-    """Runs a program and keeps all that it computes, by the names of its nodes, with what they are."""
+    """Runs a program and keeps all its values, by node name, with descriptions."""
 
     def __init__(self, module: Any):
         super().__init__(module)

@@ -1,2 +1,1 @@
-"""What ONNX Runtime keeps in its package of the same name, where libraries look for exceptions and for classes under
-their other names."""
+"""The package of ONNX Runtime where libraries look for exceptions and for classes under other names."""

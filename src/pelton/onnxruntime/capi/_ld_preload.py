@@ -1,1 +1,1 @@
-"""ONNX Runtime loads libraries of CUDA here; Pelton finds those that it needs when it needs them."""
+"""Empty: ONNX Runtime loads CUDA libraries here; Pelton finds them on demand."""

@@ -1,4 +1,4 @@
-"""The package that is stood in for, and its version."""
+"""The emulated package and its version."""
 
 from pelton.onnxruntime.about import VERSION as __version__
 

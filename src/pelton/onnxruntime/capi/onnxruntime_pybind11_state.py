@@ -1,4 +1,4 @@
-"""The names of ONNX Runtime's native module: its exceptions, and what the package itself has."""
+"""Names of ONNX Runtime's native module: its exceptions, and the names of the package itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of ONNX Runtime's tools for transformers, what other libraries need to run models; the rest is missing, unless ONNX
+"""The part of ONNX Runtime's tools for transformers that libraries need to run models; the rest is missing unless ONNX
 Runtime is installed beside Pelton."""
 
 from pelton.onnxruntime.missing import missing_names

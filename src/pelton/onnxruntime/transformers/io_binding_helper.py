@@ -1,4 +1,4 @@
-"""Which types of numpy and torch the element types of inputs and outputs are."""
+"""Maps element types of inputs and outputs to types of numpy and torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pelton.compat.session.signature import NAMES
 
 __getattr__ = missing_names("onnxruntime.transformers.io_binding_helper")
 
-# torch calls float and double by their sizes, and the narrow ones with underscores
+# torch names float and double by size, and separates the narrow ones by underscores
 _TORCH = {
     "f32": "float32",
     "f64": "float64",
@@ -36,8 +36,7 @@ def _ours(ort_type: str) -> str:
 
 
 class TypeHelper:
-    """Element types as `NodeArg.type` spells them, in other libraries' words. InputError, a ValueError, for types that
-    they do not have."""
+    """Converts `NodeArg.type` to types of other libraries. InputError, a ValueError, for types that they lack."""
 
     @staticmethod
     def get_input_type(ort_session: Any, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Functions of single elements."""
+"""Elementwise functions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def threshold(n: LayerReading) -> NetworkTensor:
 
 @reads("Power")
 def power(n: LayerReading) -> NetworkTensor:
-    """(shift + scale · x)^power"""
+    """Computes (shift + scale · x)^power."""
     p = n.param("power_param")
     if p.power == 1:
         return _scaled(n, p.scale, p.shift, n.name)
@@ -86,7 +86,7 @@ def power(n: LayerReading) -> NetworkTensor:
 
 @reads("Exp")
 def exponential(n: LayerReading) -> NetworkTensor:
-    """base^(shift + scale · x), e for a base of −1"""
+    """Computes base^(shift + scale · x), with e for a base of −1."""
     p = n.param("exp_param")
     factor = _logarithm(n, p.base)
     return n.net.exp(_scaled(n, p.scale * factor, p.shift * factor), name=n.name)
@@ -94,7 +94,7 @@ def exponential(n: LayerReading) -> NetworkTensor:
 
 @reads("Log")
 def logarithm(n: LayerReading) -> NetworkTensor:
-    """log_base(shift + scale · x)"""
+    """Computes log_base(shift + scale · x)."""
     p = n.param("log_param")
     factor, x = _logarithm(n, p.base), _scaled(n, p.scale, p.shift)
     return n.net.log(x, name=n.name) if factor == 1 else n.net.mul(n.net.log(x), 1 / factor, name=n.name)

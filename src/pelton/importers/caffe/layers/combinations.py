@@ -29,7 +29,7 @@ def eltwise(n: LayerReading) -> NetworkTensor:
 
 @reads("Axpy")
 def axpy(n: LayerReading) -> NetworkTensor:
-    """Of squeeze-and-excitation networks: a scale for each channel · x + y"""
+    """Reads a layer of squeeze-and-excitation networks: scale per channel · x + y."""
     a, x, y = (n.input(i) for i in range(3))
     if a.rank > x.rank or x.rank < 2 or a.shape[:2] != x.shape[:2] or any(d != 1 for d in a.shape[2:]):
         raise n.refuse(f"needs a scale for each channel of {x!r}, got {a!r}")
@@ -38,7 +38,7 @@ def axpy(n: LayerReading) -> NetworkTensor:
 
 @reads("Reduction")
 def reduction(n: LayerReading) -> NetworkTensor:
-    """Over all axes from one on."""
+    """Reduces all axes from one on."""
     p, x = n.param("reduction_param"), n.input()
     operation = enum_name(p, "ReductionOp", p.operation)
     axis = n.axis(p.axis, x.rank)
@@ -55,8 +55,8 @@ def reduction(n: LayerReading) -> NetworkTensor:
 
 @reads("ArgMax")
 def arg_max(n: LayerReading) -> NetworkTensor:
-    """The places, as floats, or values of the top_k largest elements, along an axis, or of each image; of equals, the
-    last ones. Both as two channels with out_max_val and without an axis."""
+    """Returns the indices, as floats, or values of the top_k largest elements, along an axis or of each image; of
+    equals, the last ones. Returns both as two channels with out_max_val and without an axis."""
     p, x = n.param("argmax_param"), n.input()
     if p.HasField("axis"):
         axis = n.axis(p.axis, x.rank)
@@ -65,7 +65,7 @@ def arg_max(n: LayerReading) -> NetworkTensor:
     size = n.number(x.shape[axis], "the size of the axis that it searches")
     if not 1 <= p.top_k <= size:
         raise n.refuse(f"needs a top_k from 1 to {size}, got {p.top_k}")
-    # backwards, since the first of equals are found
+    # reversed, since top_k prefers the first of equals
     reverse: Sequence[slice] = [slice(None)] * axis + [slice(None, None, -1)]
     values, places = n.net.top_k(x[tuple(reverse)], k=p.top_k, axis=axis)
     indices = n.net.cast(size - 1 - places, to=F32)

@@ -1,4 +1,4 @@
-"""Inputs, layers of data as inputs, and layers of losses as what they are at inference."""
+"""Inputs, data layers as inputs, and loss layers in their inference form."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def memory_data(n: LayerReading) -> Tops:
 
 @reads("Data", "ImageData", "WindowData", "HDF5Data", "AnnotatedData", "DenseImageData", "ImageSegData", "VideoData")
 def data(n: LayerReading) -> Tops:
-    """The images of a data set: of crop_size, if that is given. What is done to them beforehand is not in the
-    network."""
+    """Declares the images of a data set, of size crop_size if given. Their preprocessing is not in the network."""
     param = {"ImageData": "image_data_param", "WindowData": "window_data_param"}.get(n.type, "data_param")
     p, t = n.param(param), n.param("transform_param")
     size = t.crop_size or p.crop_size
@@ -48,7 +47,7 @@ def data(n: LayerReading) -> Tops:
 
 
 def _first(n: LayerReading, shape: Sequence[int] | None) -> Tops:
-    """The first top as an input; the others are labels."""
+    """Declares the first top as an input; the others are labels."""
     labels = NotAtInference(f"a label of layer {n.name!r}, which is not there at inference")
     return [n.declare(n.tops[0], shape), *[labels] * (len(n.tops) - 1)] if n.tops else ()
 

@@ -1,4 +1,4 @@
-"""Images resized, put back where a pooling took them from, and pooled by regions."""
+"""Image layers: resizing, unpooling, and pooling by regions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pelton.network.tensor import NetworkTensor
 
 @reads("Interp")
 def interpolate(n: LayerReading) -> NetworkTensor:
-    """Of DeepLab: linear between the corners, to a size, or by factors; negative padding crops beforehand."""
+    """Resizes linearly between the corners, to a size or by factors (DeepLab); negative padding crops first."""
     p, x = n.param("interp_param"), n.image()
     if max(p.pad_beg, p.pad_end) > 0:
         raise n.refuse(f"needs padding of 0 and less, which crops, got {p.pad_beg} and {p.pad_end}")
@@ -37,8 +37,8 @@ def interpolate(n: LayerReading) -> NetworkTensor:
 
 @reads("Upsample")
 def upsample(n: LayerReading) -> NetworkTensor:
-    """With the mask of a pooling, of SegNet: elements go back to where they were, zeros around them. Else, each is
-    repeated."""
+    """Puts elements back where a pooling's mask found them, zeros elsewhere (SegNet); without a mask, repeats each
+    element."""
     p, x = n.param("upsample_param"), n.image()
     factors = (p.scale_h or p.scale, p.scale_w or p.scale)
     if min(factors) < 1:
@@ -68,7 +68,7 @@ def _check(n: LayerReading, x: NetworkTensor, to: list[int]) -> None:
 
 @reads("ROIPooling")
 def regions(n: LayerReading) -> NetworkTensor:
-    """Of Fast R-CNN: the largest elements of the bins of each region [image, x₁, y₁, x₂, y₂]."""
+    """Returns the maxima of the bins of each region [image, x₁, y₁, x₂, y₂] (Fast R-CNN)."""
     p, x = n.param("roi_pooling_param"), n.image()
     if n.input(1).rank < 2:
         raise n.refuse(f"needs regions [regions, 5] as its second bottom, got {n.input(1)!r}")

@@ -33,8 +33,8 @@ def local_response(n: LayerReading) -> NetworkTensor:
 
 @reads("BatchNorm")
 def batch_norm(n: LayerReading) -> NetworkTensor:
-    """The statistics are sums over `factor` batches. Where they are filled, variances are 1: Caffe's zeros are no start
-    for an inference."""
+    """Normalizes by statistics that are sums over `factor` batches. Random weights have variances of 1: Caffe's zeros
+    are no start for an inference."""
     p, x = n.param("batch_norm_param"), n.input()
     if x.rank < 2:
         raise n.refuse(f"needs channels along axis 1, got {x!r}")
@@ -51,8 +51,8 @@ def batch_norm(n: LayerReading) -> NetworkTensor:
 
 @reads("BN")
 def bn(n: LayerReading) -> NetworkTensor:
-    """Two layers of forks: PSPNet's has scale, shift, mean and variance; SegNet's the first two alone, which hold the
-    statistics, too, in its mode INFERENCE, and go behind those of the batch in its mode LEARN."""
+    """Reads two layers of forks: PSPNet's has scale, shift, mean and variance. SegNet's has only the first two: they
+    include the statistics in its mode INFERENCE, and follow those of the batch in its mode LEARN."""
     p, x = n.param("bn_param"), n.input()
     if x.rank < 2:
         raise n.refuse(f"needs channels along axis 1, got {x!r}")
@@ -93,8 +93,8 @@ def bias(n: LayerReading) -> NetworkTensor:
 
 
 def _factor(n: LayerReading, p: Message, x: NetworkTensor, default: float) -> tuple[NetworkTensor | np.ndarray, int]:
-    """What scales or shifts the axes of x from `axis` on, the second bottom or weights, with axes of 1 behind it; and
-    how many these are."""
+    """Returns the factor or bias of x's axes from `axis` on, the second bottom or weights, with trailing axes of 1, and
+    the number of these."""
     if len(n.bottoms) > 1:
         other = n.input(1)
         behind = x.rank - other.rank - n.axis(p.axis, x.rank) if other.rank else 0

@@ -1,4 +1,4 @@
-"""Pooling as Caffe defines it: sizes are rounded up, and means count the padding that a window covers."""
+"""Pooling as Caffe defines it: sizes round up, and means include the padding within a window."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _pair(n: LayerReading, p: Message, field: str, pair: str = "") -> list[int]:
 
 
 def _within(size: Size, kernel: int, stride: int, padding: int) -> int:
-    """A kernel that is larger than the image, but has one window, as the one that covers it."""
+    """Shrinks a kernel larger than the image to the image, if it has one window."""
     reach = size + 2 * padding
     return int(reach) if is_known(reach) and 0 < kernel - reach < stride else kernel
 
@@ -66,8 +66,8 @@ def _over_all(n: LayerReading, x: NetworkTensor, method: str) -> NetworkTensor:
 def pool(
     n: LayerReading, x: NetworkTensor, method: str, kernel: Ints, stride: Ints, padding: Ints, rounds_up: bool
 ) -> NetworkTensor:
-    """Pooling with ⌈(size + 2 · padding − kernel) / stride⌉ + 1 windows, without one that would start in the padding
-    behind, as in `ceil_mode`. Without any padding, Caffe keeps that one, which has no elements."""
+    """Pools ⌈(size + 2 · padding − kernel) / stride⌉ + 1 windows, without one that would start in the padding behind,
+    as in `ceil_mode`. Without any padding, Caffe keeps that window, which is empty."""
     window: dict[str, Any] = dict(stride=stride, padding=padding, ceil_mode=rounds_up)
     beyond = _empty_windows(x, kernel, stride) if rounds_up and not any(padding) else [0, 0]
     name = "" if any(beyond) else n.name
@@ -75,7 +75,7 @@ def pool(
         y = n.net.max_pool(x, kernel, **window, name=name)
     elif method == "AVE":
         y = n.net.average_pool(x, kernel, **window, count_include_pad=True, name=name)
-    else:  # of elements drawn by their size, the expectation
+    else:  # the expectation of elements drawn with probability proportional to their size
         means = [n.net.average_pool(v, kernel, **window) for v in (x * x, x)]
         y = n.net.div(means[0], means[1] + TINY, name=name)
     if not any(beyond):
@@ -85,7 +85,7 @@ def pool(
 
 
 def _empty_windows(x: NetworkTensor, kernel: Ints, stride: Ints) -> list[int]:
-    """Along each axis, whether the last window starts behind the image: 1 or 0."""
+    """Returns, for each axis, 1 if the last window starts behind the image, else 0."""
     return [
         int(is_known(size) and s > k and -(-(size - k) // s) * s >= size)
         for size, k, s in zip(x.shape[2:], kernel, stride)
@@ -95,7 +95,7 @@ def _empty_windows(x: NetworkTensor, kernel: Ints, stride: Ints) -> list[int]:
 def _mask(
     n: LayerReading, x: NetworkTensor, kernel: Ints, stride: Ints, padding: Ints, rounds_up: bool
 ) -> NetworkTensor:
-    """Where the largest elements are, as indices into each channel."""
+    """Returns the indices of the largest elements within each channel."""
     height, width = (n.number(d, "the size of the image") for d in x.shape[2:])
     if rounds_up and not any(padding) and any(_empty_windows(x, kernel, stride)):
         raise n.refuse(f"gives no mask where a window starts behind the image (kernel {kernel}, stride {stride})")
@@ -112,7 +112,7 @@ def _mask(
 
 @reads("SPP")
 def spatial_pyramid(n: LayerReading) -> NetworkTensor:
-    """He et al. 2014: pooling into 1, 2², 4², … bins, joined."""
+    """Concatenates poolings into 1, 2², 4², … bins (He et al. 2014)."""
     p, x = n.param("spp_param"), n.image()
     height, width = (n.number(d, "the size of the image") for d in x.shape[2:])
     method = enum_name(p, "PoolMethod", p.pool)

@@ -1,4 +1,4 @@
-"""Convolutions, products with matrices, and tables."""
+"""Convolutions, matrix products and embedding tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pelton.network.tensor import NetworkTensor
 
 
 def _spatial(n: LayerReading, p: Message, field: str, space: int, default: int | None, pair: str = "") -> list[int]:
-    """Sizes along each axis of space: given once, for each axis, or as height and width."""
+    """Returns sizes along each spatial axis: given once, for each axis, or as height and width."""
     pair = pair or field
     if p.DESCRIPTOR.fields_by_name.get(f"{pair}_h") and (p.HasField(f"{pair}_h") or p.HasField(f"{pair}_w")):
         if space != 2 or getattr(p, field):
@@ -27,7 +27,7 @@ def _spatial(n: LayerReading, p: Message, field: str, space: int, default: int |
 
 
 def _window(n: LayerReading, p: Message, x: NetworkTensor) -> tuple[list[int], dict[str, list[int]]]:
-    """The kernel of a convolution, and its stride, padding and dilation."""
+    """Returns the kernel of a convolution, and its stride, padding and dilation."""
     if n.axis(p.axis, x.rank) != 1 or x.rank < 3:
         raise n.refuse(f"needs images of channels along axis 1, got {x!r} and axis {p.axis}")
     space = x.rank - 2
@@ -72,7 +72,7 @@ def deconvolution(n: LayerReading) -> Sequence[NetworkTensor]:
 
 @reads("Im2col")
 def im2col(n: LayerReading) -> Sequence[NetworkTensor]:
-    """The window of each pixel as channels: a convolution with filters of one tap each."""
+    """Returns the window of each pixel as channels: a convolution with filters of one tap each."""
     p, x = n.param("convolution_param"), n.input()
     kernel, how = _window(n, p, x)
     channels, count = n.number(x.shape[1], "the number of channels"), math.prod(kernel)

@@ -1,4 +1,4 @@
-"""Recurrent layers over sequences [time, batch, …] that a second bottom cuts: where it is 0, a sequence begins."""
+"""Recurrent layers over sequences [time, batch, …]. A second bottom cuts them: a sequence begins where it is 0."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from pelton.importers.caffe.layer import LayerReading, reads
 from pelton.network.tensor import NetworkTensor
 
-LONGEST = 1 << 10  # steps, each of which is written out
+LONGEST = 1 << 10  # steps, all of which are unrolled
 States = tuple[NetworkTensor, ...]
 
 
 @reads("RNN")
 def rnn(n: LayerReading) -> Sequence[NetworkTensor]:
-    """h = tanh(W·x + b + U·h′), o = tanh(V·h + c)"""
+    """Computes h = tanh(W·x + b + U·h′), o = tanh(V·h + c)."""
     p = n.param("recurrent_param")
     size = p.num_output
     x = _projected(n, size, 1)
@@ -32,7 +32,7 @@ def rnn(n: LayerReading) -> Sequence[NetworkTensor]:
 
 @reads("LSTM")
 def lstm(n: LayerReading) -> Sequence[NetworkTensor]:
-    """i, f, o, g = W·x + b + U·h′, c = σ(f)·c′ + σ(i)·tanh(g), h = σ(o)·tanh(c)"""
+    """Computes i, f, o, g = W·x + b + U·h′, c = σ(f)·c′ + σ(i)·tanh(g), h = σ(o)·tanh(c)."""
     p = n.param("recurrent_param")
     size = p.num_output
     x = _projected(n, 4 * size, 2)
@@ -49,12 +49,12 @@ def lstm(n: LayerReading) -> Sequence[NetworkTensor]:
 
 
 def _projected(n: LayerReading, outputs: int, states: int) -> NetworkTensor:
-    """W·x + b of all steps at once: [time, batch, outputs]."""
+    """Computes W·x + b of all steps at once: [time, batch, outputs]."""
     p, x = n.param("recurrent_param"), n.input()
     if p.num_output < 1 or x.rank < 2:
         raise n.refuse(f"needs num_output, and sequences [time, batch, …], got {x!r}")
     expected = 2 + (states if p.expose_hidden else 0)
-    if len(n.bottoms) != expected:  # a further one is an input that all steps read
+    if len(n.bottoms) != expected:  # a further one is an input of all steps
         raise n.refuse(f"needs sequences, where they go on, and its states, {expected} bottoms, got {len(n.bottoms)}")
     features = n.number(math.prod(x.shape[2:]), "the number of features")
     weight = n.filled((outputs, features), p, "weight_filler")
@@ -68,7 +68,7 @@ def _unrolled(
     step: Callable[[NetworkTensor, NetworkTensor, States], tuple[NetworkTensor, States]],
     count: int,
 ) -> Sequence[NetworkTensor]:
-    """All steps one after the other: their outputs [time, batch, num_output], and the last states."""
+    """Unrolls all steps: returns their outputs [time, batch, num_output], and the last states."""
     p, going = n.param("recurrent_param"), n.input(1)
     steps, batch, size = n.number(x.shape[0], "the number of steps"), x.shape[1], p.num_output
     if steps > LONGEST or going.shape != x.shape[:2]:

@@ -1,4 +1,4 @@
-"""Layers that arrange elements."""
+"""Layers that rearrange elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def split(n: LayerReading) -> Sequence[NetworkTensor]:
 
 @reads("Silence", without_labels=True)
 def silence(n: LayerReading) -> Sequence[NetworkTensor]:
-    """Its bottoms are no outputs of the network."""
+    """Reads its bottoms, so that they are no outputs of the network."""
     return ()
 
 
@@ -50,7 +50,7 @@ def slice_(n: LayerReading) -> Sequence[NetworkTensor]:
 
 @reads("Reshape")
 def reshape(n: LayerReading) -> NetworkTensor:
-    """A size of 0 is the bottom's, −1 what remains; of num_axes axes from `axis` on."""
+    """Reshapes num_axes axes from `axis` on; a size of 0 keeps the bottom's, −1 takes the remaining elements."""
     p, x = n.param("reshape_param"), n.input()
     given = list(p.shape.dim)
     first = n.axis(p.axis if p.axis >= 0 else p.axis + x.rank + 1, x.rank + 1)
@@ -67,7 +67,7 @@ def reshape(n: LayerReading) -> NetworkTensor:
 
 @reads("Crop")
 def crop(n: LayerReading) -> NetworkTensor:
-    """The first bottom, cropped to the sizes of the second one from an axis on."""
+    """Crops the first bottom to the sizes of the second from an axis on."""
     p, x, like = n.param("crop_param"), n.input(), n.input(1)
     axis = n.axis(p.axis, x.rank)
     if like.rank != x.rank or len(p.offset) not in (0, 1, x.rank - axis):
@@ -91,7 +91,7 @@ def tile(n: LayerReading) -> NetworkTensor:
 
 @reads("ShuffleChannel")
 def shuffle_channels(n: LayerReading) -> NetworkTensor:
-    """Of ShuffleNet: the channels of all groups, in turn."""
+    """Interleaves the channels of all groups (ShuffleNet)."""
     x, groups = n.input(), n.param("shuffle_channel_param").group
     channels = n.number(x.shape[1], "the number of channels") if x.rank > 1 else 0
     if groups < 1 or channels % groups or x.rank < 2:

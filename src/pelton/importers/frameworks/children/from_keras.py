@@ -1,4 +1,4 @@
-"""Run by the interpreter that has Keras: from_keras.py TARGET SOURCE [unsafe] writes a .keras or .h5 model as ONNX.
+"""Writes a .keras or .h5 model as ONNX, in the interpreter that has Keras: from_keras.py TARGET SOURCE [unsafe].
 
 A refusal is the last line printed, with exit status 3; `unsafe` allows code in the model.
 """
@@ -12,7 +12,7 @@ from frozen import check_type, freeze, leave, refuse, write
 
 
 def configuration(source):
-    """What an .h5 file says of its layers; "" for other files."""
+    """Returns the layer configuration in an .h5 file; "" for other files."""
     with open(source, "rb") as file:
         if file.read(8) != b"\x89HDF\r\n\x1a\n":
             return ""
@@ -29,14 +29,14 @@ def configuration(source):
 
 
 def has_lambdas(config):
-    """Whether a layer anywhere in a configuration carries Python code."""
+    """True if a layer anywhere in a configuration carries Python code."""
     if isinstance(config, dict):
         return config.get("class_name") in ("Lambda", "__lambda__") or any(map(has_lambdas, config.values()))
     return isinstance(config, list) and any(map(has_lambdas, config))
 
 
 def refuse_unknown(said, suffix):
-    """Refuses a model with a class that Keras does not find, by what it said of it."""
+    """Refuses a model with a class unknown to Keras, named in its error."""
     import keras
 
     found = re.search(r"Unknown layer: '([^']+)'|Could not locate class '([^']+)'", said)
@@ -60,11 +60,11 @@ def main(target, source, unsafe=""):
     import keras
     import tensorflow as tf
 
-    # every weight comes from the file; to draw random ones before takes longer than to read it
+    # every weight comes from the file; drawing random ones first would take longer than reading it
     random = ("RandomNormal", "RandomUniform", "TruncatedNormal", "VarianceScaling")
     for initializer in (getattr(keras.initializers, name) for name in random):
         initializer.__call__ = lambda self, shape, dtype=None: keras.ops.zeros(shape, dtype)
-    # Keras goes by the suffix, which a model need not have
+    # Keras requires the suffix, which a model may lack
     suffix = ".h5" if text else ".keras"
     if not source.endswith(suffix):
         link = os.path.abspath("model" + suffix)

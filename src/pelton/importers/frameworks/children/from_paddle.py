@@ -1,5 +1,5 @@
-"""Run by the interpreter that has PaddlePaddle: from_paddle.py TARGET MODEL [PARAMETERS] writes an inference model
-(.pdmodel or .json, and .pdiparams) as ONNX."""
+"""Writes an inference model of PaddlePaddle (.pdmodel or .json, and .pdiparams) as ONNX, in the interpreter that has
+PaddlePaddle: from_paddle.py TARGET MODEL [PARAMETERS]."""
 
 import sys
 

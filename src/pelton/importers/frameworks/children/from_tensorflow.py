@@ -1,5 +1,5 @@
-"""Run by the interpreter that has TensorFlow: from_tensorflow.py TARGET SOURCE [SIGNATURE] writes a SavedModel folder
-or a frozen GraphDef as ONNX. A refusal is the last line printed, with exit status 3."""
+"""Writes a SavedModel folder or a frozen GraphDef as ONNX, in the interpreter that has TensorFlow: from_tensorflow.py
+TARGET SOURCE [SIGNATURE]. A refusal is the last line printed, with exit status 3."""
 
 import difflib
 import os
@@ -14,13 +14,13 @@ from tensorflow.core.protobuf import saved_model_pb2
 from weights import take_out
 
 tf1 = tf.compat.v1
-NO_OUTPUTS = {"Assert", "Const", "NoOp", "Placeholder"}  # operations that nobody reads, and that are no results
+NO_OUTPUTS = {"Assert", "Const", "NoOp", "Placeholder"}  # unread operations that are no results
 VARIABLES = {"VariableV2", "VarHandleOp", "Variable"}
 
 
 def of_folder(source, wanted):
-    """The frozen graph of a SavedModel's signature: the wanted one, else the serving one, else the only one; with the
-    names of its inputs and outputs by tensors of the graph."""
+    """Returns the frozen graph of a SavedModel's signature (the requested one, else the serving one, else the only
+    one), and the names of its inputs and outputs by tensors of the graph."""
     found = parsed(saved_model_pb2.SavedModel(), os.path.join(source, "saved_model.pb"))
     graphs = {tuple(g.meta_info_def.tags): g for g in found.meta_graphs}
     tags = next((t for t in graphs if "serve" in t), next(iter(graphs), None))
@@ -54,28 +54,28 @@ def of_folder(source, wanted):
         if any(node.op in VARIABLES for node in graphs[tags].graph_def.node) and not has_values(source):
             refuse("variables/ is missing, or cut off; copy the whole folder again, or save the model again")
         raise
-    # the file has them in no order: that of TensorFlow's maps is another one in each process
+    # the file has no order: that of TensorFlow's maps differs between processes
     return graph, dict(sorted(inputs.items(), key=lambda item: by_number(item[1]))), results
 
 
 def has_values(source):
-    """Whether the values of a SavedModel's variables can be read."""
+    """True if the values of a SavedModel's variables can be read."""
     try:
         reader = tf.train.load_checkpoint(os.path.join(source, "variables", "variables"))
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except (tf.errors.OpError, IndexError, RuntimeError, ValueError):  # what the reader makes of damaged files
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError):  # errors of the reader for damaged files
         return False
     return True
 
 
 def by_number(name):
-    """By which names are sorted: output_10 behind output_9."""
+    """Returns the sort key of a name: output_10 after output_9."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def of_function(model, signature, outputs):
-    """The frozen graph of a signature that is a function, as TensorFlow 2 saves it."""
+    """Returns the frozen graph of a signature that is a function, as TensorFlow 2 saves it."""
     function = model.signatures[signature]
     inputs = function.structured_input_signature[1]
 
@@ -88,7 +88,7 @@ def of_function(model, signature, outputs):
 
 
 def of_session(source, tags, signature, outputs):
-    """The frozen graph of a signature that names tensors of one graph, as TensorFlow 1 saves it."""
+    """Returns the frozen graph of a signature that names tensors of one graph, as TensorFlow 1 saves it."""
     with tf.Graph().as_default(), tf1.Session() as session:
         tf1.saved_model.load(session, list(tags), source)
         names = [signature.outputs[key].name for key in outputs]
@@ -98,7 +98,7 @@ def of_session(source, tags, signature, outputs):
 
 
 def of_file(source):
-    """A frozen graph: placeholders are inputs, what no operation reads is an output."""
+    """Reads a frozen graph: placeholders become inputs, unread results outputs."""
     graph = parsed(tf1.GraphDef(), source)
     variables = [n.name for n in graph.node if n.op in VARIABLES]
     if variables:
@@ -121,7 +121,7 @@ def of_file(source):
 
 
 def parsed(message, path):
-    """The message with what a file has for it."""
+    """Parses the message in a file."""
     with open(path, "rb") as file:
         try:
             message.ParseFromString(file.read())

@@ -1,4 +1,4 @@
-"""What scripts of this folder share that convert models of TensorFlow: from functions to frozen graphs, and to ONNX."""
+"""Shared by the scripts that convert models of TensorFlow: from functions to frozen graphs, and to ONNX."""
 
 import os
 import sys
@@ -14,8 +14,8 @@ from tf2onnx import optimizer, tf_loader, tfonnx, utils
 from weights import put_back, take_out
 
 OPSET = 18
-# Passes of tf2onnx, each of which copies all constants: those that move transposes away, and what these need. The
-# others do what Pelton does by itself.
+# Passes of tf2onnx, each of which copies all constants: those that move transposes away, and their prerequisites.
+# Pelton does the work of the others itself.
 PASSES = (
     optimizer.TransposeOptimizer,
     optimizer.ConstFoldOptimizer,
@@ -24,11 +24,10 @@ PASSES = (
     optimizer.IdentityOptimizer,
     optimizer.BackToBackOptimizer,
 )
-# Attributes that keep functions from being inlined. Those that XLA is to compile have them, such as the grouped
-# convolutions of Keras.
+# Attributes that prevent inlining. Functions for XLA have them, such as the grouped convolutions of Keras.
 CALLED = {"_XlaMustCompile", "_noinline"}
-UNNAMED = "unk__"  # how tf2onnx begins names of sizes that have none
-TABLES = ("HashTable", "LookupTable")  # parts of the names of operations
+UNNAMED = "unk__"  # prefix of tf2onnx's names of unnamed sizes
+TABLES = ("HashTable", "LookupTable")  # parts of operation names
 
 
 def refuse(text):
@@ -38,7 +37,7 @@ def refuse(text):
 
 
 def leave():
-    """Ends the process at once: Python would take up to a second to take TensorFlow and the graphs down."""
+    """Ends the process at once: Python would take up to a second to free TensorFlow and the graphs."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -54,10 +53,10 @@ def check_type(kind, name, dtype):
 
 
 def freeze(function, inputs):
-    """The graph of a function of tensors, with the values of variables and other constants in it, and the names in it
+    """Returns the graph of a function of tensors, with the values of variables and other constants in it, and the names
     of its inputs and outputs. inputs: TensorSpecs.
 
-    What tensorflow.python.framework.convert_variables_to_constants_v2 does, but for a second import of the graph, which
+    Like tensorflow.python.framework.convert_variables_to_constants_v2, but without a second import of the graph, which
     takes most of its time.
     """
     traced = tf.function(function, autograph=False).get_concrete_function(*inputs)
@@ -70,8 +69,8 @@ def freeze(function, inputs):
 
 
 def inlined(graph, kept):
-    """A graph with its functions in place of their calls. kept: the tensors that stay: its inputs and outputs."""
-    for function in graph.library.function:  # else calls of recurrent layers stay, for the sake of GPUs
+    """Returns a graph with its function calls inlined. kept: tensors to keep: its inputs and outputs."""
+    for function in graph.library.function:  # else calls of recurrent layers would stay, for GPUs
         if "api_implements" in function.attr:
             del function.attr["api_implements"]
     meta = meta_graph_pb2.MetaGraphDef(graph_def=convert_to_constants.disable_lower_using_switch_merge(graph))
@@ -85,7 +84,7 @@ def inlined(graph, kept):
 
 
 class _Values(convert_to_constants._ConverterData):
-    """Values of variables by the names of their nodes."""
+    """Values of variables by node name."""
 
     def __init__(self, graph, values):
         super().__init__(graph)
@@ -97,12 +96,12 @@ class _Values(convert_to_constants._ConverterData):
 
 
 def with_constants(graph, values):
-    """A graph with constants in place of what it reads from variables. values: arrays by the names of nodes."""
+    """Returns a graph with constants in place of variable reads. values: arrays by node name."""
     return convert_to_constants._replace_variables_by_constants(_Values(graph, values))[0]
 
 
 def become_default(node):
-    """Makes a placeholder that nothing is given for what it is then, its default."""
+    """Replaces an unfed placeholder by its default."""
     node.op = "Identity"
     node.attr["T"].CopyFrom(node.attr["dtype"])
     for attribute in ("dtype", "shape"):
@@ -110,8 +109,8 @@ def become_default(node):
 
 
 def write(target, graph, inputs, outputs, weights=None):
-    """Writes a frozen graph as ONNX. inputs, outputs: tensors of the graph (x:0) → names that they shall have. weights:
-    those that have been taken out of the graph already."""
+    """Writes a frozen graph as ONNX. inputs, outputs: tensors of the graph (x:0) → new names. weights: those already
+    taken out of the graph."""
     tables = [n.name for n in graph.node if any(word in n.op for word in TABLES)]
     if tables:
         refuse(f"it looks values up in hash tables ({tables[0]}); save a function of what comes behind these")
@@ -144,7 +143,7 @@ def write(target, graph, inputs, outputs, weights=None):
             custom_op_handlers={"Erfc": (erfc, [])},
         )
     passes = {one.__name__: one for one in PASSES}
-    # catching errors means copying the graph before each pass, which would take longer than all else
+    # catching errors would copy the graph before each pass, which takes longer than all else
     model = optimizer.optimize_graph(made, catch_errors=False, optimizers=passes).make_model("converted")
     put_back(model, weights)
     model.producer_version = model.producer_version.removesuffix(" None")  # tf2onnx without a revision of Git
@@ -167,7 +166,7 @@ def write(target, graph, inputs, outputs, weights=None):
 
 
 def erfc(graph, node, name, args):
-    """1 - Erf(x) for Erfc(x), which tf2onnx would leave as it is."""
+    """Converts Erfc(x) to 1 - Erf(x), as tf2onnx would leave it as it is."""
     dtype, shape = graph.get_dtype(node.output[0]), graph.get_shape(node.output[0])
     one = graph.make_const(utils.make_name(name), np.array(1, utils.map_onnx_to_numpy_type(dtype)))
     erf = graph.make_node("Erf", node.input, shapes=[shape], dtypes=[dtype])

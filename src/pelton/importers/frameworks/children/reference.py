@@ -1,4 +1,4 @@
-"""What a model's own framework computes on random inputs, for Pelton to compare what the ONNX model computes with."""
+"""Runs a model's own framework on random inputs, for comparison with Pelton's results of the ONNX model."""
 
 import os
 
@@ -6,14 +6,14 @@ import numpy as np
 import onnx
 
 FILE = "reference.npz"  # beside the ONNX model
-# Sizes along unknown axes, the first one and the others, and what integers are below: what a model takes comes first.
+# Sizes along unknown axes, the first one and the others, and an upper bound of integers: first the most acceptable.
 SIZES = ((2, 64), (1, 128), (1, 224), (1, 32), (1, 8), (1, 1))
 HIGHEST = (100, 2)
 
 
 def write_reference(target, version, run):
     """Writes the inputs and outputs of two runs beside the ONNX model at `target`, or the reason why there are none.
-    run: a function from arrays by name of input to the outputs in order; version: the framework with its version."""
+    run: a function from arrays by input name to the outputs in order; version: the framework with its version."""
     inputs = onnx.load(target, load_external_data=False).graph.input
     reason = "no run was possible"
     for sizes in SIZES if any(None in shape_of(x) for x in inputs) else SIZES[:1]:
@@ -39,17 +39,17 @@ def save(target, version, inputs=None, runs=(), reason=""):
 
 
 def plain(array):
-    """The array, in float32 where it is of a type that files cannot have."""
+    """Returns the array, in float32 if files cannot hold its type."""
     return array.astype(np.float32) if array.dtype.kind == "V" or array.dtype.name == "bfloat16" else array
 
 
 def shape_of(value):
-    """The sizes of an ONNX input, None for unknown ones."""
+    """Returns the sizes of an ONNX input, None for unknown ones."""
     return [d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim]
 
 
 def drawn(value, sizes, highest, seed):
-    """A random array for an ONNX input."""
+    """Draws a random array for an ONNX input."""
     rng = np.random.default_rng(seed)
     drawn_sizes = (sizes[axis > 0] for axis in range(len(shape_of(value))))
     shape = [chosen if size is None else size for size, chosen in zip(shape_of(value), drawn_sizes)]

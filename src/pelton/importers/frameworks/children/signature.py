@@ -1,7 +1,7 @@
-"""The frozen graph of a SavedModel's signature, from the files alone.
+"""Reads the frozen graph of a SavedModel's signature from its files alone.
 
-`tf.saved_model.load` makes Python objects of all variables and functions, and its signatures have to be traced once
-more. Both take longer than all else of a conversion, for the graph of the signature is in the file, and its variables
+`tf.saved_model.load` creates Python objects for all variables and functions, and its signatures must be traced again.
+Both take longer than the rest of a conversion, although the graph of the signature is in the file, and its variables
 are in a checkpoint (tensorflow/core/protobuf: saved_object_graph.proto, trackable_object_graph.proto).
 """
 
@@ -11,15 +11,15 @@ import tensorflow as tf
 from frozen import inlined, with_constants
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # of the objects whose variables a checkpoint has
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # of the objects whose variables are in a checkpoint
 VARIABLE = "VarHandleOp"
-# Kinds of operations that need more than a value from a checkpoint.
+# Kinds of operations that need more than a checkpoint's value.
 RESOURCES = ("Table", "Iterator", "Dataset", "AnonymousVar", "Queue", "TensorList", "Barrier", "Mutex")
 
 
 def frozen_signature(source, meta, signature, outputs):
-    """(graph, tensors of inputs → names, tensors of outputs → names), outputs in this order; None where the files have
-    more than functions of plain variables. meta: the MetaGraphDef of the folder; signature: its SignatureDef."""
+    """Returns (graph, tensors of inputs → names, tensors of outputs → names), outputs in this order; None if the files
+    hold more than functions of plain variables. meta: the MetaGraphDef of the folder; signature: its SignatureDef."""
     graph = tf.compat.v1.GraphDef()
     graph.CopyFrom(meta.graph_def)
     names = [f"pelton_output_{i}" for i in range(len(outputs))]
@@ -33,14 +33,14 @@ def frozen_signature(source, meta, signature, outputs):
         return None
     inputs = {info.name: key for key, info in signature.inputs.items()}
     if not {name.partition(":")[0] for name in inputs} <= {node.name for node in graph.node}:
-        return None  # outputs that depend on some of the inputs alone
+        return None  # these outputs depend on only some of the inputs
     results = [f"{name}:0" for name in names]
     frozen = with_constants(inlined(graph, [*inputs, *results]), values)
     return frozen, inputs, dict(zip(results, outputs))
 
 
 def _values(source, meta, graph):
-    """The values of the graph's variables, by the names of their nodes; None for other resources than variables."""
+    """Returns the values of the graph's variables by node name; None for resources other than variables."""
     nodes = {node.name: node for node in graph.node}
     if any(word in node.op for node in _every(graph) for word in RESOURCES):
         return None
@@ -74,7 +74,7 @@ def _values(source, meta, graph):
 
 
 def _every(graph):
-    """The nodes of a graph, and those of its functions that it may call."""
+    """Yields the nodes of a graph, and those of functions that it may call."""
     functions = {f.signature.name: f for f in graph.library.function}
     stack, seen = [graph.node], set()
     while stack:
@@ -88,8 +88,8 @@ def _every(graph):
 
 
 def _keys(reader, objects):
-    """Number of an object of the SavedModel → the key of its value in the checkpoint. Both have graphs of objects, in
-    which the same names lead to the same ones."""
+    """Maps the number of an object of the SavedModel to its key in the checkpoint. Both hold graphs of objects, in
+    which equal names lead to equal objects."""
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     graph.ParseFromString(reader.get_tensor(GRAPH))
     keys, pairs, seen = {}, [(0, 0)], set()

@@ -1,5 +1,5 @@
-"""Keeps large weights out of a graph while it is converted: TensorFlow's optimizer and tf2onnx copy all constants over
-and over."""
+"""Keeps large weights out of a graph during conversion: TensorFlow's optimizer and tf2onnx copy all constants
+repeatedly."""
 
 from collections import defaultdict
 from functools import cache
@@ -8,8 +8,8 @@ import tensorflow as tf
 from onnx import helper
 from tf2onnx import tf_utils
 
-SMALLEST = 1 << 14  # bytes of a constant for which it is worth it
-# Operations that convert without a look at the values of a weight, and which operands may be one.
+SMALLEST = 1 << 14  # bytes of the smallest constant worth it
+# Operations that convert without the values of a weight, and the operands that may be one.
 READERS = {
     "BatchMatMul": (0, 1),
     "BatchMatMulV2": (0, 1),
@@ -24,8 +24,8 @@ READERS = {
 
 
 def take_out(graph, outputs=()):
-    """Puts placeholders in place of large weights of a frozen graph; the tensors of ONNX that they stand for, by their
-    names. outputs: tensors (x:0) that stay as they are."""
+    """Replaces large weights of a frozen graph by placeholders; returns the ONNX tensors of these weights by name.
+    outputs: tensors (x:0) that stay as they are."""
     readers = defaultdict(list)
     for node in graph.node:
         for i, name in enumerate(node.input):
@@ -61,7 +61,7 @@ def take_out(graph, outputs=()):
 
 
 def put_back(model, weights):
-    """Makes initializers of the inputs of an ONNX model that stand for weights."""
+    """Turns the placeholder inputs of an ONNX model back into initializers."""
     inputs = [x for x in model.graph.input if x.name not in weights]
     held = [weights[x.name] for x in model.graph.input if x.name in weights]
     del model.graph.input[:]

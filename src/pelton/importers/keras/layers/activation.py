@@ -1,4 +1,4 @@
-"""Layers that are activation functions, and those that do nothing at inference."""
+"""Activation layers, and layers without effect at inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of attention: of several heads, and of one."""
+"""Attention layers, with several heads or one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..config import LayerConfig
 from ..held import HeldTensor
 from ..reading import KerasReading, reads
 
-FAR = -1e30  # what is added to scores that do not count
+FAR = -1e30  # added to scores that do not count
 
 
 def _projections(layer: LayerConfig) -> list[str]:
@@ -74,7 +74,7 @@ def _attended(r: KerasReading, heads: int, groups: int, depth: int, value_depth:
 
 
 def _projected(r: KerasReading, part: str, x: HeldTensor, heads: int, depth: int) -> NetworkTensor:
-    """[batch, heads, steps, depth]"""
+    """Computes [batch, heads, steps, depth]."""
     width = r.number(x.shape[-1], "the size of its input")
     kernel = r.variable(f"{part}_dense/kernel", width, heads, depth).reshape(width, heads * depth)
     y = r.net.matmul(x.tensor(), kernel)
@@ -85,7 +85,7 @@ def _projected(r: KerasReading, part: str, x: HeldTensor, heads: int, depth: int
 
 
 def _added(r: KerasReading, mask: object) -> NetworkTensor:
-    """What a mask of what counts, [batch, rows, columns] or with heads, adds to scores."""
+    """Converts a mask of valid elements, [batch, rows, columns] or with heads, to terms added to scores."""
     if not isinstance(mask, HeldTensor) or mask.rank not in (3, 4):
         raise r.refuse("has a mask that is no tensor of three or four axes")
     t = mask.tensor()
@@ -106,7 +106,7 @@ def _additive_scales(layer: LayerConfig) -> list[str]:
 @reads("Attention", variables=_scales, masks=True, arguments=True)
 @reads("AdditiveAttention", variables=_additive_scales, masks=True, arguments=True)
 def attention(r: KerasReading) -> HeldTensor:
-    """Dense attention of one head, by products (Luong) or by sums (Bahdanau)."""
+    """Reads dense attention of one head, by products (Luong) or by sums (Bahdanau)."""
     given = r.inputs
     r.layer.ignore("dropout")
     if len(given) not in (2, 3) or any(x.rank != 3 for x in given):

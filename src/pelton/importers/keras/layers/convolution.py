@@ -21,7 +21,7 @@ def _parts(layer: LayerConfig) -> list[str]:
 
 
 def _image(r: KerasReading, axes: int) -> tuple[NetworkTensor, bool]:
-    """What is convolved, as [batch, channels, space…], and whether Keras has it so, too."""
+    """Returns the input as [batch, channels, space…], and True if Keras has it so too."""
     first = r.is_channels_first()
     return r.image(r.floats((axes + 2,)), first), first
 
@@ -31,7 +31,7 @@ def _bias(r: KerasReading, outputs: int) -> np.ndarray | None:
 
 
 def _filters(kernel: np.ndarray) -> np.ndarray:
-    """[window…, inputs, outputs] as [outputs, inputs, window…]."""
+    """Transposes [window…, inputs, outputs] to [outputs, inputs, window…]."""
     axes = kernel.ndim
     return np.ascontiguousarray(kernel.transpose(axes - 1, axes - 2, *range(axes - 2)))
 
@@ -73,7 +73,7 @@ def depthwise(r: KerasReading) -> HeldTensor:
 
 
 def _depthwise(kernel: np.ndarray) -> np.ndarray:
-    """[window…, channels, each] as [channels · each, 1, window…]."""
+    """Transposes [window…, channels, each] to [channels · each, 1, window…]."""
     axes = kernel.ndim - 2
     filters = kernel.transpose(axes, axes + 1, *range(axes))
     return np.ascontiguousarray(filters.reshape(-1, 1, *kernel.shape[:axes]))
@@ -126,7 +126,7 @@ def transposed(r: KerasReading) -> HeldTensor:
 
 
 def _cut(reach: int, stride: int, same: bool, extra: int | None) -> int:
-    """How many elements less than (size − 1) · stride + reach there are along an axis, as TensorFlow has it."""
+    """Returns by how many elements TensorFlow's output is shorter than (size − 1) · stride + reach along an axis."""
     if extra is None:
         return reach - stride if same else min(reach - stride, 0)
     return reach - reach % 2 - extra if same else -extra

@@ -1,4 +1,4 @@
-"""Layers that resize images, crop them, and those that change them in training alone."""
+"""Layers that resize or crop images, and those that change them only in training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IN_TRAINING = (
 
 
 def resized(net: Network, x: NetworkTensor, size: tuple[int, ...], method: str) -> NetworkTensor:
-    """[batch, channels, height, width] in another size, as tf.image.resize does it without antialiasing."""
+    """Resizes [batch, channels, height, width] as tf.image.resize does without antialiasing."""
     if x.shape[2:] == size:
         return x
     if method == "nearest":

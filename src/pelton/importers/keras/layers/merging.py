@@ -11,7 +11,7 @@ from ..reading import KerasReading, reads
 
 
 def _operands(r: KerasReading) -> tuple[list[NetworkTensor], HeldTensor]:
-    """The tensors in one order of axes; those of fewer axes have others behind the batch."""
+    """Returns the tensors in one order of axes; those of lower rank get axes behind the batch."""
     given = r.inputs
     if len(given) < 2:
         raise r.refuse("needs two tensors and more")
@@ -60,7 +60,7 @@ def concatenate(r: KerasReading) -> HeldTensor:
 
 @reads("Dot")
 def dot(r: KerasReading) -> HeldTensor:
-    """Products summed along an axis of each of two tensors, sample by sample."""
+    """Sums products along an axis of each of two tensors, sample by sample."""
     given = r.inputs
     if len(given) != 2 or not all(2 <= x.rank <= 3 for x in given):
         raise r.refuse(f"needs two tensors of two or three axes, got {[list(x.shape) for x in given]}")
@@ -77,12 +77,12 @@ def dot(r: KerasReading) -> HeldTensor:
     (x, y), (i, j) = tensors, along
     product = r.net.matmul(_matrices(r, x, i, 2), _matrices(r, y, j, 1))
     gone = [axis for axis, t in ((1, given[0]), (2, given[1])) if t.rank == 2]
-    gone = gone[:1] if len(gone) == 2 else gone  # of two vectors, [batch, 1] remains
+    gone = gone[:1] if len(gone) == 2 else gone  # for two vectors, [batch, 1] remains
     return r.of(r.net.squeeze(product, gone) if gone else product)
 
 
 def _matrices(r: KerasReading, x: NetworkTensor, along: int, place: int) -> NetworkTensor:
-    """Vectors, or matrices, with the axis that is summed at this place."""
+    """Returns vectors or matrices with the summed axis at this place."""
     if x.rank == 2:
         return r.net.unsqueeze(x, 3 - place)
     return x if along == place else r.net.transpose(x, (0, 2, 1))

@@ -11,7 +11,7 @@ from ..config import LayerConfig
 from ..held import HeldTensor, to_first
 from ..reading import KerasReading, reads
 
-EPSILON = 1e-7  # what Keras adds where nothing else is said
+EPSILON = 1e-7  # Keras' default
 
 
 def _affine(layer: LayerConfig) -> list[str]:
@@ -53,7 +53,7 @@ def layer_norm(r: KerasReading) -> HeldTensor:
     t, trailing = x.tensor(), tuple(range(x.rank - len(axes), x.rank))
     if axes == trailing:
         return r.of(r.net.layer_norm(t, gamma, beta, axis=axes[0], epsilon=epsilon))
-    # normalized along the axes in the end, and back
+    # normalized along the last axes, then restored
     perm = [a for a in range(x.rank) if a not in axes] + list(axes)
     y = r.net.layer_norm(r.net.transpose(t, perm), gamma, beta, axis=x.rank - len(axes), epsilon=epsilon)
     return r.of(r.net.transpose(y, np.argsort(perm).tolist()))
@@ -89,7 +89,7 @@ def group_norm(r: KerasReading) -> HeldTensor:
 
 @reads("UnitNormalization")
 def unit_norm(r: KerasReading) -> HeldTensor:
-    """By the square root of the sum of squares: at least 1e-12, or 1e-6 in Keras 2."""
+    """Divides by the root of the sum of squares: at least 1e-12, or 1e-6 in Keras 2."""
     x = r.floats()
     axes = tuple(x.axis(a) for a in _axes(r, r.layer.option("axis", -1), x.rank))
     least = 1e-12 if r.layer.version > 2 else 1e-6
@@ -118,7 +118,7 @@ def _moments(layer: LayerConfig) -> list[str]:
 
 @reads("Normalization", variables=_moments)
 def normalization(r: KerasReading) -> HeldTensor:
-    """(x − mean) / √variance, each by the axes that it keeps; the other way round with `invert`."""
+    """Computes (x − mean) / √variance, each along the axes that it keeps; the inverse with `invert`."""
     x, given = r.floats(casts=True), r.layer.option("axis", -1)
     axes = () if given is None else _axes(r, given, x.rank)
     kept = [r.number(x.shape[a], "the sizes of its axes") for a in axes]
@@ -137,7 +137,7 @@ def normalization(r: KerasReading) -> HeldTensor:
 
 
 def _spread(r: KerasReading, name: str, kept: Sequence[int]) -> np.ndarray:
-    """Numbers of the description, broadcast to the axes that are kept."""
+    """Returns numbers of the description, broadcast to the kept axes."""
     found = np.asarray(r.layer.option(name))
     if found.dtype.kind not in "fiu":
         raise r.refuse(f"needs numbers as {name}, got {found!r:.60}")
@@ -151,7 +151,7 @@ def _spread(r: KerasReading, name: str, kept: Sequence[int]) -> np.ndarray:
 
 @reads("LayerScale", variables=("gamma",))
 def layer_scale(r: KerasReading) -> HeldTensor:
-    """A factor for each channel, as in ConvNeXt."""
+    """Multiplies by a factor per channel, as in ConvNeXt."""
     x, size = r.floats(), r.layer.integer("projection_dim")
     r.layer.ignore("init_values")
     gamma = r.variable("gamma", size)
@@ -160,7 +160,7 @@ def layer_scale(r: KerasReading) -> HeldTensor:
 
 
 def _axes(r: KerasReading, given: object, rank: int) -> tuple[int, ...]:
-    """Axes from the front, in order, each once."""
+    """Returns axes from the front, in order, each once."""
     if not isinstance(given, (list, tuple)):
         given = [given]
     return tuple(sorted({r.axis(a, rank) for a in given}))

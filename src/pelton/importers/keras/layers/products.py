@@ -1,4 +1,4 @@
-"""Products with matrices, and tables of rows."""
+"""Matrix products and embedding tables."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def einsum_dense(r: KerasReading) -> HeldTensor:
     r.layer.ignore("output_shape")
     r.layer.expect(**NO_QUANTIZATION, lora_rank=None)
     kernel = r.weights.array(r.layer, "kernel").astype(np.float32)
-    y = r.net.einsum(spelled_out(r, equation, x.rank), x.tensor(), kernel)
+    y = r.net.einsum(explicit_equation(r, equation, x.rank), x.tensor(), kernel)
     if r.layer.option("bias_axes", None) is not None:
         y = y + r.weights.array(r.layer, "bias").astype(np.float32)
     return activated(r, r.of(y))
 
 
-def spelled_out(r: KerasReading, equation: object, rank: int) -> str:
-    """An equation with letters in place of the ellipsis of its first operand, which has so many axes."""
+def explicit_equation(r: KerasReading, equation: object, rank: int) -> str:
+    """Replaces the ellipsis of an equation's first operand by as many letters as it has axes."""
     if not isinstance(equation, str):
         raise r.refuse(f"has no equation, but {equation!r:.60}")
     text = equation.replace(" ", "")

@@ -14,7 +14,7 @@ from ..held import HeldTensor
 from ..reading import KerasReading, reads
 
 GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}
-# Keras' name → that of ONNX, its alpha and beta
+# Keras' name → ONNX's, its alpha and beta
 FUNCTIONS: dict[str, tuple[str, float | None, float | None]] = {
     "tanh": ("Tanh", None, None),
     "sigmoid": ("Sigmoid", None, None),
@@ -39,7 +39,7 @@ def recurrent(r: KerasReading) -> list[HeldTensor]:
 
 
 def _called(r: KerasReading) -> tuple[NetworkTensor, list[NetworkTensor]]:
-    """A sequence [time, batch, features], and the states that are given with it."""
+    """Returns a sequence [time, batch, features], and the states of the call."""
     r.layer.ignore(*SEQUENCE)
     r.layer.expect(stateful=False, time_major=False, constants=None, num_constants=None)
     given = flattened([r.args, r.kwargs.get("initial_state")])
@@ -56,7 +56,7 @@ def _called(r: KerasReading) -> tuple[NetworkTensor, list[NetworkTensor]]:
 def _returned(
     r: KerasReading, steps: NetworkTensor, states: Sequence[NetworkTensor], backwards: bool
 ) -> list[HeldTensor]:
-    """What a layer gives of all steps [time, batch, units], in the order of time, and of its last states."""
+    """Returns a layer's outputs from all steps [time, batch, units], in the order of time, and from its last states."""
     if r.layer.flag("return_sequences", False):
         steps = r.net.flip(steps, 0) if backwards else steps
         y = r.net.transpose(steps, (1, 0, 2))
@@ -72,7 +72,7 @@ def _layer(
     states: Sequence[NetworkTensor],
     backwards: bool,
 ) -> tuple[NetworkTensor, list[NetworkTensor], bool]:
-    """All steps in the order of time, and the last states, h first."""
+    """Computes all steps in the order of time, and the last states, h first."""
     kind = layer.type.removesuffix("Cell")
     units, gates = layer.integer("units"), GATES[kind]
     layer.ignore("dropout", "recurrent_dropout")
@@ -83,7 +83,7 @@ def _layer(
     recurrent_kernel = of.variable(f"{prefix}recurrent_kernel", units, gates * units)
     after = kind == "GRU" and layer.flag("reset_after", layer.version > 2)
     bias = _biases(of, prefix, gates * units, after)
-    order = (0, 3, 1, 2) if kind == "LSTM" else range(gates)  # of Keras i, f, c, o
+    order = (0, 3, 1, 2) if kind == "LSTM" else range(gates)  # in Keras i, f, c, o
     w, u = (_gates(k.T, order, units)[None] for k in (kernel, recurrent_kernel))
     b = np.concatenate([_gates(part, order, units) for part in bias])[None]
     if len(states) not in (0, 1 + (kind == "LSTM")):
@@ -98,7 +98,7 @@ def _layer(
 
 
 def _biases(of: KerasReading, prefix: str, size: int, both: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Of the input, and of the state."""
+    """Returns the biases of the input and of the state."""
     if not of.layer.flag("use_bias", True):
         return np.zeros(size, np.float32), np.zeros(size, np.float32)
     if both:
@@ -108,12 +108,12 @@ def _biases(of: KerasReading, prefix: str, size: int, both: bool) -> tuple[np.nd
 
 
 def _gates(rows: np.ndarray, order: Sequence[int], units: int) -> np.ndarray:
-    """Rows of gates in another order."""
+    """Reorders the rows of gates."""
     return np.concatenate([rows[g * units : (g + 1) * units] for g in order])
 
 
 def _functions(layer: LayerConfig, kind: str) -> dict[str, Any]:
-    """The activation functions, as ONNX has them."""
+    """Returns the activation functions as ONNX attributes."""
     options = (
         [("activation", "tanh")]
         if kind == "SimpleRNN"
@@ -150,7 +150,7 @@ def cell(r: KerasReading) -> HeldTensor:
 
 
 def _cells(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
-    """Those of StackedRNNCells, whose places follow from their classes as those of layers do."""
+    """Returns the cells of StackedRNNCells; their paths follow from their classes like those of layers."""
     given, used, found = layer.option("cells"), dict[str, int](), []
     for one in given if isinstance(given, list) else []:
         child = LayerConfig.of(one, layer.version, f"layer {layer.name!r}")
@@ -210,7 +210,7 @@ def of_cells(r: KerasReading) -> list[HeldTensor]:
 
 
 def _both(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
-    """The two layers of Bidirectional; the second is like the first, the other way round, unless the file has it."""
+    """Returns the two layers of Bidirectional; without a backward layer, the second is the reversed first."""
     where = f"layer {layer.name!r}"
     forward = LayerConfig.of(layer.option("layer"), layer.version, where)
     if layer.option("backward_layer", None) is not None:
@@ -255,7 +255,7 @@ def bidirectional(r: KerasReading) -> list[HeldTensor]:
 
 @reads("TimeDistributed", within=_one("layer"), masks=True)
 def time_distributed(r: KerasReading) -> list[HeldTensor]:
-    """The layer within on each step: steps become samples."""
+    """Applies the inner layer to each step: steps become samples."""
     (inner,) = r.scope.within(r.layer)
     r.layer.ignore("layer")
     x = r.input()

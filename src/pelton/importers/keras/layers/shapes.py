@@ -19,7 +19,7 @@ def reshape(r: KerasReading) -> HeldTensor:
 
 
 def _filled(r: KerasReading, x: HeldTensor, shape: tuple[int, ...]) -> tuple:
-    """[batch, …] with a number for −1, as far as it is known."""
+    """Returns [batch, …] with −1 replaced by a number if possible."""
     if shape.count(-1) > 1:
         raise r.refuse(f"has several sizes of -1: {list(shape)}")
     if -1 in shape:
@@ -32,7 +32,7 @@ def _filled(r: KerasReading, x: HeldTensor, shape: tuple[int, ...]) -> tuple:
 
 @reads("Flatten")
 def flatten(r: KerasReading) -> HeldTensor:
-    """Elements of images come in the order that has channels last."""
+    """Flattens images with channels last."""
     x = r.input()
     if r.is_channels_first() and x.rank > 2:
         return r.of(r.net.flatten(r.net.transpose(x.tensor(), (0, *range(2, x.rank), 1))))
@@ -54,7 +54,7 @@ def repeat(r: KerasReading) -> HeldTensor:
 
 
 def _around(r: KerasReading, name: str, axes: int) -> list[tuple[int, int]]:
-    """(before, after) of each axis, of an option of numbers or pairs."""
+    """Returns (before, after) of each axis, from an option of numbers or pairs."""
     given = r.layer.option(name)
     if isinstance(given, int):
         given = [given] * axes
@@ -92,7 +92,7 @@ def cropping(r: KerasReading) -> HeldTensor:
 
 @reads("Masking")
 def masking(r: KerasReading) -> HeldTensor:
-    """Steps all of whose elements are the value become zeros, and have a mask."""
+    """Replaces steps whose elements all equal the value by zeros, and masks them."""
     x, value = r.floats(), r.layer.number("mask_value", 0.0)
     t = x.tensor()
     other = r.net.cast(r.net.logical_not(r.net.equal(t, value)), to="f32")

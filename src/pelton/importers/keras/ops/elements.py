@@ -1,4 +1,4 @@
-"""Operations on elements."""
+"""Elementwise operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNARY = {
     **{"Arcsin": "asin", "Arccos": "acos", "Arctan": "atan", "Arcsinh": "asinh", "Arccosh": "acosh"},
     **{"Arctanh": "atanh", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Tanh": "tanh"},
 }
-KEEPING = {"Negative": "neg", "Absolute": "abs", "Abs": "abs", "Sign": "sign"}  # the type of integers
+KEEPING = {"Negative": "neg", "Absolute": "abs", "Abs": "abs", "Sign": "sign"}  # the integer type
 BINARY = {
     **{"Add": "add", "Subtract": "sub", "Multiply": "mul", "Maximum": "maximum", "Minimum": "minimum"},
     **{"Power": "pow", "Mod": "mod", "Equal": "equal", "Less": "less", "LessEqual": "less_equal"},

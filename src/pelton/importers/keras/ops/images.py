@@ -12,7 +12,7 @@ from .operation import Operation, reads_operation
 
 
 def _first(o: Operation) -> bool:
-    """Whether images have their channels in front; files say so where it is not the default."""
+    """True if images have channels first; files state it unless it is the default."""
     found = o.get("data_format", "channels_last")
     if found not in ("channels_first", "channels_last"):
         raise o.refuse(f"has the data_format {found!r:.30}")
@@ -53,7 +53,7 @@ def pool(o: Operation) -> HeldTensor:
 
 @reads_operation("Conv", args=("inputs", "kernel"))
 def convolution(o: Operation) -> HeldTensor:
-    """With a kernel [window…, inputs, outputs] that is a constant."""
+    """Convolves with a constant kernel [window…, inputs, outputs]."""
     x, first, padding = o.floats("inputs"), _first(o), o.get("padding", "valid")
     kernel, axes = o.get("kernel"), x.rank - 2
     if not isinstance(kernel, np.ndarray) or kernel.ndim != x.rank or padding not in ("valid", "same"):

@@ -68,7 +68,7 @@ def reshape(o: Operation) -> HeldTensor:
 
 
 def _with_batch(o: Operation, x: HeldTensor, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """The shape with what −1 stands for; a −1 in front may be a dynamic batch."""
+    """Replaces −1 in a shape; a leading −1 may be a dynamic batch."""
     if shape.count(-1) > 1:
         raise o.refuse(f"has several sizes of -1: {list(shape)}")
     if -1 not in shape:
@@ -125,7 +125,7 @@ def ravel(o: Operation) -> HeldTensor:
 
 @reads_operation("BroadcastTo")
 def broadcast(o: Operation) -> HeldTensor:
-    """Of known sizes alone, for files have 1 in place of a batch that Keras does not know."""
+    """Broadcasts known sizes only, as files have 1 in place of a batch that Keras does not know."""
     x, shape = o.held("x"), o.integers("shape", low=1)
     if not is_known(*x.shape):
         raise o.refuse("spreads a tensor of unknown sizes")
@@ -187,7 +187,7 @@ def get_item(o: Operation) -> HeldTensor:
 
 
 def picked(o: Operation, x: HeldTensor, key: list[Any]) -> Any:
-    """x[key] for numbers, slices of numbers, new axes and an ellipsis."""
+    """Computes x[key] for numbers, slices of numbers, new axes and an ellipsis."""
     for k in key:
         parts = [k.start, k.stop, k.step] if isinstance(k, slice) else [k]
         if any(not (p is None or p is Ellipsis or type(p) is int) for p in parts):
@@ -202,7 +202,7 @@ def picked(o: Operation, x: HeldTensor, key: list[Any]) -> Any:
 
 @reads_operation("Slice", args=("inputs", "start_indices"))
 def sliced(o: Operation) -> HeldTensor:
-    """A part of a known shape, from a place that may be computed; it is moved inside where it reaches out."""
+    """Slices a known shape from a start that may be computed; a slice that sticks out is moved inside."""
     x, shape = o.tensor("inputs"), o.integers("shape", low=0)
     for axis, at in enumerate(_places(o, x, shape)):
         x = o.net.gather(x, at, axis=axis)
@@ -211,7 +211,7 @@ def sliced(o: Operation) -> HeldTensor:
 
 @reads_operation("SliceUpdate", args=("inputs", "start_indices", "updates"))
 def slice_update(o: Operation) -> HeldTensor:
-    """x with another tensor in it, from a place that may be computed; it is moved inside where it reaches out."""
+    """Writes another tensor into x from a start that may be computed; one that sticks out is moved inside."""
     x, updates = o.tensor("inputs"), o.tensor("updates")
     places = _places(o, x, updates.shape)
     rank, shape = x.rank, updates.shape
@@ -221,7 +221,7 @@ def slice_update(o: Operation) -> HeldTensor:
 
 
 def _places(o: Operation, x: NetworkTensor, shape: Sequence[Size]) -> list[NetworkTensor]:
-    """Where along each axis the elements of a part of x are."""
+    """Returns the indices of a part of x along each axis."""
     if len(shape) != x.rank or not x.rank:
         raise o.refuse(f"needs a size for each of {x.rank} axes, got {list(shape)}")
     start = o.get("start_indices")
@@ -240,7 +240,7 @@ def _places(o: Operation, x: NetworkTensor, shape: Sequence[Size]) -> list[Netwo
 
 
 def _index(o: Operation, given: Any) -> NetworkTensor:
-    """A number, or a tensor, of a list of starts."""
+    """Returns a tensor from a number, or a tensor, of a list of starts."""
     return given.tensor() if isinstance(given, HeldTensor) else o.net.tensor_of(o.array(given, "start_indices"))
 
 
@@ -276,7 +276,7 @@ def one_hot(o: Operation) -> HeldTensor:
     o.expect(sparse=False)
     to = o.dtype("dtype") or DType.F32
     axis = o.axis("axis", x.rank + 1, -1)
-    # numbers below 0 have no place, where one_hot counts them from the end
+    # negative numbers match nothing; Network.one_hot would count them from the end
     places = np.arange(depth, dtype=np.int32).reshape(-1, *[1] * (x.rank - axis))
     indices = o.net.unsqueeze(o.net.cast(x.tensor(), to="i32"), axis)
     return o.of(o.net.cast(o.net.equal(indices, places), to=to))

@@ -1,4 +1,4 @@
-"""The registry of operations, and what their readers are given: arguments by name, tensors as `HeldTensor`."""
+"""The registry of operations, and the interface to their readers: arguments by name, tensors as `HeldTensor`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..reading import KerasReading
 
 Given = dict[str, Any]
 OperationReader = Callable[["Operation"], Any]
-# name of the class → its reader, and the names of the arguments of its call
+# class name → its reader, and the names of its call's arguments
 OPERATIONS: dict[str, tuple[OperationReader, tuple[str, ...]]] = {}
 MODULES = ("keras.src.ops.", "keras.ops", "")
 
 
 class Operation(FileValues):
-    """A call of an operation: the options with which it was made, and the arguments with which it is called."""
+    """A call of an operation: its options and arguments."""
 
     def __init__(self, reading: KerasReading, type: str, given: Given):
         self.reading, self.net, self.layer, self.type, self.given = reading, reading.net, reading.layer, type, given
@@ -35,13 +35,13 @@ class Operation(FileValues):
     error = refuse
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An argument, as it is written; the default where there is none, or null."""
+        """Returns an argument as written; the default if it is missing or null."""
         self.seen.add(name)
         found = self.given.get(name)
         return default if found is None else found
 
     def expect(self, **values: Any) -> None:
-        """Arguments of which only these values are known."""
+        """Raises UnknownPart if these arguments have other values."""
         for name, value in values.items():
             if self.get(name, value) != value:
                 raise self.refuse(f"has {name}={self.get(name)!r:.60}, which is not known")
@@ -54,7 +54,7 @@ class Operation(FileValues):
     # --- arguments
 
     def held(self, name: str) -> HeldTensor:
-        """A tensor; a constant becomes one."""
+        """Returns a tensor, also for a constant."""
         found = self.get(name)
         if isinstance(found, HeldTensor):
             return found
@@ -68,7 +68,7 @@ class Operation(FileValues):
         return x if x.dtype.is_float else x.mapped(lambda t: self.net.cast(t, to="f32"))
 
     def array(self, given: Any, name: str = "operand") -> np.ndarray:
-        """A number or an array as f32, i32 or bool, as Keras takes those of Python."""
+        """Converts a number or an array to f32, i32 or bool, as Keras converts Python's."""
         found = np.asarray(given) if isinstance(given, (int, float, bool, list, tuple, np.ndarray)) else None
         if found is None or found.dtype.kind not in "fiub":
             raise self.refuse(f"needs a tensor or numbers as {name}, got {given!r:.60}")
@@ -87,7 +87,7 @@ class Operation(FileValues):
         return self.reading.axis(self.get(name, default), rank)
 
     def axes(self, name: str, rank: int) -> tuple[int, ...]:
-        """Axes from the front; all where there are none."""
+        """Returns axes from the front; all if there are none."""
         found = self.get(name)
         if found is None:
             return tuple(range(rank))
@@ -103,7 +103,7 @@ class Operation(FileValues):
         return BOOL if found == "bool" else DType(DTYPES[found])
 
     def operands(self, *names: str) -> tuple[list[Any], HeldTensor]:
-        """Arguments that are broadcast against each other, of one type, in one order of axes."""
+        """Returns arguments to broadcast against each other, of one type, in one order of axes."""
         given = [self.get(name) for name in names]
         kinds = [x.dtype for x in given if isinstance(x, HeldTensor)]
         if not kinds:
@@ -114,7 +114,7 @@ class Operation(FileValues):
         return together(cast)
 
     def _common(self, kinds: Sequence[DType], arrays: Sequence[np.ndarray], given: Sequence[Any]) -> DType:
-        """The type of a result: floats before integers before bools; numbers of Python take that of tensors."""
+        """Returns the type of a result: floats before integers before bools; Python numbers adopt tensors' types."""
         firm = [*kinds, *(DType.of(v) for v in given if isinstance(v, np.ndarray))]
         floats = [k for k in firm if k.is_float]
         if any(k is not DType.F32 for k in floats) and len(set(floats)) > 1:
@@ -140,7 +140,7 @@ class Operation(FileValues):
 
 
 def reads_operation(*types: str, args: Sequence[str] = ("x",)) -> Callable[[OperationReader], OperationReader]:
-    """Registers the reader of operations of these classes. args: the names of the arguments of their calls."""
+    """Registers the reader of operations of these classes. args: the names of their calls' arguments."""
 
     def register(reader: OperationReader) -> OperationReader:
         OPERATIONS.update(dict.fromkeys(types, (reader, tuple(args))))
@@ -150,7 +150,7 @@ def reads_operation(*types: str, args: Sequence[str] = ("x",)) -> Callable[[Oper
 
 
 def operation(r: KerasReading) -> Any:
-    """What an operation of Keras 3 gives."""
+    """Applies an operation of Keras 3."""
     layer = r.layer
     if layer.type not in OPERATIONS or not layer.is_own or not layer.module.startswith(MODULES):
         raise layer.refuse("is an operation that is not known")
@@ -167,7 +167,7 @@ def operation(r: KerasReading) -> Any:
 
 
 def applied(r: KerasReading, type: str, given: Given) -> Any:
-    """What an operation gives for these options and arguments."""
+    """Applies an operation with these options and arguments."""
     reader, _ = OPERATIONS[type]
     op = Operation(r, type, given)
     found = reader(op)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pelton.ir.types import DType
 
 from ..held import HeldTensor
-from ..layers.products import spelled_out
+from ..layers.products import explicit_equation
 from .operation import Operation, reads_operation
 
 REDUCED = {"Mean": "reduce_mean", "Sum": "reduce_sum", "Max": "reduce_max", "Min": "reduce_min", "Prod": "reduce_prod"}
-SUMMED = (DType.F32, DType.I32, DType.I64)  # types whose sums are of the same type
+SUMMED = (DType.F32, DType.I32, DType.I64)  # types whose sums have the same type
 REDUCED |= {"Amax": "reduce_max", "Amin": "reduce_min", "Logsumexp": "reduce_log_sum_exp"}
 
 
@@ -18,7 +18,7 @@ def _reduced(o: Operation, x: HeldTensor, name: str) -> HeldTensor:
     if keeps:
         return x.mapped(lambda t: getattr(o.net, name)(t, tuple(x.axis(a) for a in axes), True))
     if x.is_first and x.rank - 1 in axes or not x.is_first:
-        # what is left is in the order of Keras
+        # the remaining axes are in Keras' order
         return o.of(getattr(o.net, name)(x.form, tuple(x.axis(a) for a in axes), False))
     return o.of(getattr(o.net, name)(x.tensor(), axes, False))
 
@@ -119,7 +119,7 @@ def dot(o: Operation) -> HeldTensor:
 @reads_operation("Einsum", args=tuple(f"operand{i}" for i in range(8)))
 def einsum(o: Operation) -> HeldTensor:
     operands = [o.floats(f"operand{i}") for i in range(8) if o.get(f"operand{i}") is not None]
-    equation = spelled_out(o.reading, o.get("subscripts"), operands[0].rank)
+    equation = explicit_equation(o.reading, o.get("subscripts"), operands[0].rank)
     return o.of(o.net.einsum(equation, *(x.tensor() for x in operands)))
 
 

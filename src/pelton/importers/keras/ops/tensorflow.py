@@ -1,4 +1,4 @@
-"""Functions of TensorFlow that models of Keras 2 call (TFOpLambda), by the operations of Keras 3 that are the same."""
+"""TensorFlow functions that models of Keras 2 call (TFOpLambda), mapped to equivalent operations of Keras 3."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ELEMENTS = (
     "sin",
     "cos",
 )
-# function → the operation, and the names there of its arguments, the first one first
+# function → the operation, and its names of the arguments, in order
 FUNCTIONS: dict[str, tuple[str, dict[str, str]]] = {
     **{f"math.{name}": (name.capitalize(), X) for name in (*ELEMENTS, "floor", "ceil", "sign", "round", "reciprocal")},
     **{f"math.reduce_{name}": (name.capitalize(), REDUCED) for name in ("mean", "sum", "max", "min", "prod")},
@@ -100,10 +100,10 @@ FUNCTIONS: dict[str, tuple[str, dict[str, str]]] = {
     "zeros_like": ("ZerosLike", INPUT),
     "ones_like": ("OnesLike", INPUT),
 }
-# Arguments that change nothing with these values.
+# Arguments without effect at these values.
 NEUTRAL: dict[str, Any] = {"conjugate": False, "name": None, "mode": "CONSTANT", "batch_dims": 0, "data_format": "NHWC"}
 NEUTRAL |= {"preserve_aspect_ratio": False, "antialias": False, "output_type": "int32"}
-FRACTIONS = ("Mean", "TrueDivide")  # operations whose results of integers are not those of TensorFlow
+FRACTIONS = ("Mean", "TrueDivide")  # operations whose integer results differ from TensorFlow's
 
 
 @reads("TFOpLambda", arguments=True)
@@ -173,7 +173,7 @@ def gelu(o: Operation) -> HeldTensor:
 
 @reads_operation("L2Normalize")
 def l2_normalize(o: Operation) -> HeldTensor:
-    """By the square root of the sum of squares, or of epsilon where that is larger."""
+    """Divides by the root of the sum of squares, or of epsilon if that is larger."""
     x, least = o.floats("x"), float(np.sqrt(o.number("epsilon", 1e-12)))
     axes = tuple(x.axis(a) for a in o.axes("axis", x.rank))
     return x.mapped(lambda t: o.net.l2_normalize(t, axes, epsilon=least))

@@ -1,5 +1,5 @@
-"""How the operators of com.microsoft read, which ONNX Runtime writes into models; importing this declares all
-readers."""
+"""Readers of com.microsoft's operators, which ONNX Runtime writes into models; importing this package declares all of
+them."""
 
 from . import (  # noqa: F401
     attention,

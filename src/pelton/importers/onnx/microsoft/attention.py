@@ -18,14 +18,14 @@ from pelton.importers.onnx.ops.norm import FUSED_EPSILON, layer_norm
 from pelton.importers.onnx.ops.quant import dequantize
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
-# hides a score, whatever else is added to it, and stays finite
+# hides a score, whatever is added to it, and stays finite
 FAR = float(np.finfo(np.float32).min) / 4
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How scores become weights: scaled, capped softly, masked by what is added, beside a sink that takes weight and
-    gives nothing."""
+    """Conversion of scores to weights: scaled, softly capped, masked by addition, beside a sink that takes weight and
+    has no value."""
 
     scale: float
     softcap: float = 0.0
@@ -33,14 +33,14 @@ class Scores:
 
 
 def attend(n: Reading, q: Value, k: Value, v: Value, mask: Value | None, how: Scores) -> Value:
-    """softmax(how(Q·Kᵀ) + mask)·V over [batch, heads, rows, depth]."""
+    """Computes softmax(how(Q·Kᵀ) + mask)·V over [batch, heads, rows, depth]."""
     if not how.softcap and how.sink is None:
         return n.emit("attention", q, k, v, n.like(q, 0) if mask is None else mask, scale=how.scale)
     return n.emit("matmul", weights_of(n, scores_of(n, q, k, mask, how), how), v)
 
 
 def scores_of(n: Reading, q: Value, k: Value, mask: Value | None, how: Scores) -> Value:
-    """how(Q·Kᵀ) + mask, before softmax."""
+    """Computes how(Q·Kᵀ) + mask, before softmax."""
     scores = n.emit("matmul", n.emit("mul", q, n.like(q, how.scale)), n.transpose(k, (0, 1, 3, 2)))
     if how.softcap:
         capped = n.emit("tanh", n.emit("div", scores, n.like(scores, how.softcap)))
@@ -57,8 +57,8 @@ def weights_of(n: Reading, scores: Value, how: Scores) -> Value:
 
 
 def scale_of(n: Reading, *heads: Value) -> float:
-    """What is given, or of the size of heads, which is that of queries and of keys: one of them may be known where the
-    other is not."""
+    """Returns the given scale, or that of the size of heads, which queries and keys share: one of them may be known
+    alone."""
     given, known = n.attr("scale", 0.0), [d for v in heads if isinstance(d := v.type.shape[3], int)]
     if not given and not known:
         raise n.refuse(f"{n.op} needs a known size of its heads, or a scale; got {heads[0].type.shape[3]}")
@@ -66,7 +66,7 @@ def scale_of(n: Reading, *heads: Value) -> float:
 
 
 def split_parts(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
-    """The last axis cut into parts of these widths."""
+    """Splits the last axis into parts of these widths."""
     if not equal(x.type.shape[-1], sum(widths)):
         raise n.refuse(f"{n.op} needs a last axis of {' + '.join(map(str, widths))}, got {x.type}")
     ends = [sum(widths[: i + 1]) for i in range(len(widths))]
@@ -74,7 +74,7 @@ def split_parts(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
 
 
 def add_present(n: Reading, parts: list[Value | None]) -> Value | None:
-    """Adds those of the values that are present; None if none is."""
+    """Adds the present values; None if there are none."""
     total = None
     for part in parts:
         if part is not None:
@@ -83,25 +83,25 @@ def add_present(n: Reading, parts: list[Value | None]) -> Value | None:
 
 
 def mask_scores(n: Reading, shown: Value, like: Value, filter: float) -> Value:
-    """What is added to scores: nothing where they are shown, the filter value where they are not."""
+    """Converts a mask to terms added to scores: 0 for visible ones, the filter value for others."""
     return n.emit("where", shown, n.like(like, 0), n.like(like, filter))
 
 
 def _length_mask(n: Reading, lengths: Value, keys: Size) -> Value:
-    """[batch, 1, 1, keys]: whether a key lies within the length of its batch."""
+    """Returns [batch, 1, 1, keys]: true if a key lies within the length of its batch."""
     return n.emit("less", n.count(keys), n.reshape(n.cast(lengths, I64), (lengths.type.size, 1, 1, 1)))
 
 
 def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> Value:
-    """[batch or 1, 1, rows or 1, keys]: what mask_index and key_padding_mask show, whichever of their forms they
-    have."""
+    """Returns [batch or 1, 1, rows or 1, keys]: the keys visible by mask_index or key_padding_mask, in any of their
+    forms."""
     shape = mask.type.shape
-    if len(shape) == 1 and shape[0] == batch:  # how many keys
+    if len(shape) == 1 and shape[0] == batch:  # number of keys
         return _length_mask(n, mask, keys)
-    if len(shape) == 1 and shape[0] == 2 * batch:  # where the keys end, then where they begin
+    if len(shape) == 1 and shape[0] == 2 * batch:  # ends of the keys, then starts
         ends, starts = n.slice(mask, 0, 0, batch), n.slice(mask, 0, batch, 2 * batch)
         return n.emit("logical_and", _length_mask(n, ends, keys), n.emit("logical_not", _length_mask(n, starts, keys)))
-    if len(shape) == 1 and shape[0] == 3 * batch + 2:  # how many keys, then where packed rows and keys begin
+    if len(shape) == 1 and shape[0] == 3 * batch + 2:  # number of keys, then starts of packed rows and keys
         return _length_mask(n, n.slice(mask, 0, 0, batch), keys)
     shown = n.emit("greater", mask, n.like(mask, 0)) if mask.type.dtype is not BOOL else mask
     if len(shape) == 2 and shape[1] == keys:
@@ -114,7 +114,7 @@ def _key_mask(n: Reading, mask: Value, batch: Size, rows: Size, keys: Size) -> V
     )
 
 
-# --- Attention and QAttention: one product gives queries, keys and values
+# --- Attention and QAttention: one product for queries, keys and values
 
 
 PROJECTED = "num_heads scale mask_filter_value unidirectional past_present_share_buffer"
@@ -128,8 +128,8 @@ def attention(n: Reading) -> tuple[Binding, ...]:
 def emit_attention_of_projections(
     n: Reading, x: Value, weights: Value, bias: Value | None, *, mask: int, past: int, added: int | None = None
 ) -> tuple[Binding, ...]:
-    """The output, and keys and values stacked as they will be `past` in the next run; `mask`, `past` and `added` (to
-    the scores) are numbers of inputs."""
+    """Returns the output, and keys and values stacked as `past` of the next run; `mask`, `past` and `added` (to the
+    scores) are numbers of inputs."""
     if n.optional(past) is not None and n.flag("past_present_share_buffer"):
         raise n.refuse(f"{n.op} with past_present_share_buffer is not supported; export the model without")
     heads = n.attr("num_heads")
@@ -176,8 +176,8 @@ def emit_attention_of_projections(
     inputs=9,
 )
 def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
-    """With `unidirectional`, ONNX Runtime's kernel lets the last row see all keys, whatever their number, and so it is
-    here. Keys and values that come as [batch, heads, keys, depth] get no bias, as in that kernel."""
+    """Computes attention. With `unidirectional`, the last row sees all keys, whatever their number, as in ONNX
+    Runtime's kernel. As there, keys and values that come as [batch, heads, keys, depth] get no bias."""
     heads = n.attr("num_heads")
     q, k, v = _add_biases(n, _split_inputs(n, heads), 3)
     rows, new = q.type.shape[2], k.type.shape[2]
@@ -195,11 +195,11 @@ def multi_head_attention(n: Reading) -> tuple[Binding, ...]:
 def _attend_masked(
     n: Reading, q: Value, k: Value, v: Value, inputs: tuple[int, int], hidden: Value | None, ends: Value | None
 ) -> tuple[Value, Value | None]:
-    """What attention gives, and its scores if they are read. inputs: the mask, and what is added to scores; hidden:
-    keys that rows do not see; ends: how many keys there are, if those behind them are none."""
+    """Returns attention's output, and its scores if they are read. inputs: the mask, and terms added to scores; hidden:
+    keys invisible to rows; ends: the number of valid keys, if others follow."""
     batch, _, rows, _ = q.type.shape
     shown, added = n.optional(inputs[0]), n.optional(inputs[1])
-    if ends is not None:  # masks may be as long as what counts
+    if ends is not None:  # masks may be as long as the valid part
         long = [v.type.shape[-1] for v in (shown, added) if v is not None and v.type.rank > 1]
         keys = long[0] if long else k.type.shape[2]
         k, v = (n.slice(t, 2, 0, keys) for t in (k, v))
@@ -227,7 +227,7 @@ def _attend_masked(
 
 
 def _add_biases(n: Reading, parts: list[Value], i: int) -> list[Value]:
-    """Adds a part of the bias, input i, to queries, keys and values; not to keys and values with heads apart."""
+    """Adds parts of the bias, input i, to queries, keys and values; not to keys and values with separate heads."""
     bias = n.optional(i)
     if bias is None:
         return parts
@@ -240,8 +240,8 @@ def _add_biases(n: Reading, parts: list[Value], i: int) -> list[Value]:
 
 
 def _with_past(n: Reading, k: Value, v: Value, past: int, length: int) -> tuple[Value, Value, Value, Size]:
-    """Keys and values behind those of inputs `past` and `past + 1`, how many are before them, and the number of keys.
-    With an input `length`, this says how many of a longer cache count, and new ones take the places behind them."""
+    """Appends keys and values to those of inputs `past` and `past + 1`; also returns the number before them, and the
+    number of keys. An input `length` is the valid length of a longer cache; new ones follow there."""
     given = n.optional(length)
     if n.optional(past) is None or n.optional(past + 1) is None:
         return k, v, n.constant(0, I64), k.type.shape[2]
@@ -250,7 +250,7 @@ def _with_past(n: Reading, k: Value, v: Value, past: int, length: int) -> tuple[
         k, v = (n.emit("concat", p, t, axis=2) for p, t in zip(pasts, (k, v)))
         return k, v, n.sizes(pasts[0].type.shape[2]), k.type.shape[2]
     before, rows, keys = n.reshape(n.cast(given, I64), ()), k.type.shape[2], pasts[0].type.shape[2]
-    own = n.emit("sub", n.count(keys), before)  # the row that lies at each place
+    own = n.emit("sub", n.count(keys), before)  # the row at each place
     new = n.emit("logical_and", n.emit("less_equal", n.constant(0, I64), own), n.emit("less", own, n.sizes(rows)))
     at = n.emit("minimum", n.emit("maximum", own, n.constant(0, I64)), n.sizes(rows - 1))
     k, v = (
@@ -266,8 +266,8 @@ def _with_past(n: Reading, k: Value, v: Value, past: int, length: int) -> tuple[
     inputs=11,
 )
 def decoder_attention(n: Reading) -> tuple[Binding, ...]:
-    """MultiHeadAttention of one row with a cache of which past_sequence_length counts, or without one, with keys and
-    values as [batch, heads, keys, depth]. cache_indirection says from which beam of its batch each key comes."""
+    """Reads MultiHeadAttention of one row with a cache of valid length past_sequence_length, or without one, with keys
+    and values as [batch, heads, keys, depth]. cache_indirection selects the beam of each key within its batch."""
     heads = n.attr("num_heads")
     if n.optional(1) is None:
         x = n.input(0)
@@ -288,7 +288,7 @@ def decoder_attention(n: Reading) -> tuple[Binding, ...]:
 
 
 def _of_beams(n: Reading, x: Value, indirection: Value, before: Value) -> Value:
-    """[batch · beams, heads, keys, depth], each key before the new one from the beam that [batch, beams, keys] says."""
+    """Selects [batch · beams, heads, keys, depth], each key before the new one from its beam [batch, beams, keys]."""
     total, heads, keys, depth = x.type.shape
     groups, beams, _ = indirection.type.shape
     indirection = n.slice(indirection, 2, 0, keys)
@@ -302,7 +302,7 @@ def _of_beams(n: Reading, x: Value, indirection: Value, before: Value) -> Value:
 
 
 def _split_inputs(n: Reading, heads: int) -> list[Value]:
-    """Queries, keys and values, each [batch, heads, rows, depth]."""
+    """Returns queries, keys and values, each [batch, heads, rows, depth]."""
     x, key, value = n.input(0), n.optional(1), n.optional(2)
     if x.type.rank == 5:  # [batch, rows, heads, 3, depth]
         return _unstack(n, x, 3)
@@ -325,19 +325,19 @@ def _unstack(n: Reading, x: Value, count: int) -> list[Value]:
     ]
 
 
-# --- what stands before the first layer
+# --- embeddings before the first layer
 
 
 @reads("EmbedLayerNormalization", domain=MICROSOFT, attributes="epsilon mask_index_type", inputs=9)
 def embed_layer_normalization(n: Reading) -> tuple[Binding, ...]:
-    """norm(words + positions + segments); the second output counts what the mask shows, the third is the sum itself."""
+    """Computes norm(words + positions + segments); the second output counts visible rows, the third is the sum."""
     segments = None if n.optional(1) is None else (n.input(1), n.input(4))
     return _embed(n, n.input(2), n.input(3), segments, (n.input(5), n.input(6)), (n.optional(7), n.optional(8)))
 
 
 @reads("QEmbedLayerNormalization", domain=MICROSOFT, attributes="epsilon", inputs=18)
 def embed_quantized_layer_normalization(n: Reading) -> tuple[Binding, ...]:
-    """EmbedLayerNormalization of tables in bytes, and of scale and bias, each with one scale and one zero point."""
+    """Reads EmbedLayerNormalization with tables, scale and bias in bytes, each with one scale and one zero point."""
 
     def whole(i: int) -> Value:
         table = n.input({0: 2, 1: 3, 2: 4, 3: 5, 4: 6}[i])
@@ -355,7 +355,7 @@ def _embed(
     norm: tuple[Value, Value],
     of_rows: tuple[Value | None, Value | None],
 ) -> tuple[Binding, ...]:
-    """segments: which row has which, and their table; norm: scale and bias; of_rows: the mask, and positions."""
+    """Embeds ids. segments: those of rows, and their table; norm: scale and bias; of_rows: mask and positions."""
     ids, (mask, positions) = n.input(0), of_rows
     batch, rows = ids.type.shape
     row_positions = n.reshape(n.count(rows), (1, rows)) if positions is None else positions

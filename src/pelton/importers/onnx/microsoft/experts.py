@@ -1,4 +1,4 @@
-"""Readers of mixtures of experts: all experts compute all tokens, and each token takes what its router selects."""
+"""Readers of mixtures of experts: all experts compute all tokens, and each token adds those that its router selects."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ATTRIBUTES = """k activation_type activation_alpha activation_beta normalize_ro
 
 @reads("MoE", domain=MICROSOFT, attributes=_ATTRIBUTES, inputs=8)
 def mixture(n: Reading) -> Binding:
-    """The experts' products have weights [experts, outputs, inputs]. Each token's largest k of all softmax weights
-    count, divided by their sum with normalize_routing_weights. use_sparse_mixer changes nothing in ONNX Runtime's
-    kernel for CPUs, and nothing here."""
+    """Reads weights of experts as [experts, outputs, inputs]. Each token's largest k of all softmax weights count,
+    divided by their sum with normalize_routing_weights. use_sparse_mixer has no effect, as in ONNX Runtime's kernel for
+    CPUs."""
     probabilities = n.emit("softmax", _router(n, 1), axis=1)
     selected = _select(n, probabilities)
     shares = _selected(n, selected, probabilities)
@@ -39,9 +39,9 @@ def mixture(n: Reading) -> Binding:
     inputs=15,
 )
 def quantized_mixture(n: Reading) -> Binding:
-    """MoE with weights of few bits: a scale, and perhaps a zero point, for each row or each block of it. Each token's
-    largest k count, by the softmax of these alone; or by router_weights, divided by their sum with
-    normalize_routing_weights. accuracy_level allows ONNX Runtime to round what it multiplies; here it stays as it is.
+    """Reads a MoE with weights of few bits: a scale, and optionally a zero point, for each row or each block of it.
+    Each token's largest k count, by the softmax of these alone; or by router_weights, divided by their sum with
+    normalize_routing_weights. accuracy_level allows ONNX Runtime to round operands; here they stay as they are.
     """
     if n.attr("weights_prepacked", -1) not in (-1, 0):
         raise n.refuse(
@@ -72,7 +72,7 @@ def _router(n: Reading, i: int) -> Value:
 
 
 def _select(n: Reading, scores: Value) -> Value:
-    """[tokens, experts]: whether an expert is among the k of a token."""
+    """Returns [tokens, experts]: true if an expert is among the k of a token."""
     k, experts = n.attr("k", 1), scores.type.shape[1]
     if not is_known(experts) or not 1 <= k <= experts:
         raise n.refuse(f"{n.op} needs k from 1 to the number of its experts, got {k} of {experts}")
@@ -89,9 +89,9 @@ def _normalized(n: Reading, shares: Value) -> Value:
 
 @reads("MoEGroupRouter", domain=MICROSOFT, attributes="top_k n_group topk_group group_topk router_sentinel", inputs=3)
 def group_router(n: Reading) -> tuple[Binding, ...]:
-    """Scores are sigmoids; with expert_bias they select. Experts are those of the groups whose best ones, summed, are
-    largest, and of these the largest; where they are not selected, the result is router_sentinel, else the logarithm of
-    the score. Or scores with and without the bias, of logits or of activations times weights."""
+    """Selects experts. Scores are sigmoids, plus expert_bias for selection. The groups with the largest sums of their
+    best scores provide the experts with the largest scores. The result is the logarithm of the score, router_sentinel
+    for other experts; or scores with and without the bias, of logits or of activations times weights."""
     x, weights = n.input(0), n.optional(2)
     kind = x.type.dtype
     x = n.cast(n.reshape(x, (math.prod(x.type.shape[:-1]), x.type.shape[-1])), F32)
@@ -117,7 +117,7 @@ def group_router(n: Reading) -> tuple[Binding, ...]:
 
 
 def one_of(n: Reading, places: Value, count: int) -> Value:
-    """[rows, count]: whether a number is among the places of its row."""
+    """Returns [rows, count]: true if a number is among the places of its row."""
     hit = n.emit("equal", n.reshape(places, (*places.type.shape, 1)), n.constant(np.arange(count), I64))
     return n.emit("reduce_max", hit, axes=(1,), keepdims=False)
 
@@ -126,8 +126,8 @@ def one_of(n: Reading, places: Value, count: int) -> Value:
 
 
 def _mix(n: Reading, selected: Value, shares: Value, layers: list[tuple[Value | None, Value | None]]) -> Binding:
-    """Three layers, of weights and biases or nothing, the last one beside the first; all in f32, as ONNX Runtime
-    computes them."""
+    """Combines three layers, each with weights and biases or absent, the last one beside the first; in f32, as in ONNX
+    Runtime."""
     x = n.input(0)
     width = x.type.shape[-1]
     tokens = n.cast(n.reshape(x, (1, math.prod(x.type.shape[:-1]), width)), F32)
@@ -137,13 +137,13 @@ def _mix(n: Reading, selected: Value, shares: Value, layers: list[tuple[Value | 
     rows = _layer(n, rows, *second)
     beside = (*selected.type.shape[::-1], 1)
     chosen, share = (n.reshape(n.transpose(v, (1, 0)), beside) for v in (selected, shares))
-    # what an expert gives counts only where it is selected, even if it is no number
+    # only selected experts count, even if others give NaN
     each = n.emit("where", chosen, n.emit("mul", rows, share), n.like(rows, 0))
     return n.cast(n.reshape(n.emit("reduce_sum", each, axes=(0,), keepdims=False), x.type.shape), x.type.dtype)
 
 
 def _layer(n: Reading, x: Value, w: Value | None, bias: Value | None) -> Value:
-    """[experts, tokens, outputs]."""
+    """Computes [experts, tokens, outputs]."""
     if w is None or w.type.rank != 3 or w.type.shape[2] != x.type.shape[-1]:
         raise n.refuse(f"{n.op} needs weights [experts, outputs, {x.type.shape[-1]}], got {w and w.type}")
     y = n.emit("matmul", x, n.transpose(n.cast(w, F32), (0, 2, 1)))
@@ -175,7 +175,7 @@ def _activate(n: Reading, x: Value, beside: Value | None) -> Value:
 
 
 def _gate_and_linear(n: Reading, x: Value, beside: Value | None) -> tuple[Value, Value]:
-    """What swiglu multiplies: the outputs of two layers, or of one, in turns or one after the other."""
+    """Returns the factors of swiglu: the outputs of two layers, or of one, interleaved or concatenated."""
     fusion = n.attr("swiglu_fusion", 0)
     if (beside is None) != (fusion in (1, 2)) or fusion not in (0, 1, 2):
         raise n.refuse(f"{n.op} needs swiglu_fusion 1 or 2, or 0 and weights of a third layer, got {fusion}")
@@ -191,7 +191,7 @@ def _gate_and_linear(n: Reading, x: Value, beside: Value | None) -> tuple[Value,
 
 
 def _weights(n: Reading, i: int) -> Value | None:
-    """The weights of a layer of QMoE as numbers [experts, outputs, inputs]."""
+    """Returns the weights of a layer of QMoE as numbers [experts, outputs, inputs]."""
     packed, scales, zeros = n.optional(2 + 3 * i), n.optional(3 + 3 * i), n.optional(11 + i)
     if packed is None:
         return None
@@ -216,7 +216,7 @@ def _weights(n: Reading, i: int) -> Value | None:
         points = n.reshape(unpack_bits(n, zeros, bits, outputs), (experts, outputs, blocks))
     stored = unpack_bits(n, packed, bits)
     known = [n.known(v) for v in (stored, scale, points)]
-    if all(v is not None for v in known) and stored.type.size > FOLDED:  # without eight bytes for each number
+    if all(v is not None for v in known) and stored.type.size > FOLDED:  # avoids eight bytes for each number
         q, s, z = (v for v in known if v is not None)
         apart = q.reshape(experts, outputs, blocks, size).astype(np.float32)
         return n.constant(((apart - z[..., None]) * s[..., None]).reshape(experts, outputs, inputs))

@@ -1,4 +1,4 @@
-"""Readers of products and tables whose weights have few bits: 2, 4 or 8 bits in blocks, and four-bit floats."""
+"""Readers of products and tables with narrow weights: 2, 4 or 8 bits in blocks, and four-bit floats."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pelton.importers.onnx.ops.linear import transpose_last_axes
 from pelton.importers.onnx.ops.quant import dequantize
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
-# weights that are held in few bits: folding takes 8 bytes for each of them, several times
+# packed weights up to this size are folded, which takes 8 bytes for each of them, several times
 FOLDED = 1 << 26
 
 
 def unpack_bits(n: Reading, packed: Value, bits: int, count: int | None = None) -> Value:
-    """Numbers of so many bits, the first one of each byte in its lowest, as bytes along the last axis; the first
-    `count` of them."""
+    """Unpacks numbers of `bits` bits along the last axis to bytes, the first one of each byte in its lowest bits; the
+    first `count` of them."""
     known = n.known(packed)
     if known is not None:
         found = n.constant(unpacked(known, bits))
@@ -32,7 +32,7 @@ def unpack_bits(n: Reading, packed: Value, bits: int, count: int | None = None) 
 
 
 def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
-    """`unpack_bits` of an array."""
+    """Does `unpack_bits` for an array."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return ((packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*packed.shape[:-1], -1)
 
@@ -42,12 +42,11 @@ def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 
 @reads("MatMulNBits", domain=MICROSOFT, attributes="K N bits block_size accuracy_level", inputs=6)
 def matmul_n_bits(n: Reading) -> Binding:
-    """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a
-    scale and a zero point per block. Where B has no elements, the product is 0.
+    """Computes A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest
+    bits, a scale and a zero point per block. With an empty B, the product is 0.
 
-    accuracy_level allows ONNX Runtime to round A; here A stays as it is. g_idx says the block of each element. Beside
-    it, ONNX Runtime's kernel does not read packed zero points of four bits, and takes the middle instead; so it is
-    here.
+    accuracy_level allows ONNX Runtime to round A; here A stays as it is. g_idx holds the block of each element. With
+    it, ONNX Runtime's kernel replaces packed zero points of four bits by the middle; so does this reader.
     """
     a, b, bits, size = n.input(0), n.input(1), n.attr("bits", 4), n.attr("block_size")
     inner, columns = n.attr("K"), n.attr("N")
@@ -85,7 +84,7 @@ def matmul_n_bits(n: Reading) -> Binding:
 
 
 def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value, bits: int, size: int) -> Value:
-    """(stored − points) · scale, of rows in blocks, or of elements in the blocks that g_idx names; as long as K."""
+    """Computes (stored − points) · scale, of rows in blocks, or of elements in the blocks of g_idx; as long as K."""
     inner, blocks, group = n.attr("K"), scale.type.shape[1], n.optional(4)
     known = [n.known(v) for v in (stored, scale, points)]
     if group is None and inner == stored.type.shape[1] and points.type.dtype is U8:
@@ -100,7 +99,7 @@ def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value, bit
             raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
         places = n.cast(n.reshape(group, (inner,)), I64)
     at = n.known(places)
-    if at is not None and all(v is not None for v in known):  # at once, without eight bytes for each
+    if at is not None and all(v is not None for v in known):  # at once, which avoids eight bytes for each
         q, s, z = (v.astype(np.float32) for v in known if v is not None)
         return n.constant((q[:, :inner] - z[:, at]) * s[:, at])
     each = [n.emit("gather", v, places, axis=1) for v in (n.cast(points, F32), scale)]
@@ -115,7 +114,7 @@ def _add_bias(n: Reading, y: Value) -> Value:
 # --- MatMulBnb4
 
 _FP4 = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3]) / 12
-_CODES = (  # what four bits stand for, before the largest number of their block scales it
+_CODES = (  # values of four bits, before scaling by the largest number of their block
     np.concatenate([_FP4, -_FP4]).astype(np.float32),
     np.array(
         [
@@ -143,8 +142,8 @@ _CODES = (  # what four bits stand for, before the largest number of their block
 
 @reads("MatMulBnb4", domain=MICROSOFT, attributes="K N block_size quant_type training_mode transB", inputs=3)
 def matmul_bnb4(n: Reading) -> Binding:
-    """A · Bᵀ, or A · B without transB, with B [N, K] flat, in blocks: four bits a number, the first one in the highest,
-    which stand for numbers of FP4 or of NF4, times one number of their block."""
+    """Computes A · Bᵀ, or A · B without transB, with B [N, K] flat, in blocks: FP4 or NF4 in four bits, the first
+    number in the highest, times one factor per block."""
     a, b, scales = n.input(0), n.input(1), n.input(2)
     inner, columns, size, kind = n.attr("K"), n.attr("N"), n.attr("block_size"), n.attr("quant_type")
     if kind not in (0, 1) or not all(isinstance(d, int) and d > 0 for d in (inner, columns, size)):
@@ -180,11 +179,11 @@ def matmul_bnb4(n: Reading) -> Binding:
 
 @reads("GatherBlockQuantized", domain=MICROSOFT, attributes="bits block_size gather_axis quantize_axis", inputs=4)
 def gather_block_quantized(n: Reading) -> Binding:
-    """Rows of a table in blocks, each with a scale and a zero point. What lies outside of the table is 0.
+    """Gathers rows of a table in blocks, each with a scale and a zero point. Rows outside the table are 0.
 
-    Bytes hold numbers of 2, 4 or 8 bits along their last axis, whose zero point is the middle where none is given; it
-    is 0 for types of four bits. Narrow floats have no zero points; their blocks may be as long as the axis (block_size
-    0), and their scales may be one for all along other axes.
+    Bytes hold numbers of 2, 4 or 8 bits along their last axis, with the middle as default zero point; it is 0 for types
+    of four bits. Narrow floats have no zero points; their blocks may be as long as the axis (block_size 0), and their
+    scales may be shared along other axes.
     """
     data, indices, scales, zeros = n.input(0), n.input(1), n.input(2), n.optional(3)
     rank, bits, size = data.type.rank, n.attr("bits", 4), n.attr("block_size", 128)
@@ -227,7 +226,7 @@ def gather_block_quantized(n: Reading) -> Binding:
 def _pick_rows(
     n: Reading, data: Value, scales: Value, zeros: Value | None, at: Value, axes: tuple[int, int], size: int
 ) -> Value:
-    """What lies at the indices along the first of two axes, dequantized in blocks along the second one."""
+    """Gathers rows along the first of two axes, dequantized in blocks along the second one."""
     gathered, quantized = axes
     count = data.type.shape[gathered]
     at = n.emit("clip", at, n.constant(-count, I64), n.constant(count - 1, I64))

@@ -1,4 +1,4 @@
-"""Readers of attention with a cache and several heads of queries to one of keys: causal, in a window, or sparse."""
+"""Readers of attention with a cache and several query heads per key head: causal, in a window, or sparse."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .few_bits import unpack_bits
 
 @dataclass(frozen=True)
 class Places:
-    """Where tokens are, of each sequence [batch, 1]: how many keys there are, how many of them were before, and the
-    place of each row [batch, rows]."""
+    """Positions of tokens, for each sequence [batch, 1]: the number of keys, the number of those before, and the
+    position of each row [batch, rows]."""
 
     totals: Value
     before: Value
@@ -27,7 +27,7 @@ class Places:
 
 
 def _places(n: Reading, totals: Value, rows: Size, valid: Value | None) -> Places:
-    """Of rows that follow those before; if they are fewer than there are rows, the rest is padding."""
+    """Returns positions of rows behind those before; any surplus rows are padding."""
     totals = n.reshape(n.cast(totals, I64), (totals.type.size, 1))
     own = (
         n.emit("minimum", totals, n.sizes(rows)) if valid is None else n.reshape(n.cast(valid, I64), totals.type.shape)
@@ -37,7 +37,7 @@ def _places(n: Reading, totals: Value, rows: Size, valid: Value | None) -> Place
 
 
 def _heads(n: Reading, heads: int, kv_heads: int) -> list[Value]:
-    """Queries, keys and values, [batch, rows, heads, depth]."""
+    """Returns queries, keys and values, [batch, rows, heads, depth]."""
     q, k, v = n.input(0), n.optional(1), n.optional(2)
     if k is None and v is None:  # packed
         depth = q.type.shape[-1] // (heads + 2 * kv_heads)
@@ -49,7 +49,7 @@ def _heads(n: Reading, heads: int, kv_heads: int) -> list[Value]:
 
 
 def _rotate(n: Reading, parts: list[Value], at: Value, caches: tuple[int, int]) -> list[Value]:
-    """[batch, rows, heads, depth] by the angles of the places [batch, rows]."""
+    """Rotates [batch, rows, heads, depth] by the angles of the positions [batch, rows]."""
     batch, rows = parts[0].type.shape[:2]
     cos, sin = (n.emit("gather", n.input(i), at, axis=0) for i in caches)
     cos, sin = (n.reshape(t, (batch, rows, 1, t.type.shape[2])) for t in (cos, sin))
@@ -61,15 +61,15 @@ def _rotate(n: Reading, parts: list[Value], at: Value, caches: tuple[int, int]) 
 
 @dataclass(frozen=True)
 class CacheNumbers:
-    """How a cache holds numbers: as they are, or as integers of so many bits, times scales that fit [batch, heads,
-    rows, depth]."""
+    """Number format of a cache: unchanged, or integers of `bits` bits, times scales that fit [batch, heads, rows,
+    depth]."""
 
     bits: int = 0
     scale: Value | None = None
 
 
 def _cache(n: Reading, name: str, i: int, heads: int) -> CacheNumbers:
-    """The cache of keys or of values, whose scales are input i."""
+    """Returns the format of the cache of keys or of values, with its scales in input i."""
     kind = n.attr(f"{name}_quant_type", "NONE")
     if kind == "NONE":
         return CacheNumbers()
@@ -93,7 +93,7 @@ def _from_cache(n: Reading, v: Value, cache: CacheNumbers) -> Value:
 
 
 def _to_cache(n: Reading, v: Value, cache: CacheNumbers) -> Value:
-    """Rounded to integers, where the cache has them."""
+    """Rounds to integers if the cache holds them."""
     if cache.scale is None:
         return v
     if cache.bits == 8:
@@ -107,14 +107,14 @@ def _to_cache(n: Reading, v: Value, cache: CacheNumbers) -> Value:
 
 
 def quantize_by(n: Reading, x: Value, scale: Value, to: DType) -> Value:
-    """x / scale, rounded half to even and saturated; scales broadcast."""
+    """Computes x / scale, rounded half to even and saturated; scales broadcast."""
     x = n.emit("round", n.emit("div", x, scale))
     return n.cast(n.emit("clip", x, n.like(x, to.lowest), n.like(x, to.highest)), to)
 
 
 def _extend(n: Reading, past: Value | None, new: Value, places: Places, length: Size, in_place: bool = False) -> Value:
-    """[batch, heads, length, …]: what was before, then the new ones [batch, heads, rows, …], then 0; in place, then
-    what was there."""
+    """Returns [batch, heads, length, …]: the past, then the new ones [batch, heads, rows, …], then 0, or, in place, the
+    previous content."""
     held = 0 if past is None else past.type.shape[2]
     batch, _, rows, _ = new.type.shape
     if equal_known(held, 0) and equal_known(length, rows):
@@ -150,8 +150,8 @@ def equal_known(a: Size, b: Size) -> bool:
     inputs=17,
 )
 def group_query_attention(n: Reading) -> tuple[Binding, ...]:
-    """seqlens_k gives the place of each row. New keys follow the valid part of the cache, which may be longer. Scores
-    that are given are 0 where a row does not see a key."""
+    """Reads positions from seqlens_k. New keys follow the valid part of the cache, which may be longer. Output scores
+    are 0 for keys invisible to a row."""
     heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
     q, k, v = _heads(n, heads, kv_heads)
     batch, rows, _, depth = q.type.shape
@@ -195,7 +195,7 @@ def group_query_attention(n: Reading) -> tuple[Binding, ...]:
 
 
 def _lengths(n: Reading, rows: Size) -> tuple[list[Value | None], Size, Size]:
-    """The caches that hold something, how many keys count, and how many the caches hold afterwards."""
+    """Returns the nonempty caches, the number of valid keys, and the length of the caches afterwards."""
     pasts = [past if past is None or past.type.shape[2] != 0 else None for past in (n.optional(3), n.optional(4))]
     if pasts[0] is None or pasts[1] is None:
         return [None, None], rows, rows
@@ -204,7 +204,7 @@ def _lengths(n: Reading, rows: Size) -> tuple[list[Value | None], Size, Size]:
 
 
 def _given_places(n: Reading, given: Value, rows: Size, total: Size) -> Value:
-    """position_ids; of the first prompt, only the first one counts, and the others follow it."""
+    """Returns position_ids; in the first prompt, only the first one counts, and the others follow it."""
     given = n.cast(given, I64)
     following = n.emit("add", n.reshape(n.slice(n.slice(given, 0, 0, 1), 1, 0, 1), (1, 1)), n.count(rows))
     following = n.expand(following, given.type.shape)
@@ -214,7 +214,7 @@ def _given_places(n: Reading, given: Value, rows: Size, total: Size) -> Value:
 
 
 def _shown(n: Reading, places: Places, total: Size) -> Value:
-    """[batch, 1, rows, keys]: whether a row sees a key."""
+    """Returns [batch, 1, rows, keys]: true if a row sees a key."""
     batch, rows = places.rows.type.shape
     position, key, window = n.reshape(places.rows, (batch, 1, rows, 1)), n.count(total), n.attr("local_window_size", -1)
     if not n.flag("causal", 1):
@@ -222,7 +222,7 @@ def _shown(n: Reading, places: Places, total: Size) -> Value:
             raise n.refuse("GroupQueryAttention with a local_window_size has to be causal")
         return n.emit("less", key, n.reshape(places.totals, (batch, 1, 1, 1)))
     last = n.emit("sub", n.reshape(places.totals, (batch, 1, 1, 1)), n.constant(1, I64))
-    shown = n.emit("less_equal", key, n.emit("minimum", position, last))  # padding sees all that is there
+    shown = n.emit("less_equal", key, n.emit("minimum", position, last))  # padding sees all keys
     if window > 0:
         shown = n.emit("logical_and", shown, n.emit("greater", key, n.emit("sub", position, n.constant(window, I64))))
     return shown
@@ -238,8 +238,8 @@ def _shown(n: Reading, places: Places, total: Size) -> Value:
     inputs=11,
 )
 def sparse_attention(n: Reading) -> tuple[Binding, ...]:
-    """GroupQueryAttention that sees keys before a row in blocks that a layout of its head has: for each block of rows,
-    block_row_indices say where in block_col_indices its blocks of keys are. Heads take the layouts in turn."""
+    """Reads GroupQueryAttention that sees keys before a row in the blocks of its head's layout: for each block of rows,
+    block_row_indices locate its blocks of keys in block_col_indices. Heads use the layouts in turn."""
     heads, kv_heads = n.attr("num_heads"), n.attr("kv_num_heads")
     q, k, v = _heads(n, heads, kv_heads)
     batch, rows, _, _ = q.type.shape
@@ -257,13 +257,13 @@ def sparse_attention(n: Reading) -> tuple[Binding, ...]:
 
 
 def _in_layout(n: Reading, places: Places, heads: int, length: Size) -> Value:
-    """[batch, heads, rows, keys]: whether the block of a row has that of a key in the layout of the head."""
+    """Returns [batch, heads, rows, keys]: true if the head's layout has the key's block for the row's block."""
     starts, blocks, size = n.cast(n.input(5), I64), n.cast(n.input(6), I64), n.attr("sparse_block_size")
     batch, rows = places.rows.type.shape
     (layouts, count), longest = starts.type.shape, blocks.type.shape[1]
     if not is_known(layouts, count, longest) or heads % layouts:
         raise n.refuse(f"SparseAttention needs layouts of known sizes that divide {heads} heads, got {starts.type}")
-    # [layouts, rows of blocks, stored blocks]: which belong to a row of blocks
+    # [layouts, rows of blocks, stored blocks]: true if a block belongs to a row
     at = n.reshape(n.count(longest), (1, 1, longest))
     first, behind = (n.reshape(n.slice(starts, 1, i, i + count - 1), (layouts, count - 1, 1)) for i in (0, 1))
     own = n.emit("logical_and", n.emit("less_equal", first, at), n.emit("less", at, behind))

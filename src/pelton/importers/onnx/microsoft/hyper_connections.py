@@ -1,5 +1,5 @@
-"""Readers of gates, norms and mixtures of streams. They compute in 32 bits, and round their results to the type of
-their input."""
+"""Readers of gates, norms and mixtures of streams. They compute in 32 bits, and round results to the type of their
+input."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _EPSILON = 1e-5
 
 
 def _rms(n: Reading, x: Value) -> Value:
-    """x / √(mean of squares + ε) along the last axis."""
+    """Computes x / √(mean of squares + ε) along the last axis."""
     one = n.filled(1, x.type.shape[-1:], x.type.dtype)
     return n.emit("rms_norm", x, one, axis=x.type.rank - 1, epsilon=n.attr("epsilon", _EPSILON))
 
 
 @reads("ScaledSiLU", domain=MICROSOFT, attributes="alpha", inputs=2)
 def scaled_silu(n: Reading) -> Binding:
-    """z · σ(z), where z is a scale times x; each step is rounded to the type of x."""
+    """Computes z · σ(z), where z is a scale times x; each step is rounded to the type of x."""
     x, given = n.input(0), n.optional(1)
     dtype = x.type.dtype
     scale = n.constant(n.attr("alpha", 1.0), F32) if given is None else n.reshape(n.cast(given, F32), ())
@@ -30,7 +30,7 @@ def scaled_silu(n: Reading) -> Binding:
 
 @reads("GatedAdd", domain=MICROSOFT, attributes="", inputs=4)
 def gated_add(n: Reading) -> Binding:
-    """X + Y · gate, one gate for each row."""
+    """Computes X + Y · gate, one gate per row."""
     if n.optional(3) is not None:
         raise n.refuse("GatedAdd with a gate_weight only runs on GPUs in ONNX Runtime, and is not supported")
     return n.emit("add", n.input(0), n.emit("mul", n.input(1), n.input(2)))
@@ -38,7 +38,7 @@ def gated_add(n: Reading) -> Binding:
 
 @reads("GatedRMSNorm", domain=MICROSOFT, attributes="activation epsilon", inputs=3)
 def gated_rms_norm(n: Reading) -> Binding:
-    """RMSNorm(x) · scale · activation(gate), over groups of as many elements of the last axis as scale has."""
+    """Computes RMSNorm(x) · scale · activation(gate), over groups of the last axis, each as long as scale."""
     x, scale, gate = (n.cast(v, F32) for v in n.inputs)
     size, activation = scale.type.size, n.attr("activation", "silu")
     whole = x.type.shape[-1] if x.type.rank else 0
@@ -56,7 +56,7 @@ def gated_rms_norm(n: Reading) -> Binding:
 
 @reads("EngramGate", domain=MICROSOFT, attributes="epsilon", inputs=6)
 def engram_gate(n: Reading) -> tuple[Binding, ...]:
-    """value · gate for each stream: σ(±√|d|), where d is the product of normed keys and queries over √size."""
+    """Computes value · gate for each stream: σ(±√|d|), where d is the product of normed keys and queries over √size."""
     dtype = n.input(0).type.dtype
     key, query, value, key_scale, query_scale = (n.cast(n.input(i), F32) for i in range(5))
     if key.type.rank != 4 or value.type.rank != 3:
@@ -78,7 +78,7 @@ def engram_gate(n: Reading) -> tuple[Binding, ...]:
 
 
 def _streams(n: Reading) -> Value:
-    """The first input as [..., streams, features] in 32 bits."""
+    """Returns the first input as [..., streams, features] in 32 bits."""
     x, count = n.input(0), n.attr("num_branches", 0)
     if x.type.rank < (1 if count else 2) or count and not equal(x.type.shape[-1] % count, 0):
         raise n.refuse(
@@ -90,7 +90,7 @@ def _streams(n: Reading) -> Value:
 
 
 def _gates(n: Reading, i: int, shape: tuple[Size, ...]) -> Value:
-    """Input i as gates of streams of a shape: one for each stream, or one for each feature."""
+    """Returns input i as gates of streams of a shape: one per stream, or one per feature."""
     gates = n.cast(n.input(i), F32)
     forms = {
         shape[:-1]: (*shape[:-1], 1),
@@ -105,7 +105,7 @@ def _gates(n: Reading, i: int, shape: tuple[Size, ...]) -> Value:
 
 @reads("HyperConnectionPreMix", domain=MICROSOFT, attributes="num_branches reduction_scale", inputs=2)
 def hyper_connection_pre_mix(n: Reading) -> Binding:
-    """The sum of streams, each times its gate."""
+    """Sums streams, each times its gate."""
     x = _streams(n)
     mixed = n.emit("mul", x, _gates(n, 1, x.type.shape))
     y = n.emit("reduce_sum", mixed, axes=(x.type.rank - 2,), keepdims=False)
@@ -114,7 +114,7 @@ def hyper_connection_pre_mix(n: Reading) -> Binding:
 
 @reads("HyperConnectionPostMix", domain=MICROSOFT, attributes="num_branches", inputs=4)
 def hyper_connection_post_mix(n: Reading) -> Binding:
-    """Streams mixed by matrices [from, to], if any, plus a block's output times the gate of each stream."""
+    """Mixes streams by optional matrices [from, to], and adds a block's output times the gate of each stream."""
     x, block, mix = _streams(n), n.cast(n.input(1), F32), n.optional(3)
     rank = x.type.rank
     if mix is not None:
@@ -127,7 +127,7 @@ def hyper_connection_post_mix(n: Reading) -> Binding:
 
 @reads("BranchwiseRMSNorm", domain=MICROSOFT, attributes="num_branches epsilon", inputs=2)
 def branchwise_rms_norm(n: Reading) -> Binding:
-    """RMSNorm of each stream, times a scale for each feature, of all streams or of each."""
+    """Computes RMSNorm of each stream, times a scale per feature, shared or one per stream."""
     x, scale = _streams(n), n.optional(1)
     y = _rms(n, x)
     if scale is not None:

@@ -1,8 +1,8 @@
 """Readers of com.microsoft.nchwc, the operators of models that ONNX Runtime saved after all of its optimizations.
 
-Their tensors hold channels in blocks of as many as a vector of the CPU has lanes. Blocks are a layout: tensors are read
-as [batch, channels, height, width], and weights are put back into the order of ONNX. Channels are padded to whole
-blocks; the padding stays until ReorderOutput leaves it out.
+Their tensors hold channels in blocks of one CPU vector. Blocks are a layout: tensors are read as [batch, channels,
+height, width], and weights are reordered as in ONNX. Channels are padded to whole blocks; ReorderOutput removes the
+padding.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ def _image(n: Reading) -> Value:
 
 @reads("Conv", domain=NCHWC, attributes=f"{_WINDOW} group activation activation_params", inputs=4)
 def conv(n: Reading) -> Binding:
-    """A convolution, + a sum, and an activation."""
+    """Computes a convolution, + a sum, and an activation."""
     y, total = convolution(n, n.input(0), _weights(n), n.optional(2)), n.optional(3)
     y = y if total is None else n.emit("add", y, total)
     return emit_activation(n, y, n.attr("activation", ""), n.attr("activation_params", ()))
 
 
 def _weights(n: Reading) -> Value:
-    """The weights as [outputs, inputs, height, width]. In the file they are blocks of outputs, whose elements are
-    innermost; inputs are in blocks as well where a group has that many."""
+    """Returns the weights as [outputs, inputs, height, width]. The file has blocks of outputs, with their elements
+    innermost; inputs are also in blocks if a group has that many."""
     held = n.known(n.input(1))
     if held is None or held.ndim != 4:
         raise n.refuse(f"{n.op} of {NCHWC} needs constant weights of rank 4, got {n.input(1).type}")
@@ -93,7 +93,7 @@ def _weights(n: Reading) -> Value:
 
 
 def _is_by_output(node: onnx.NodeProto, shape: tuple[int, ...], block: int) -> bool:
-    """Whether only outputs are in blocks: of images that are not in blocks, and of one channel a group."""
+    """True if only outputs are in blocks: for images that are not in blocks, or one channel a group."""
     group = _group(node)
     return shape[1] < block if group == 1 else shape[1] == 1 and shape[0] == group
 
@@ -117,7 +117,7 @@ def upsample(n: Reading) -> Binding:
 
 
 def _block(n: Reading) -> int:
-    """The channels of a block, which the file does not say: as its weights show, else as ONNX Runtime has on this CPU.
+    """Returns the channels of a block, which the file does not state: by its weights, else ONNX Runtime's on this CPU.
 
     Raises ModelError if the weights contradict each other.
     """
@@ -138,7 +138,7 @@ def _block(n: Reading) -> int:
 
 
 def _sizes_shown(model: onnx.ModelProto) -> set[int]:
-    """The sizes of blocks that the shapes of weights allow, where they allow one only."""
+    """Returns the block sizes that follow from shapes of weights."""
     every = list(parts(model, "NodeProto"))
     nodes = [node for node in every if node.domain == NCHWC]
     shapes = {t.name: tuple(t.dims) for graph in parts(model, "GraphProto") for t in graph.initializer}
@@ -161,7 +161,7 @@ def _sizes_shown(model: onnx.ModelProto) -> set[int]:
             for block in SIZES
             if shape[0] == -(-channels // block) * block
             and (_is_by_output(node, shape, block) or shape[1] % block == 0)
-            # images of fewer channels than a block are not in blocks
+            # images with fewer channels than a block are not in blocks
             and not (_group(node) == 1 and node.input[0] in (in_blocks if shape[1] < block else plain))
         }
         shown |= fits if len(fits) == 1 else set()
@@ -169,7 +169,7 @@ def _sizes_shown(model: onnx.ModelProto) -> set[int]:
 
 
 def _convolution_of(name: str, makers: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:
-    """The convolution whose channels a tensor in blocks has: all but Concat leave these as they are."""
+    """Returns the convolution whose channels a tensor in blocks has: all operators but Concat preserve them."""
     for _ in range(len(makers)):
         node = makers.get(name)
         if node is None or not node.input or node.op_type == "Concat":
@@ -181,7 +181,7 @@ def _convolution_of(name: str, makers: Mapping[str, onnx.NodeProto]) -> onnx.Nod
 
 
 def _block_here() -> int:
-    """As many channels as ONNX Runtime has in a block on this CPU."""
+    """Returns the channels of ONNX Runtime's blocks on this CPU."""
     try:
         flags = Path("/proc/cpuinfo").read_text().split()
     except OSError:

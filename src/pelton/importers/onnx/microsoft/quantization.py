@@ -1,5 +1,4 @@
-"""Readers of ONNX Runtime's quantized operators: what they take made numbers, what they do done with these, what they
-give made integers again."""
+"""Readers of ONNX Runtime's quantized operators: operands are dequantized, and results quantized again."""
 
 from __future__ import annotations
 
@@ -32,13 +31,12 @@ reads("QuantizeLinear", domain=MICROSOFT, attributes="axis", inputs=3)(quantize_
 
 
 def _operand(n: Reading, i: int, axis: int = 0) -> Value:
-    """Inputs i to i + 2: integers, their scale, their zero point or nothing."""
+    """Dequantizes inputs i to i + 2: integers, their scale, and an optional zero point."""
     return dequantize(n, n.input(i), n.cast(n.input(i + 1), F32), n.optional(i + 2), axis)
 
 
 def _result(n: Reading, y: Value, i: int) -> Value:
-    """y in the scale of input i and the zero point of input i + 1, in integers as the first quantized input has
-    them."""
+    """Quantizes y to the scale of input i and the zero point of input i + 1, in the first quantized input's type."""
     zero = n.optional(i + 1)
     return quantize(n, y, n.cast(n.input(i), F32), zero, zero.type.dtype if zero is not None else n.input(0).type.dtype)
 
@@ -63,7 +61,7 @@ def qlinear_leaky_relu(n: Reading) -> Binding:
 
 @reads("QLinearSoftmax", domain=MICROSOFT, attributes="axis opset", inputs=5)
 def qlinear_softmax(n: Reading) -> Binding:
-    """The attribute `opset` is that of Softmax: before 13 it goes over all axes from `axis` on together."""
+    """Reads the attribute `opset` as that of Softmax: before 13 it covers all axes from `axis` on together."""
     return _result(n, softmax_along(n, _operand(n, 0), n.attr("axis", -1), n.attr("opset", 13)), 3)
 
 
@@ -77,7 +75,7 @@ def qlinear_where(n: Reading) -> Binding:
 
 @reads("QLinearConcat", domain=MICROSOFT, attributes="axis")
 def qlinear_concat(n: Reading) -> Binding:
-    """Scale and zero point of the result first, then three inputs for each part."""
+    """Reads scale and zero point of the result first, then three inputs for each part."""
     count = len(n.bindings)
     if count < 5 or (count - 2) % 3:
         raise n.refuse(f"QLinearConcat needs two inputs and three for each part, got {count}")
@@ -100,7 +98,7 @@ def qlinear_conv_of_either_order(n: Reading) -> Binding:
 
 
 def _channels_first(n: Reading, x: Value, work: Callable[[Value], Value]) -> Value:
-    """`work` on [batch, channels, …], though the model may have the channels last."""
+    """Applies `work` to [batch, channels, …], though the model may have the channels last."""
     if not n.flag("channels_last"):
         return work(x)
     rank = x.type.rank
@@ -144,8 +142,8 @@ def qlinear_reduce_mean(n: Reading) -> Binding:
 
 @reads("QGemm", domain=MICROSOFT, attributes="alpha transA transB", inputs=9)
 def qgemm(n: Reading) -> Binding:
-    """alpha · A · B + C, with C in 32-bit integers of scale alpha · a · b; in numbers where no scale of the result is
-    given."""
+    """Computes alpha · A · B + C, with C in 32-bit integers of scale alpha · a · b; returns floats without a scale of
+    the result."""
     a, b, c = _operand(n, 0), _operand(n, 3, 0 if n.flag("transB") else 1), n.optional(6)
     alpha = n.attr("alpha", 1.0)
     y = n.emit(
@@ -161,12 +159,12 @@ def qgemm(n: Reading) -> Binding:
 
 
 def _as_scalar(n: Reading, v: Value) -> Value:
-    """One number as a scalar, one per column as they are."""
+    """Reshapes one number to a scalar; keeps one per column."""
     return n.reshape(v, ()) if v.type.size == 1 else v
 
 
 def _dequantize_columns(n: Reading, b: Value, scale: Value, zero: Value | None) -> Value:
-    """Weights whose scale and zero point are one, or one per column."""
+    """Dequantizes weights with one scale and zero point, or one per column."""
     flat = [None if v is None else n.reshape(v, (v.type.size,)) for v in (scale, zero)]
     return dequantize(n, b, n.cast(n.value(flat[0]), F32), flat[1], b.type.rank - 1)
 
@@ -187,7 +185,7 @@ def dynamic_quantize_matmul(n: Reading) -> Binding:
 
 
 def _round_to_bytes(n: Reading, x: Value) -> Value:
-    """x as it is after DynamicQuantizeLinear and back."""
+    """Rounds x as DynamicQuantizeLinear and back do."""
     return dequantize(n, *quantize_by_range(n, x))
 
 
@@ -224,9 +222,9 @@ def qattention(n: Reading) -> tuple[Binding, ...]:
     inputs=12,
 )
 def dynamic_quantize_lstm(n: Reading) -> tuple[Binding, ...]:
-    """An LSTM with weights in integers, which lie turned around. X is rounded to bytes over all of it, the state of
-    each step over each row of the batch by itself. ONNX Runtime rounds states over the rows that a thread has: the same
-    for a batch of one, but with others what comes of a row depends on the states of other rows, and on the threads."""
+    """Reads an LSTM with transposed integer weights. X is rounded to bytes over all of it, each step's state per batch
+    row. ONNX Runtime rounds states over the rows of one thread: the same for a batch of one; for others its results
+    depend on other rows' states, and on the threads."""
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
     node.op_type, node.domain = "LSTM", ""
@@ -244,8 +242,8 @@ def dynamic_quantize_lstm(n: Reading) -> tuple[Binding, ...]:
 
 
 def _dequantize_gates(n: Reading, i: int, scale: int) -> Value:
-    """Weights [direction, column, gate · unit], whose scale and zero point are one per direction or one per gate and
-    unit, as [direction, gate · unit, column]: they stay bytes as a matrix of all directions, which products read."""
+    """Returns weights [direction, column, gate · unit], with scale and zero point per direction or per gate and unit,
+    as [direction, gate · unit, column]: they stay bytes as a matrix of all directions for products."""
     w, factor, zero = n.input(i), n.input(scale), n.optional(scale + 1)
     per = w.type.shape[:1], w.type.shape[::2]
     if w.type.rank != 3 or any(v is not None and v.type.shape not in per for v in (factor, zero)):

@@ -26,11 +26,11 @@ class _Attention:
     keys: Value  # [batch, steps, size]
     query: Value  # [hidden, size]
     vector: Value  # [size]
-    hidden: Value | None  # [batch, steps], true where the memory has ended; None: nowhere
-    layer: Value | None  # [hidden + depth, attended]; None: the context is what is attended
+    hidden: Value | None  # [batch, steps], true after the end of the memory; None: nowhere
+    layer: Value | None  # [hidden + depth, attended]; None: the context itself is the result
 
     def __call__(self, h: Value) -> Value:
-        """What a state [batch, hidden] attends to."""
+        """Computes the attention of a state [batch, hidden]."""
         n, (batch, steps, depth) = self.n, self.memory.type.shape
         query = n.emit("matmul", h, self.query)
         near = n.emit("tanh", n.emit("add", self.keys, n.reshape(query, (batch, 1, query.type.shape[1]))))
@@ -46,7 +46,7 @@ class _Attention:
 
 @reads("AttnLSTM", domain=MICROSOFT, attributes=_ATTRIBUTES, inputs=14)
 def attn_lstm(n: Reading) -> tuple[Binding, ...]:
-    """Each step of each direction is an LSTM of one step, over its input beside what the state before attends to."""
+    """Unrolls each direction to LSTMs of one step, over the input beside the attention of the previous state."""
     x, memory, direction = n.input(0), n.input(11), n.attr("direction", "forward")
     ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
     if ways is None or x.type.rank != 3 or memory.type.rank != 3:
@@ -64,7 +64,7 @@ def attn_lstm(n: Reading) -> tuple[Binding, ...]:
 
 
 def _run_direction(n: Reading, index: int, back: bool) -> tuple[Value, Value, Value]:
-    """Outputs [steps, 1, batch, hidden], and the last state and cell [1, batch, hidden], of one direction."""
+    """Returns outputs [steps, 1, batch, hidden], and the last state and cell [1, batch, hidden], of one direction."""
     x, lengths = n.input(0), n.optional(4)
     steps, batch, _ = x.type.shape
     w, r = (_part(n, n.input(i), index) for i in (1, 2))
@@ -107,7 +107,7 @@ def _part(n: Reading, x: Value, index: int) -> Value:
 
 
 def _attention(n: Reading, index: int) -> _Attention:
-    """The attention of a direction; its weights lie one direction after the other."""
+    """Returns the attention of a direction; weights of directions are concatenated."""
     memory, lengths, layer = n.input(11), n.optional(12), n.optional(13)
     query, keys, vector = (n.reshape(p := _part(n, n.input(i), index), p.type.shape[1:]) for i in (8, 9, 10))
     ended = None
@@ -120,7 +120,7 @@ def _attention(n: Reading, index: int) -> _Attention:
 
 
 def _cell(n: Reading, index: int, hidden: int) -> dict[str, Any]:
-    """The attributes of an LSTM of one direction."""
+    """Returns the attributes of an LSTM of one direction."""
     if n.attr("activation_alpha") or n.attr("activation_beta"):
         raise n.refuse("AttnLSTM with slopes of activations is not supported; export the model with their defaults")
     activations = tuple(n.attr("activations", ())) or ("Sigmoid", "Tanh", "Tanh") * (index + 1)

@@ -1,4 +1,4 @@
-"""Operators of com.microsoft that are refused, each with its reason."""
+"""Refused operators of com.microsoft, each with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of layers with a state for each sequence: linear attention and causal convolutions."""
+"""Readers of layers with a state per sequence: linear attention and causal convolutions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _RULES = ("linear", "gated", "delta", "gated_delta")
 
 @dataclass(frozen=True)
 class Recurrence:
-    """What the tokens of all sequences bring, [tokens, heads, …], in f32: queries [tokens, heads, queries, keys], keys,
-    values, factors of the state, and how much of what they bring counts."""
+    """Contributions of the tokens of all sequences, [tokens, heads, …], in f32: queries [tokens, heads, queries, keys],
+    keys, values, factors of the state, and weights of the contributions."""
 
     q: Value
     k: Value
@@ -27,7 +27,7 @@ class Recurrence:
 
 
 def _rule(n: Reading) -> tuple[bool, bool]:
-    """Whether states decay, and whether what they hold is taken off."""
+    """Returns two flags: states decay, and their present values are subtracted."""
     rule = n.attr("update_rule", "gated_delta")
     if rule not in _RULES:
         raise n.refuse(f"{n.op} needs update_rule {', '.join(_RULES[:-1])} or {_RULES[-1]}, got {rule!r}")
@@ -35,8 +35,8 @@ def _rule(n: Reading) -> tuple[bool, bool]:
 
 
 def _grouped_heads(n: Reading, q: Value, k: Value, heads: int) -> tuple[Value, Value]:
-    """[tokens, heads, queries, keys] and [tokens, heads, keys] of [tokens, own heads, keys]: heads of queries may be
-    more or fewer than those of values, those of keys may be fewer."""
+    """Returns [tokens, heads, queries, keys] and [tokens, heads, keys] from [tokens, own heads, keys]: there may be
+    more or fewer heads of queries than of values, and fewer of keys."""
     (tokens, own, keys), own_keys = q.type.shape, k.type.shape[1]
     if max(own, heads) % min(own, heads) or heads % own_keys:
         raise n.refuse(
@@ -48,7 +48,7 @@ def _grouped_heads(n: Reading, q: Value, k: Value, heads: int) -> tuple[Value, V
 
 
 def _repeated(n: Reading, x: Value, times: int) -> Value:
-    """Every head of [tokens, heads, width] so many times, copies adjacent."""
+    """Repeats every head of [tokens, heads, width], copies adjacent."""
     if times == 1:
         return x
     tokens, heads, width = x.type.shape
@@ -62,7 +62,7 @@ def _by_turns(n: Reading, r: Recurrence, state: Value, of: Value, retrieve: bool
 
 
 def _at_once(n: Reading, r: Recurrence, state: Value, retrieve: bool) -> tuple[Value, Value]:
-    """The results for one token of each sequence, as products."""
+    """Computes the results for one token of each sequence as products."""
     batch, heads, keys, values = state.type.shape
 
     def beside(v: Value, *last: Size) -> Value:
@@ -83,8 +83,8 @@ def _at_once(n: Reading, r: Recurrence, state: Value, retrieve: bool) -> tuple[V
     inputs=6,
 )
 def linear_attention(n: Reading) -> tuple[Binding, ...]:
-    """A state [batch, heads, keys, values] that each token changes by its key and value and reads by its query. The
-    chunk_size is a hint that changes nothing."""
+    """Updates a state [batch, heads, keys, values] by each token's key and value, and reads it by its query. The hint
+    chunk_size has no effect."""
     gated, retrieve = _rule(n)
     queries, heads = n.attr("q_num_heads", 0), n.attr("kv_num_heads", 0)
     q, k, v, past, decay, beta = n.input(0), n.input(1), n.input(2), n.optional(3), n.optional(4), n.optional(5)
@@ -119,7 +119,7 @@ def linear_attention(n: Reading) -> tuple[Binding, ...]:
 
 
 def _decay(n: Reading, given: Value | None, used: bool, tokens: Size, heads: int) -> Value:
-    """Factors of the state of [batch, tokens, heads] or [batch, tokens, heads · keys], whose logarithms are given."""
+    """Returns factors of the state, [batch, tokens, heads] or [batch, tokens, heads · keys], from their logarithms."""
     if not used:
         return n.filled(1, (tokens, heads, 1), F32)
     if given is None:
@@ -138,7 +138,7 @@ def _beta(n: Reading, given: Value | None, used: bool, tokens: Size, heads: int)
 
 @reads("LinearAttentionGate", domain=MICROSOFT, attributes="", inputs=4)
 def linear_attention_gate(n: Reading) -> tuple[Binding, ...]:
-    """decay_scale · softplus(a + dt_bias), and the sigmoid of b."""
+    """Computes decay_scale · softplus(a + dt_bias), and the sigmoid of b."""
     a, b = n.input(0), n.optional(3)
     bias, scale = (n.reshape(n.cast(n.input(i), F32), a.type.shape[-1:]) for i in (1, 2))
     decay = n.emit("mul", n.emit("softplus", n.emit("add", n.cast(a, F32), bias)), scale)
@@ -157,8 +157,8 @@ def linear_attention_gate(n: Reading) -> tuple[Binding, ...]:
     inputs=4,
 )
 def causal_convolution(n: Reading) -> tuple[Binding, ...]:
-    """A depthwise convolution along the last axis, or along the second one where channels are last, of the state and
-    the tokens behind it; the new state is the end of both."""
+    """Convolves the state and the tokens behind it, depthwise, along the last axis, or the second one with channels
+    last; the new state is the end of both."""
     x, w, bias, past = n.input(0), n.input(1), n.optional(2), n.optional(3)
     last, dilation = n.flag("channels_last"), n.attr("dilation", 1)
     if w.type.rank != 3 or dilation < 1 or x.type.rank < 3 or x.type.rank > 3 and not last:
@@ -199,13 +199,13 @@ def _activated(n: Reading, y: Value) -> Value:
     return y if kind == "none" else n.emit("swish", y, alpha=1.0)
 
 
-# --- sequences of different lengths, one after the other
+# --- concatenated sequences of different lengths
 
 
 @dataclass(frozen=True)
 class PackedTokens:
-    """Which tokens are of which sequence: the first token of each and one behind the last (ends[i] = starts[i + 1]);
-    the sequence of each token, and its number in it."""
+    """The tokens of each sequence: its first one and one behind its last (ends[i] = starts[i + 1]); for each token, its
+    sequence and its index there."""
 
     starts: Value
     ends: Value
@@ -214,7 +214,7 @@ class PackedTokens:
 
 
 def _unpack_lengths(n: Reading, offsets: Value, tokens: Size) -> PackedTokens:
-    """offsets [sequences + 1]: where sequences begin, and how many tokens there are."""
+    """Parses offsets [sequences + 1]: starts of sequences, and the number of tokens."""
     offsets = n.cast(offsets, I64)
     if offsets.type.rank != 1:
         raise n.refuse(f"{n.op} needs offsets [sequences + 1], got {offsets.type}")
@@ -227,7 +227,7 @@ def _unpack_lengths(n: Reading, offsets: Value, tokens: Size) -> PackedTokens:
 
 
 def _first_tokens(n: Reading, x: Value, packed: PackedTokens, counts: Value, capacity: int) -> Value:
-    """[sequences, capacity, …]: the first tokens of each sequence, as many as it counts; 0 behind them."""
+    """Returns [sequences, capacity, …]: the first tokens of each sequence, up to its count; 0 behind them."""
     batch, tokens = packed.starts.type.size, x.type.shape[0]
     i = n.reshape(n.count(capacity), (1, capacity))
     at = n.emit("add", n.reshape(packed.starts, (batch, 1)), i)
@@ -244,7 +244,7 @@ def _first_tokens(n: Reading, x: Value, packed: PackedTokens, counts: Value, cap
     inputs=6,
 )
 def causal_convolution_of_packed(n: Reading) -> tuple[Binding, ...]:
-    """CausalConvWithState of sequences one after the other, [tokens, channels]."""
+    """Reads CausalConvWithState of concatenated sequences, [tokens, channels]."""
     x, w, bias, past, capacity = n.input(0), n.input(1), n.optional(3), n.input(4), n.attr("state_update_capacity", 0)
     dilation = n.attr("dilation", 1)
     if x.type.rank != 2 or w.type.rank != 3 or past.type.rank != 3 or dilation < 1:
@@ -259,11 +259,11 @@ def causal_convolution_of_packed(n: Reading) -> tuple[Binding, ...]:
     packed = _unpack_lengths(n, n.input(2), tokens)
     kind = x.type.dtype
     x, w, past = (n.cast(v, F32) for v in (x, w, past))
-    # the tokens, and behind them the states, from which those before the first of a sequence are taken
+    # the tokens, then the states, which precede the first token of each sequence
     rows = n.emit("concat", x, n.reshape(n.transpose(past, (0, 2, 1)), (batch * reach, channels)), axis=0)
 
     def pick(local: Value, of: Value) -> Value:
-        """Tokens at numbers in their sequences, from −reach on."""
+        """Selects tokens by their indices in sequences, from −reach on."""
         own = n.emit("add", local, n.emit("gather", packed.starts, of, axis=0))
         held = n.emit("add", n.emit("mul", of, n.sizes(reach)), n.emit("add", local, n.sizes(tokens + reach)))
         at = n.emit("where", n.emit("less", local, n.constant(0, I64)), held, own)
@@ -294,9 +294,8 @@ def causal_convolution_of_packed(n: Reading) -> tuple[Binding, ...]:
     inputs=11,
 )
 def gated_delta_net(n: Reading) -> tuple[Binding, ...]:
-    """LinearAttention of sequences one after the other, with states [sequences, heads, values, keys], and what gives
-    its decays and betas. Of each sequence, state_update has the decays, the keys and the changes of its first
-    tokens."""
+    """Reads LinearAttention of concatenated sequences, with states [sequences, heads, values, keys], and the inputs of
+    decays and betas. state_update holds the decays, the keys and the changes of each sequence's first tokens."""
     gated, retrieve = _rule(n)
     initial, capacity = n.optional(6), n.attr("state_update_capacity", 0)
     q, k, v = _queries_keys_values(n, initial)
@@ -342,7 +341,7 @@ def gated_delta_net(n: Reading) -> tuple[Binding, ...]:
 
 
 def _queries_keys_values(n: Reading, initial: Value | None) -> tuple[Value, Value, Value]:
-    """Each [tokens, heads, depth] or [batch, tokens, heads, depth], as given or as parts of the first input."""
+    """Returns each as [tokens, heads, depth] or [batch, tokens, heads, depth], given or split from the first input."""
     q, k, v = n.input(0), n.optional(1), n.optional(2)
     if k is not None and v is not None:
         return q, k, v
@@ -373,7 +372,7 @@ def _one_of(n: Reading, name: str, *known: str) -> str:
 
 
 def _gate(n: Reading, given: Value | None, tokens: Size, heads: int, keys: int) -> Value | None:
-    """The logarithms of decays, [tokens, heads] or [tokens, heads · keys]."""
+    """Returns the logarithms of decays, [tokens, heads] or [tokens, heads · keys]."""
     if given is None:
         return None
     kind = _one_of(n, "gate_activation", "none", "softplus", "qwen", "sigmoid", "kda")

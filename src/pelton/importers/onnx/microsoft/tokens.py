@@ -1,5 +1,5 @@
-"""Readers of operators on tokens and keys: hashes, n-grams, words of characters; and of those whose results are as long
-as the data says, which only scripts run."""
+"""Readers of operators on tokens and keys: hashes, n-grams, words of characters; and of those with data-dependent
+output shapes, which only scripts run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def data_dependent_length(n: Reading) -> tuple[Binding, ...]:
 
 @reads("MurmurHash3", domain=MICROSOFT, attributes="positive seed", inputs=1)
 def murmur_hash3(n: Reading) -> Binding:
-    """MurmurHash3_x86_32 of the bytes of each element."""
+    """Computes MurmurHash3_x86_32 of the bytes of each element."""
     x = n.input(0)
     if x.type.dtype is STRING:
         raise n.refuse("MurmurHash3 of strings is not supported; hash them before the model")
@@ -51,7 +51,7 @@ def murmur_hash3(n: Reading) -> Binding:
 
 
 def _words(n: Reading, x: Value) -> list[Value]:
-    """The bytes of each element as 32-bit words, the lowest first."""
+    """Splits the bytes of each element into 32-bit words, the lowest first."""
     if x.type.dtype.size == 4:
         return [x if x.type.dtype is DType.U32 else n.emit("bit_cast", x, to=DType.U32)]
     whole = x if x.type.dtype is DType.U64 else n.emit("bit_cast", x, to=DType.U64)
@@ -61,7 +61,7 @@ def _words(n: Reading, x: Value) -> list[Value]:
 
 @reads("NGramRepeatBlock", domain=MICROSOFT, attributes="ngram_size", inputs=2)
 def n_gram_repeat_block(n: Reading) -> Binding:
-    """Scores [batch, vocabulary] with −∞ for tokens that would repeat an n-gram of the ids [batch, tokens]."""
+    """Returns scores [batch, vocabulary] with −∞ for tokens that would repeat an n-gram of the ids [batch, tokens]."""
     ids, scores, length = n.input(0), n.input(1), n.attr("ngram_size", 0)
     if ids.type.rank != 2 or scores.type.rank != 2 or length < 1:
         raise n.refuse(f"NGramRepeatBlock needs matrices and an ngram_size, got {ids.type}, {scores.type} and {length}")
@@ -84,8 +84,8 @@ def n_gram_repeat_block(n: Reading) -> Binding:
     inputs=4,
 )
 def word_conv_embedding(n: Reading) -> Binding:
-    """The largest tanh(W · characters + b) over the windows of each word [words, characters]; characters above 0 are
-    counted, and a word has at least one window, unless it begins without a character: it is 0 then."""
+    """Returns the largest tanh(W · characters + b) over the windows of each word [words, characters]. Characters above
+    0 count; each word has at least one window. A word without a first character gives 0."""
     words, w, bias, table = n.inputs
     if words.type.rank != 2 or w.type.rank != 4 or table.type.rank != 2 or not is_known(*w.type.shape):
         raise n.refuse(
@@ -120,7 +120,7 @@ _HASHING = "max_ngram_size n_head_per_ngram pad_id reset_on_eos"
 
 @reads("NGramHashMapping", domain=MICROSOFT, attributes=_HASHING, inputs=7)
 def n_gram_hash_mapping(n: Reading) -> tuple[Binding, ...]:
-    """Ids [batch, tokens]; each is hashed with up to `history` before it, of which the first come from the last run."""
+    """Hashes each of the ids [batch, tokens] with up to `history` ids before it, the first from the last run."""
     ids, history = n.input(0), _history(n)
     batch, tokens = ids.type.shape
     eos, segments = n.optional(5), n.optional(6)
@@ -149,7 +149,7 @@ def _history(n: Reading) -> int:
 
 
 def _reset(n: Reading, shifted: list[Value], apart: list[Value], eos: Value | None, missing: Value) -> list[Value]:
-    """The tokens before each, with `missing` for those of another sequence: from an end, or a boundary, on."""
+    """Returns the preceding tokens, with `missing` for those of another sequence: from an end, or a boundary, on."""
     ends = eos is not None and n.flag("reset_on_eos")
     gone, found = None, shifted[:1]
     for k, token in enumerate(shifted[1:]):
@@ -160,7 +160,7 @@ def _reset(n: Reading, shifted: list[Value], apart: list[Value], eos: Value | No
 
 
 def _hashes(n: Reading, tokens: list[Value], factors: Value, sizes: Value, offsets: Value | None) -> Value:
-    """For 2 tokens, 3 and so on, the xor of token · factor, modulo the size of each head."""
+    """Computes, for 2 tokens, 3 and so on, the xor of token · factor, modulo the size of each head."""
     heads, lead = n.attr("n_head_per_ngram"), tokens[0].type.shape
     factor = [n.reshape(n.slice(factors, 0, k, k + 1), ()) for k in range(len(tokens))]
     mixed, parts = n.emit("mul", tokens[0], factor[0]), []
@@ -174,7 +174,7 @@ def _hashes(n: Reading, tokens: list[Value], factors: Value, sizes: Value, offse
 
 @dataclass(frozen=True)
 class _Packed:
-    """Sequences that lie one after the other: where they begin and end, and how much of their past is kept."""
+    """Concatenated sequences: starts and ends, and the length of their kept past."""
 
     n: Reading
     starts: Value  # [requests]
@@ -185,8 +185,8 @@ class _Packed:
         return self.starts.type.size
 
     def at(self, places: Value, request: Value, values: Value, past: Value | None, missing: Value) -> Value:
-        """The values at places of requests. Before the start of one stands its past [requests, history], or `missing`
-        without one."""
+        """Returns the values at places of requests. Before a request's start, it returns its past [requests, history],
+        or `missing` without one."""
         n = self.n
         start = n.emit("gather", self.starts, request, axis=0)
         inside = n.emit("gather", values, n.emit("maximum", places, n.constant(0, I64)), axis=0)
@@ -199,7 +199,7 @@ class _Packed:
         return n.emit("where", n.emit("greater_equal", places, start), inside, missing)
 
     def before(self, places: Value, values: Value, past: Value | None, missing: Value) -> Value:
-        """As many values as are kept before places [requests, ...], along a new last axis."""
+        """Returns the `history` values before places [requests, ...], along a new last axis."""
         n = self.n
         shape = places.type.shape
         back = n.emit("add", n.reshape(places, (*shape, 1)), n.constant(np.arange(-self.history, 0), I64))
@@ -209,7 +209,7 @@ class _Packed:
 
 @reads("VarlenNGramHashMapping", domain=MICROSOFT, attributes=f"{_HASHING} state_update_capacity", inputs=10)
 def varlen_n_gram_hash_mapping(n: Reading) -> tuple[Binding, ...]:
-    """The same for ids [tokens] of several sequences, one after the other, which begin and end at the limits."""
+    """Does the same for ids [tokens] of several concatenated sequences, with starts and ends in the limits."""
     ids, limits, history = n.input(0), n.cast(n.input(3), I64), _history(n)
     past, eos, segments, past_segments = (n.optional(i) for i in (4, 6, 7, 8))
     (tokens,), requests = ids.type.shape, limits.type.shape[0] - 1

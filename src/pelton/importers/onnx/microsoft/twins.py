@@ -1,4 +1,4 @@
-"""Readers of operators that ONNX has as well, or that are a few of its operators: they read as these."""
+"""Readers of operators that equal an operator of ONNX, or a few of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pelton.ir.dims import Size, bounds, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64
 
-# operator → the operator of ai.onnx that it is, and the opset of that
+# operator → the equal operator of ai.onnx, and its opset
 TWINS = {"GatherND": ("GatherND", 13), "GridSample": ("GridSample", 16), "Pad": ("Pad", 13), "Trilu": ("Trilu", 14)}
 _READERS = {"GatherND": gather_nd, "GridSample": grid_sample, "Pad": pad, "Trilu": trilu}
 _WINDOW = "auto_pad kernel_shape strides pads"
 
 
 def as_standard(n: Reading, op: str, opset: int, bindings: tuple[Binding, ...] | None = None) -> Reading:
-    """The node as one of ai.onnx, with that operator's defaults of attributes, and other inputs, if any are given."""
+    """Returns the node as one of ai.onnx, with that operator's default attributes, and optionally other inputs."""
     bindings = n.bindings if bindings is None else bindings
     return replace(n, opset=opset, schema=schema_of(op, opset, ""), bindings=bindings)
 
@@ -48,7 +48,7 @@ reads("MemcpyFromHost", "MemcpyToHost", attributes="", inputs=1)(identity)
 
 @reads("Range", domain=MICROSOFT, attributes="", inputs=3)
 def stepped_range(n: Reading) -> Binding | tuple[Binding, ...]:
-    """A Range whose step is 1 unless it says another."""
+    """Reads a Range with a default step of 1."""
     step = n.optional(2) or n.like(n.input(0), 1)
     return range_(as_standard(n, "Range", 11, (n.input(0), n.input(1), step)))
 
@@ -64,7 +64,7 @@ def expand_dims(n: Reading) -> Binding:
 
 @reads("UnfoldTensor", domain=MICROSOFT, attributes="dim size step", inputs=1)
 def unfold_tensor(n: Reading) -> Binding:
-    """Windows of `size` elements along an axis, every `step`, whose elements lie along a new last axis."""
+    """Returns windows of `size` elements along an axis, every `step`, with their elements along a new last axis."""
     x, size, step = n.input(0), n.attr("size", 0), n.attr("step", 1)
     rank = x.type.rank
     axis = n.axis(n.attr("dim", -1), rank)
@@ -93,7 +93,7 @@ def matmul_integer16(n: Reading) -> Binding:
 
 @reads("SparseToDenseMatMul", domain=MICROSOFT, attributes="alpha transA transB", inputs=2)
 def sparse_to_dense_matmul(n: Reading) -> Binding:
-    """Sparse matrices of models are read with their zeros."""
+    """Reads sparse matrices, which models hold with their zeros."""
     a, b = n.inputs
     a, b = transpose_last_axes(n, a) if n.flag("transA") else a, transpose_last_axes(n, b) if n.flag("transB") else b
     return scale_by(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
@@ -101,7 +101,7 @@ def sparse_to_dense_matmul(n: Reading) -> Binding:
 
 @reads("CDist", domain=MICROSOFT, attributes="metric", inputs=2)
 def cdist(n: Reading) -> Binding:
-    """Distances of all rows of A to all rows of B, by their differences: products would cancel for close rows."""
+    """Computes distances of all rows of A to all rows of B, by differences: products would cancel for close rows."""
     (a, b), metric = n.inputs, n.attr("metric", "sqeuclidean")
     if a.type.rank != 2 or b.type.rank != 2 or metric not in ("euclidean", "sqeuclidean"):
         raise n.refuse(
@@ -134,7 +134,7 @@ def _channels_last(n: Reading, x: Value) -> Value:
 
 @reads("QLinearConv", domain=MICROSOFT, attributes=f"{_WINDOW} dilations group channels_last", inputs=9)
 def qlinear_conv_of_either_layout(n: Reading) -> Binding | tuple[Binding, ...]:
-    """ONNX's QLinearConv, of images that may have the channels last; weights are the same."""
+    """Reads ONNX's QLinearConv, possibly of images with channels last; weights are the same."""
     if not n.flag("channels_last"):
         return qlinear_conv(n)
     x = _channels_second(n, n.input(0))
@@ -150,7 +150,7 @@ def qlinear_conv_of_either_layout(n: Reading) -> Binding | tuple[Binding, ...]:
     inputs=4,
 )
 def conv_transpose_with_dynamic_pads(n: Reading) -> Binding:
-    """A ConvTranspose whose pads are an input: it crops what a convolution without pads gives."""
+    """Reads a ConvTranspose whose pads are an input: crops the output of a convolution without pads."""
     pads, bindings = n.some_integers(2, "pads"), (*n.bindings[:2], *n.bindings[3:4])
     y = conv_transpose(as_standard(n, "ConvTranspose", 11, bindings))
     assert isinstance(y, Value)
@@ -166,10 +166,10 @@ def conv_transpose_with_dynamic_pads(n: Reading) -> Binding:
 
 @reads("MaxpoolWithMask", domain=MICROSOFT, attributes=_WINDOW, inputs=2)
 def max_pool_with_mask(n: Reading) -> Binding:
-    """The maxima of windows, each row of which ends before its first element that the mask hides.
+    """Computes the maxima of windows, each row of which ends before its first hidden element.
 
-    The mask hides no element 0 of two axes and more. Its images begin at multiples of an image of x, modulo their own
-    number: as ONNX Runtime reads it.
+    The mask cannot hide element 0 of two axes and more. Its images begin at multiples of an image of x, modulo their
+    number, as in ONNX Runtime.
     """
     x, mask = n.input(0), n.input(1)
     lowest = float(np.finfo(np.float32).min)
@@ -205,7 +205,7 @@ def _size(x: Value) -> Size:
 
 
 def _images_of_mask(n: Reading, x: Value, mask: Value) -> Value:
-    """The part of the mask for each image of x."""
+    """Returns the part of the mask for each image of x."""
     images, size, shape = mask.type.shape[0] * mask.type.shape[1], _size(x), x.type.shape
     if images == 1:
         return n.reshape(mask, (1, 1, *shape[2:]))
@@ -217,9 +217,9 @@ def _images_of_mask(n: Reading, x: Value, mask: Value) -> Value:
 
 @reads("CropAndResize", domain=MICROSOFT, attributes="extrapolation_value mode", inputs=4)
 def crop_and_resize(n: Reading) -> Binding:
-    """Boxes (y₁, x₁, y₂, x₂), relative to the last row and column of an image, sampled at a grid from corner to corner.
+    """Samples boxes (y₁, x₁, y₂, x₂), relative to the last row and column of an image, at a grid from corner to corner.
 
-    Samples outside of the image are the extrapolation value.
+    Samples outside the image are the extrapolation value.
     """
     x, boxes, batch, mode = n.input(0), n.input(1), n.input(2), n.attr("mode", "bilinear")
     sizes = n.integers(3, "crop_size")
@@ -261,15 +261,15 @@ def crop_and_resize(n: Reading) -> Binding:
 
 
 def _grid(n: Reading, x: Value, boxes: Value, axis: int, count: Size) -> tuple[Value, Value]:
-    """Where the samples of each box lie along an axis, inside the image, and whether they lay there: [boxes, count],
-    with an axis of size 1 for the other axis."""
+    """Returns the samples' positions of each box along an axis, clamped to the image, and true for those inside:
+    [boxes, count], with an axis of size 1 for the other axis."""
     last, steps = (n.cast(n.sizes(d - 1), x.type.dtype) for d in (x.type.shape[2 + axis], count))
     start, end = (n.emit("mul", n.slice(boxes, 1, i, i + 1), last) for i in (axis, axis + 2))
     place = n.cast(n.count(count), x.type.dtype)
     step = n.emit("div", n.emit("sub", end, start), n.emit("maximum", steps, n.like(x, 1)))
     at = n.emit("where", n.emit("equal", place, steps), end, n.emit("add", start, n.emit("mul", step, place)))
     middle = n.emit("mul", n.emit("add", start, end), n.like(x, 0.5))
-    at = n.emit("where", n.emit("equal", steps, n.like(x, 0)), middle, at)  # of one sample
+    at = n.emit("where", n.emit("equal", steps, n.like(x, 0)), middle, at)  # for one sample
     at = n.reshape(at, (at.type.shape[0], count, 1) if axis == 0 else (at.type.shape[0], 1, count))
     inside = n.emit("logical_and", n.emit("greater_equal", at, n.like(at, 0)), n.emit("less_equal", at, last))
     return n.emit("clip", at, n.like(at, 0), last), inside

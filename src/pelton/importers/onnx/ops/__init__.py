@@ -25,4 +25,4 @@ from . import (  # noqa: F401
     unpool,
 )
 
-declared.declare()  # after all the others
+declared.declare()  # after all others

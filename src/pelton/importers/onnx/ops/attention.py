@@ -71,19 +71,19 @@ def attention(n: Reading) -> Binding | tuple[Binding, ...]:
 
 
 def causal_mask(n: Reading, rows: Size, keys: Size, past: Size = 0) -> Value:
-    """[rows, keys]: whether a key's position is at most that of a row; the first row follows `past` keys."""
+    """Returns [rows, keys]: true if a key's position is at most that of a row; the first row follows `past` keys."""
     at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.sizes(past))
     return n.emit("less_equal", n.count(keys), at)
 
 
 def split_heads(n: Reading, x: Value, heads: int) -> Value:
-    """[batch, rows, heads · depth] → [batch, heads, rows, depth]."""
+    """Reshapes [batch, rows, heads · depth] to [batch, heads, rows, depth]."""
     batch, rows, width = x.type.shape
     return n.transpose(n.reshape(x, (batch, rows, heads, width // heads)), (0, 2, 1, 3))
 
 
 def merge_heads(n: Reading, x: Value) -> Value:
-    """[batch, heads, rows, depth] → [batch, rows, heads · depth]."""
+    """Reshapes [batch, heads, rows, depth] to [batch, rows, heads · depth]."""
     batch, heads, rows, depth = x.type.shape
     return n.reshape(n.transpose(x, (0, 2, 1, 3)), (batch, rows, heads * depth))
 
@@ -99,9 +99,9 @@ def repeat_heads(n: Reading, x: Value, groups: int) -> Value:
 
 @reads("RotaryEmbedding")
 def rotary_embedding(n: Reading) -> Binding:
-    """Caches are [positions, pairs] if positions are given, else [batch, rows, pairs].
+    """Reads caches as [positions, pairs] if positions are given, else as [batch, rows, pairs].
 
-    rotary_embedding_dim has to be twice their width.
+    rotary_embedding_dim must be twice their width.
     """
     cos, sin, positions = n.input(1), n.input(2), n.optional(3)
     if positions is not None:
@@ -165,10 +165,10 @@ _ROTARY = "interleaved is_packed_batching num_heads rotary_embedding_dim scale"
 
 @reads("RotaryEmbedding", domain=MICROSOFT, attributes=_ROTARY, inputs=4)
 def rotary_embedding_fused(n: Reading) -> Binding:
-    """RotaryEmbedding whose positions come before the caches: one per row, or that of the first row.
+    """Reads a RotaryEmbedding whose positions come before the caches: one per row, or that of the first row.
 
-    Without num_heads, the caches' width determines the depth of heads. ONNX Runtime's kernel for CPUs reads neither
-    `scale` nor `is_packed_batching`, and so it is here.
+    Without num_heads, the caches' width determines the depth of heads. `scale` and `is_packed_batching` have no effect,
+    as in ONNX Runtime's kernel for CPUs.
     """
     x, positions, cos, sin = n.input(0), n.input(1), n.input(2), n.input(3)
     if positions.type.size == 1:
@@ -182,9 +182,8 @@ def rotary_embedding_fused(n: Reading) -> Binding:
 
 @reads("MRotaryEmbedding", domain=MICROSOFT, attributes=f"{_ROTARY} mrope_section mrope_layout", inputs=4)
 def rotary_embedding_of_three(n: Reading) -> Binding:
-    """RotaryEmbedding whose angles come from three positions of each row, by sections that follow each other or, with
-    mrope_layout 1, in turns: the second and the third position take every third angle, as often as their sections
-    say."""
+    """Reads a RotaryEmbedding whose angles come from three positions of each row, by consecutive sections or, with
+    mrope_layout 1, in turns: the second and the third position use every third angle, up to their sections."""
     x, positions, sections = n.input(0), n.input(1), n.attr("mrope_section", ())
     pairs, layout = n.input(2).type.shape[-1], n.attr("mrope_layout", 0)
     if len(sections) != 3 or min(sections) < 0 or sum(sections) != pairs or layout not in (0, 1):

@@ -14,7 +14,7 @@ from pelton.ir.types import BOOL, I64
 from pelton.importers.imported import MAX_UNROLLED, MAX_UNROLLED_NODES
 from pelton.importers.onnx.node import DataDependentControl, ValueSequence, Reading, Binding, reads, schema_of
 
-MAX_PARTS = 5_000  # of a tensor that is split to a sequence
+MAX_PARTS = 5_000  # parts of a tensor split to a sequence
 
 
 @reads("If")
@@ -62,7 +62,7 @@ def loop(n: Reading) -> tuple[Binding, ...]:
 
 
 def _data_dependent_count(n: Reading) -> DataDependentControl:
-    """The error to raise where the number of iterations is not known."""
+    """Builds the error to raise for an unknown number of iterations."""
     for i in (0, 1):
         if n.optional(i) is not None:
             n.note_deciding_inputs(i)
@@ -78,7 +78,7 @@ def _stack(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
 
 @reads("Scan")
 def scan(n: Reading) -> tuple[Binding, ...]:
-    """Unrolls iterations: their number is the size of an axis."""
+    """Unrolls iterations, as many as the size of an axis."""
     body, scans = n.attr("body"), n.attr("num_scan_inputs")
     if not 0 < scans <= len(n.bindings):
         raise n.refuse(
@@ -184,7 +184,7 @@ def sequence_insert(n: Reading) -> Binding:
     at = len(items) if given is None else given[0]
     if not -len(items) <= at <= len(items):
         raise n.refuse(f"SequenceInsert needs a position between {-len(items)} and {len(items)}, got {at}")
-    at = at + len(items) if at < 0 else at  # counted from the last element, as Python's insert does
+    at = at + len(items) if at < 0 else at  # counted from the last element, like Python's insert
     return ValueSequence((*items[:at], n.input(1), *items[at:]))
 
 
@@ -245,7 +245,7 @@ def concat_from_sequence(n: Reading) -> Binding:
 
 @reads("SequenceMap")
 def sequence_map(n: Reading) -> tuple[Binding, ...]:
-    """Emits the body once per element; further tensors are passed to all, further sequences element by element."""
+    """Emits the body once per element; further tensors go to all, further sequences element by element."""
     body, items = n.attr("body"), n.items(0)
     rows = []
     for i in range(len(items)):

@@ -28,7 +28,7 @@ class Window:
 
 
 def window(n: Reading, x: Value, kernel: Ints | None = None) -> Window:
-    """The window of a node over x [batch, channels, space…]; `kernel` is the size that the weights imply, if any."""
+    """Returns the window of a node over x [batch, channels, space…]; `kernel`: the size of the weights, if any."""
     spatial = x.type.rank - 2
     if spatial < 1:
         raise n.refuse(f"{n.op} needs an input of rank 3 or more, got {x.type}")
@@ -128,7 +128,7 @@ def conv_integer(n: Reading) -> Binding:
     return convolution(n, subtract_zero_point(n, 0, 2), w, None)
 
 
-# an activation that ONNX Runtime fuses → the op, and the attributes of that
+# an activation that ONNX Runtime fuses → the op, and its attributes
 _ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Celu": ("celu", ("alpha",)),
     "Elu": ("elu", ("alpha",)),
@@ -147,15 +147,15 @@ _ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @reads("FusedConv", domain=MICROSOFT)
 def fused_conv(n: Reading) -> Binding:
-    """A convolution, + Z, and an activation."""
+    """Computes a convolution, + Z, and an activation."""
     y, z = convolution(n, n.input(0), n.input(1), n.optional(2)), n.optional(3)
     y = y if z is None else n.emit("add", y, z)
     return emit_activation(n, y, n.attr("activation", ""), n.attr("activation_params", ()))
 
 
 def emit_activation(n: Reading, y: Value, name: str, params: Sequence[float] | Mapping[str, float]) -> Value:
-    """The activation that ONNX Runtime fused into a convolution, whose parameters are in order, or into a product,
-    whose parameters have names."""
+    """Emits the activation that ONNX Runtime fused into a convolution, with parameters by order, or into a product,
+    with parameters by name."""
     if not name:
         return y
     if name == "Clip" and len(params) == 2 and not isinstance(params, Mapping):
@@ -172,7 +172,7 @@ def emit_activation(n: Reading, y: Value, name: str, params: Sequence[float] | M
 
 @reads("ConvTranspose")
 def conv_transpose(n: Reading) -> Binding:
-    """output_shape and auto_pad determine the output's size; output_padding adds what pads of 0 leave missing."""
+    """Reads the output's size from output_shape and auto_pad; output_padding adds elements missing with pads of 0."""
     group, b = n.attr("group", 1), n.optional(2)
     x, w = _add_channels(n, n.input(0), n.input(1), axis=0, each=group)
     spatial = x.type.rank - 2
@@ -258,7 +258,7 @@ def col2im(n: Reading) -> Binding | tuple[Binding, ...]:
         s * (size - 1) + d * (k - 1) + 1 - pads[i] - pads[spatial + i]
         for i, (s, size, d, k) in enumerate(zip(strides, sizes, dilations, block))
     )
-    dtype = I32 if x.type.dtype is BOOL else x.type.dtype  # of booleans: whether any is true
+    dtype = I32 if x.type.dtype is BOOL else x.type.dtype  # booleans: true if any is
     one = n.constant(np.tile(np.eye(taps).reshape(taps, 1, *block), (channels, *[1] * (1 + spatial))), dtype)
     y = n.emit(
         "conv_transpose",
@@ -279,7 +279,7 @@ def col2im(n: Reading) -> Binding | tuple[Binding, ...]:
 
 @reads("MaxPool")
 def max_pool(n: Reading) -> Binding | tuple[Binding, ...]:
-    """The second output holds the flat index of each maximum."""
+    """Returns the flat index of each maximum as second output."""
     x = n.input(0)
     w = window(n, x)
     how = dict(kernel=w.kernel, strides=w.strides, pads=w.pads, dilations=w.dilations, ceil_mode=n.flag("ceil_mode"))
@@ -312,7 +312,7 @@ def emit_average_pool(n: Reading, x: Value, count_include_pad: bool) -> Value:
 
 @reads("LpPool")
 def lp_pool(n: Reading) -> Binding:
-    """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window.
+    """Computes (Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window.
 
     As in the onnx package, the sum of a window that reaches past the end in ceil_mode is scaled to a whole window.
     """
@@ -322,7 +322,7 @@ def lp_pool(n: Reading) -> Binding:
 
 
 def emit_power(n: Reading, x: Value, p: int) -> Value:
-    """|x|ᵖ."""
+    """Computes |x|ᵖ."""
     if p == 2:
         return n.emit("mul", x, x)
     x = n.emit("abs", x)
@@ -330,7 +330,7 @@ def emit_power(n: Reading, x: Value, p: int) -> Value:
 
 
 def emit_root(n: Reading, x: Value, p: int) -> Value:
-    """x^(1/p)."""
+    """Computes x^(1/p)."""
     if p == 1:
         return x
     return n.emit("sqrt", x) if p == 2 else n.emit("pow", x, n.like(x, 1 / p))

@@ -1,4 +1,4 @@
-"""Readers of operators that an op represents exactly: same operands, attributes of the same meaning."""
+"""Readers of operators that one op represents exactly: same operands, attributes of the same meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AsDeclared:
 
 
 def attributes(n: Reading, op: Op) -> dict[str, object]:
-    """The op's attributes as far as the node or its schema has them; flags, which ONNX has as integers, as bools."""
+    """Returns the op's attributes as far as the node or its schema has them; flags, integers in ONNX, as bools."""
     found = {name: n.attr(op.onnx_names.get(name, name)) for name in op.attrs}
     return {
         name: bool(value) if isinstance(op.attrs[name], bool) else value
@@ -32,7 +32,7 @@ def attributes(n: Reading, op: Op) -> dict[str, object]:
 
 
 def aligned(n: Reading) -> tuple[Value, ...]:
-    """The inputs. Before opset 7 the attribute `axis` may align the second one with axes of the first from there on."""
+    """Returns the inputs. Before opset 7, the attribute `axis` may align the second to axes of the first from there."""
     if n.opset >= 7 or n.attr("axis") is None or len(n.inputs) != 2:
         return n.inputs
     a, b = n.inputs

@@ -12,8 +12,8 @@ from pelton.ir.types import I64
 
 @reads("DFT")
 def dft(n: Reading) -> Binding | tuple[Binding, ...]:
-    """Signals are [batch…, time, 1 or 2], the last axis the real and imaginary parts. The axis is an attribute before
-    opset 20, an input since."""
+    """Reads signals as [batch…, time, 1 or 2], the last axis the real and imaginary parts. The axis is an attribute
+    before opset 20, an input since."""
     x, given = n.input(0), n.some_integers(1, "length")
     at = n.attr("axis") if n.opset < 20 else (n.some_integers(2, "axis") or (-2,))[0]
     axis, rank, inverse, half = n.axis(at, x.type.rank), x.type.rank, n.flag("inverse"), n.flag("onesided")
@@ -47,7 +47,7 @@ def dft(n: Reading) -> Binding | tuple[Binding, ...]:
 
 @reads("STFT")
 def stft(n: Reading) -> Binding | tuple[Binding, ...]:
-    """[batch, frames, bins, 2]: transforms of the windowed frames of a signal [batch, time, 1 or 2]."""
+    """Computes [batch, frames, bins, 2]: transforms of the windowed frames of a signal [batch, time, 1 or 2]."""
     x, window = n.input(0), n.optional(2)
     (step,), given = n.integers(1, "frame step"), n.some_integers(3, "frame length")
     if x.type.rank == 2:

@@ -31,7 +31,7 @@ def space_to_depth(n: Reading) -> Binding | tuple[Binding, ...]:
 
 @reads("Upsample")
 def upsample(n: Reading) -> Binding:
-    """Scales are attributes before opset 9, an input in 9; coordinates are those of Resize in opset 10."""
+    """Reads scales, attributes before opset 9, an input in 9; coordinates are those of Resize in opset 10."""
     scales: tuple[float, ...]
     if n.opset < 7:
         scales = (1.0, 1.0, n.attr("height_scale"), n.attr("width_scale"))
@@ -41,7 +41,7 @@ def upsample(n: Reading) -> Binding:
 
 
 def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
-    """Upsample and Resize of opset 10: divides coordinates by the scale; nearest rounds down, or up when shrinking."""
+    """Does Upsample and Resize of opset 10: divides coordinates by the scale; nearest rounds down, or up to shrink."""
     x = n.input(0)
     if len(scales) != x.type.rank:
         raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")
@@ -58,9 +58,9 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Binding:
 
 
 def _scale_size(size: Size, scale: float) -> Size:
-    """⌊size · scale⌋, with the product in f32, as scales are: 10 · 1.9 is 19.
+    """Computes ⌊size · scale⌋, with the product in f32, as scales are: 10 · 1.9 is 19.
 
-    Of a dynamic size, by the simplest fraction that is the scale in f32.
+    For a dynamic size, uses the simplest fraction that equals the scale in f32.
     """
     if not isinstance(size, Dim):
         return math.floor(np.float32(size) * np.float32(scale))
@@ -77,7 +77,7 @@ def _mode(n: Reading) -> str:
 
 
 def _floats(n: Reading, i: int) -> list[float] | None:
-    """The scales of a constant input; None if it is absent or empty."""
+    """Returns the scales of a constant input; None if it is absent or empty."""
     if n.optional(i) is None:
         return None
     found = [float(v) for v in n.numbers(i, "scales").reshape(-1)]
@@ -140,7 +140,7 @@ def resize(n: Reading) -> Binding | tuple[Binding, ...]:
 
 
 def emit_resize(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
-    """Integers are interpolated as floats, rounded, and clipped to the range of their type, which cubic may exceed."""
+    """Resizes; integers are interpolated as floats, rounded, and clipped to their range, which cubic may exceed."""
     dtype = x.type.dtype
     if mode == "nearest" or dtype.is_float:
         return n.emit("resize", x, mode=mode, **how)
@@ -154,7 +154,7 @@ def emit_resize(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
 
 
 def _roi(n: Reading, rank: int, axes: tuple[int, ...]) -> tuple[float, ...]:
-    """Relative starts, then ends, of the part of each axis that is resized; other axes have 0 and 1."""
+    """Returns relative starts, then ends, of the resized part of each axis; 0 and 1 for other axes."""
     given = [float(v) for v in n.numbers(1, "roi").reshape(-1)] if n.optional(1) is not None else []
     if len(given) != 2 * len(axes):
         raise n.refuse(f"Resize by tf_crop_and_resize needs a roi of {2 * len(axes)} numbers, got {given}")
@@ -169,7 +169,7 @@ _SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}  # names of opset 16
 
 @reads("GridSample")
 def grid_sample(n: Reading) -> Binding:
-    """Results for integers are rounded towards zero, as the reference does."""
+    """Samples at a grid; rounds integers towards zero, as the reference does."""
     x, grid, mode = n.input(0), n.input(1), n.attr("mode")
     y = n.emit(
         "grid_sample",
@@ -184,7 +184,7 @@ def grid_sample(n: Reading) -> Binding:
 
 @reads("AffineGrid")
 def affine_grid(n: Reading) -> Binding:
-    """theta · (x, y[, z], 1) at the points of a regular grid from −1 to 1."""
+    """Computes theta · (x, y[, z], 1) at the points of a regular grid from −1 to 1."""
     size_type = n.input(1).type
     if size_type.rank != 1 or size_type.known and size_type.size not in (4, 5):
         raise n.refuse(
@@ -211,8 +211,8 @@ def affine_grid(n: Reading) -> Binding:
 
 
 def _grid_line(n: Reading, size: Size, dtype: DType) -> Value:
-    """The points of an axis of a grid from −1 to 1: the first and the last are corners, or half a step inside. A single
-    corner is the last one, as in ONNX Runtime."""
+    """Returns the points of a grid's axis from −1 to 1: the first and the last are corners, or half a step inside. A
+    single corner is the last one, as in ONNX Runtime."""
     steps, first = size, size - 1
     if n.flag("align_corners"):
         steps, first = maximum(size - 1, 1), size - 1 - maximum(2 - size, 0)
@@ -257,7 +257,7 @@ def roi_align(n: Reading) -> Binding:
 
 @reads("MaxRoiPool")
 def max_roi_pool(n: Reading) -> Binding:
-    """The first number of each roi is the index of its image in the batch."""
+    """Reads the first number of each roi as the index of its image in the batch."""
     x, rois, (height, width) = n.input(0), n.input(1), n.attr("pooled_shape")
     if rois.type.rank != 2 or rois.type.shape[1] != 5:
         raise n.refuse(f"MaxRoiPool needs rois of five numbers (batch index, x1, y1, x2, y2), got {rois.type}")

@@ -31,7 +31,7 @@ def gather(n: Reading) -> Binding:
 
 
 def take(n: Reading, x: Value, indices: Value, axis: int = 0) -> Value:
-    """Gathers by indices that, where they count up to a size, have to fit the axis."""
+    """Gathers by indices, which must fit the axis if they count up to a size."""
     size, end = x.type.shape[axis] if x.type.rank else 0, _upper_bound_of(n, indices)
     if end is not None and not is_known(end) and dims.bounds(size - end)[0] < 0:
         raise Undecided(f"indices below {end} have to fit an axis of {size}", size - end, ">=", (size - end,))
@@ -39,7 +39,7 @@ def take(n: Reading, x: Value, indices: Value, axis: int = 0) -> Value:
 
 
 def _upper_bound_of(n: Reading, indices: Value) -> Size | None:
-    """An exclusive upper bound of indices that are computed from iota and sizes; None for others."""
+    """Returns an exclusive upper bound of indices computed from iota and sizes; None for others."""
     known, producer = n.builder.sizes.get(indices), n.builder.makers.get(indices)
     if known is not None:
         return dims.maximum(*known.flat) + 1 if known.size and sizes.is_integral(known) else None
@@ -52,7 +52,7 @@ def _upper_bound_of(n: Reading, indices: Value) -> Size | None:
 
 
 def _count_from_front(n: Reading, indices: Value, size: Size) -> Value:
-    """Checks constant indices, and makes them nonnegative where the size is known."""
+    """Checks constant indices, and makes them nonnegative if the size is known."""
     array = n.known(indices)
     if array is None or not indices.type.dtype.is_integer:
         return indices
@@ -61,7 +61,7 @@ def _count_from_front(n: Reading, indices: Value, size: Size) -> Value:
 
 
 def _tuples_from_front(n: Reading, indices: Value, shape: Sequence[Size]) -> Value:
-    """The same for index tuples along the last axis, into the first dimensions of a shape."""
+    """Does the same for index tuples along the last axis, into the first dimensions of a shape."""
     array = n.known(indices)
     if array is None or not indices.type.dtype.is_integer or not array.ndim or array.shape[-1] > len(shape):
         return indices
@@ -118,7 +118,7 @@ def scatter_elements(n: Reading) -> Binding:
 
 @reads("ScatterND")
 def scatter_nd(n: Reading) -> Binding:
-    """Empty index tuples select the whole data: they become 0 along a new first axis of size 1."""
+    """Scatters; empty index tuples select the whole data: they become 0 along a new first axis of size 1."""
     x, indices, updates = n.inputs
     selects_all = indices.type.rank > 0 and indices.type.shape[-1] == 0 and is_known(*indices.type.shape)
     if selects_all:
@@ -130,7 +130,7 @@ def scatter_nd(n: Reading) -> Binding:
 
 @reads("OneHot")
 def one_hot(n: Reading) -> Binding:
-    """Indices may be floats; those outside of the depth give rows of the off value."""
+    """Reads indices that may be floats; those outside the depth give rows of the off value."""
     indices, values = n.cast(n.input(0), I64), n.input(2)
     depths = n.integers(1, "depth")
     if len(depths) != 1 or depths[0] < 1:
@@ -156,7 +156,7 @@ def compress(n: Reading) -> Binding:
 
 @reads("NonZero", "Unique", "NonMaxSuppression")
 def data_dependent_shape(n: Reading) -> tuple[Binding, ...]:
-    """Operators whose output shape depends on the data: evaluated on constants, else left to scripts."""
+    """Reads operators whose output shape depends on the data: evaluated on constants, else left to scripts."""
     if any(isinstance(t, Value) and n.known(t) is None for t in n.bindings):
         raise n.data_dependent_control()
     return n.foreign()

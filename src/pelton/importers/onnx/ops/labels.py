@@ -17,7 +17,7 @@ from .ml import ML
 
 @reads("OneHotEncoder", domain=ML)
 def one_hot_encoder(n: Reading) -> Binding | tuple[Binding, ...]:
-    """Elements of no category give zeros; where they should be an error, the onnx package raises it."""
+    """Maps elements of no category to zeros; where they should be an error, the onnx package raises it."""
     x, categories = n.input(0), n.attr("cats_int64s")
     if not n.flag("zeros", 1):
         return n.foreign()
@@ -57,7 +57,7 @@ def label_encoder(n: Reading) -> Binding | tuple[Binding, ...]:
 
 
 def _default_label(n: Reading, dtype: np.dtype) -> Any:
-    """The value of LabelEncoder for unknown keys, by the element type of its values."""
+    """Returns LabelEncoder's value for unknown keys, by the element type of its values."""
     tensor = n.attr("default_tensor")
     if tensor is not None:
         return array_of(tensor, n.program.source).reshape(-1)[0]
@@ -69,7 +69,7 @@ def _default_label(n: Reading, dtype: np.dtype) -> Any:
 
 
 def _emit_lookup(n: Reading, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
-    """The value of each element's key; the default for elements that are no key."""
+    """Returns the value of each element's key; the default for other elements."""
     if (x.type.dtype is STRING) != (keys.dtype.kind in "OUS"):
         raise n.refuse(
             f"{n.op} looks {x.type} up among keys that are {'texts' if keys.dtype.kind in 'OUS' else 'numbers'}"
@@ -117,7 +117,7 @@ def category_mapper(n: Reading) -> Binding:
 
 @reads("DictVectorizer", domain=ML)
 def dict_vectorizer(n: Reading) -> Binding:
-    """[1, vocabulary]: the value of each key of the vocabulary, 0 where the map does not have it."""
+    """Returns [1, vocabulary]: the value of each key of the vocabulary, 0 for keys missing in the map."""
     given = n.bindings[0] if n.bindings else None
     if not isinstance(given, MapInput):
         raise n.refuse("DictVectorizer needs a map, which only an input of the model can be")
@@ -139,7 +139,7 @@ def dict_vectorizer(n: Reading) -> Binding:
 
 @reads("ZipMap", domain=ML)
 def zip_map(n: Reading) -> Binding:
-    """A dict per row; a vector is one row."""
+    """Creates a dict per row; a vector is one row."""
     x, words, numbers = n.input(0), n.attr("classlabels_strings"), n.attr("classlabels_int64s")
     keys = words or numbers
     x = n.reshape(x, (1, *x.type.shape)) if x.type.rank == 1 else x

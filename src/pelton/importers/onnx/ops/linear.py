@@ -15,7 +15,7 @@ from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
 @reads("MatMul")
 def matmul(n: Reading) -> Binding:
-    """A vector becomes a matrix of one row or column; the result loses that axis."""
+    """Multiplies matrices; a vector becomes a matrix of one row or column, and the result loses that axis."""
     a, b = n.inputs
     if min(a.type.rank, b.type.rank) != 1:
         return n.emit("matmul", a, b)
@@ -27,7 +27,7 @@ def matmul(n: Reading) -> Binding:
 
 
 def transpose_last_axes(n: Reading, x: Value) -> Value:
-    """x with its last two axes exchanged; constants are transposed during import."""
+    """Exchanges the last two axes of x; transposes constants during import."""
     r = x.type.rank
     return x if r < 2 else n.transpose(x, (*range(r - 2), r - 1, r - 2))
 
@@ -48,7 +48,7 @@ def gemm(n: Reading) -> Binding:
 
 @reads("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(n: Reading) -> Binding:
-    """transBatch moves the first axis behind the batches, before trans exchanges the last two."""
+    """Multiplies matrices; transBatch moves the first axis behind the batches, before trans exchanges the last two."""
     a, b = (_move_batch(n, x, n.flag(f"transBatch{name}")) for name, x in zip("AB", n.inputs))
     a, b = transpose_last_axes(n, a) if n.flag("transA") else a, transpose_last_axes(n, b) if n.flag("transB") else b
     return scale_by(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
@@ -61,13 +61,13 @@ def _move_batch(n: Reading, x: Value, move: bool) -> Value:
 
 @reads("MatMulInteger")
 def matmul_integer(n: Reading) -> Binding:
-    """Zero points are per tensor, per row of A or per column of B."""
+    """Reads zero points per tensor, per row of A or per column of B."""
     a, b = subtract_zero_point(n, 0, 2, by_row=True), subtract_zero_point(n, 1, 3)
     return n.emit("matmul", a, b)
 
 
 def subtract_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> Value:
-    """An 8-bit operand as 32-bit integers around zero."""
+    """Converts an 8-bit operand to 32-bit integers around zero."""
     x, z = n.cast(n.input(i), I32), n.optional(zero)
     if z is None:
         return x
@@ -82,7 +82,7 @@ def subtract_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> 
 
 @reads("Einsum")
 def einsum(n: Reading) -> Binding:
-    """Operands are contracted from left to right, each step a sum, a product of matrices or a pointwise product."""
+    """Contracts operands from left to right, each step a sum, a product of matrices or a pointwise product."""
     terms, out = _parse_equation(n, [v.type.rank for v in n.inputs])
     given = [_take_diagonal(n, term, value) for term, value in zip(terms, n.inputs)]
     sizes: dict[str, Size] = {}
@@ -126,13 +126,13 @@ def _take_diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
 
 
 def _squeeze_ones(n: Reading, term: str, x: Value, sizes: dict[str, Size]) -> tuple[str, Value]:
-    """Removes the axes of size 1 that broadcast along those of other operands."""
+    """Removes axes of size 1 that broadcast along those of other operands."""
     kept = [k for k, letter in enumerate(term) if x.type.shape[k] != 1 or sizes[letter] == 1]
     return "".join(term[k] for k in kept), n.reshape(x, [x.type.shape[k] for k in kept])
 
 
 def _parse_equation(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The letters of every operand and of the result, with ellipses expanded to letters."""
+    """Returns the letters of every operand and of the result, with ellipses expanded to letters."""
     equation = n.attr("equation").replace(" ", "")
     left, arrow, out = equation.partition("->")
     terms = left.split(",")
@@ -178,7 +178,7 @@ def _contract(n: Reading, left: tuple[str, Value], right: tuple[str, Value], lat
         return tuple(size[c] for c in letters)
 
     x = n.transpose(x, [a.index(c) for c in (*batch, *rows, *inner)])
-    if not inner:  # nothing is summed: a pointwise product
+    if not inner:  # no sum: a pointwise product
         y = n.transpose(y, [b.index(c) for c in (*batch, *columns)])
         product = n.emit(
             "mul",

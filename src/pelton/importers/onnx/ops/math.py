@@ -24,7 +24,7 @@ def chain(n: Reading) -> Binding:
 
 @reads("PRelu")
 def prelu(n: Reading) -> Binding:
-    """The slope broadcasts; before opset 7 it is one per channel."""
+    """Reads a slope that broadcasts; before opset 7 it is one per channel."""
     x, slope = n.inputs
     if n.opset < 7 and slope.type.rank == 1 and slope.type.size > 1:
         slope = n.reshape(slope, (slope.type.size, *[1] * (x.type.rank - 2)))
@@ -49,10 +49,10 @@ def mod(n: Reading) -> Binding:
 
 @reads("Pow")
 def power(n: Reading) -> Binding:
-    """The result has the type of the base, whatever that of the exponent.
+    """Raises to a power; the result has the type of the base, whatever that of the exponent.
 
-    Integer powers of integers wrap. Float powers of integers are computed in f64, and rounded where they are within
-    rounding errors of an integer, so that 3 ** 1.0 is not truncated to 2.
+    Integer powers of integers wrap. Float powers of integers are computed in f64, and rounded if they are within
+    rounding errors of an integer, which keeps 3 ** 1.0 from being truncated to 2.
     """
     base, exponent = aligned(n)
     dtype = base.type.dtype
@@ -72,7 +72,7 @@ def power(n: Reading) -> Binding:
 
 @reads("BitShift")
 def bit_shift(n: Reading) -> Binding:
-    """Right shifts of signed integers (28) are arithmetic, by any distance."""
+    """Shifts bits; right shifts of signed integers (28) are arithmetic, by any distance."""
     x, by = n.inputs
     if n.attr("direction") == "LEFT":
         return n.emit("shift_left", x, by)
@@ -90,7 +90,7 @@ def gelu(n: Reading) -> Binding:
 
 @reads("Clip")
 def clip(n: Reading) -> Binding:
-    """Before opset 11 the bounds are attributes, whose defaults bound nothing; since 11 they are optional inputs."""
+    """Reads bounds, attributes before opset 11 with unbounded defaults, optional inputs since."""
     x = n.input(0)
     if n.opset < 11:
         largest = float(np.finfo(np.float32).max)
@@ -135,13 +135,13 @@ def identity(n: Reading) -> Binding:
 
 @reads("Bernoulli")
 def bernoulli(n: Reading) -> tuple[Binding, ...]:
-    """Uses the onnx package's evaluator: the schema's function body draws 1 with probability 1 − p."""
+    """Emits the step of the onnx package's evaluator: the schema's function body draws 1 with probability 1 − p."""
     return n.foreign()
 
 
 @reads("Dropout")
 def dropout(n: Reading) -> tuple[Binding, ...]:
-    """The identity at inference, with a mask of ones.
+    """Reads the identity at inference, with a mask of ones.
 
     In training mode with a seed, the mask is a constant that numpy's RandomState draws.
     """
@@ -165,6 +165,6 @@ def dropout(n: Reading) -> tuple[Binding, ...]:
 
 
 def require_inference(n: Reading) -> None:
-    """Before opset 7 an attribute says whether BatchNormalization and Dropout train; ModelError if they do."""
+    """Raises ModelError if BatchNormalization or Dropout train, by an attribute of opsets before 7."""
     if n.opset < 7 and "is_test" in n.attributes and not n.flag("is_test"):
         raise n.refuse(f"{n.op} of opset {n.opset} with is_test=0 trains; export the model for inference")

@@ -58,7 +58,7 @@ def emit_labels(n: Reading, indices: Value) -> Value:
 
 
 def emit_two_scores(n: Reading, score: Value, post: str, certain: bool, linear: bool = False) -> tuple[Binding, ...]:
-    """Labels and scores of two classes from one score, as ONNX Runtime computes them.
+    """Returns labels and scores of two classes from one score, as ONNX Runtime computes them.
 
     The score is a probability of the second class if `certain`, else a distance. The first class gets 1 minus the score
     (also for distances of a `linear` model), else the negated score.
@@ -77,7 +77,7 @@ def floats(n: Reading, name: str, like: Value) -> np.ndarray:
 
 
 def features(n: Reading) -> Value:
-    """Rows of features in f32 or f64; a vector is one row, other element types become f32."""
+    """Returns rows of features in f32 or f64; a vector is one row, other element types become f32."""
     x = n.input(0)
     x = n.reshape(x, (1, x.type.size)) if x.type.rank == 1 else x
     if x.type.rank != 2 or x.type.dtype is STRING:
@@ -105,7 +105,7 @@ def binarizer(n: Reading) -> Binding:
 
 @reads("Scaler", domain=ML)
 def scaler(n: Reading) -> Binding:
-    """(x − offset) · scale, each one number or one per feature."""
+    """Computes (x − offset) · scale, each one number or one per feature."""
     x = n.input(0) if n.input(0).type.dtype.is_float else n.cast(n.input(0), F32)
     offset, scale = floats(n, "offset", x), floats(n, "scale", x)
     y = n.emit("sub", x, n.constant(offset)) if offset.size else x
@@ -154,7 +154,7 @@ def feature_vectorizer(n: Reading) -> Binding:
 
 
 def _emit_linear(n: Reading, x: Value, outputs: int) -> Value:
-    """x · coefficientsᵀ + intercepts."""
+    """Computes x · coefficientsᵀ + intercepts."""
     w, b = floats(n, "coefficients", x), floats(n, "intercepts", x)
     if not equal(w.size, outputs * x.type.shape[1]) or b.size not in (0, outputs):
         raise n.refuse(
@@ -174,7 +174,7 @@ def linear_regressor(n: Reading) -> Binding:
 
 @reads("LinearClassifier", domain=ML)
 def linear_classifier(n: Reading) -> tuple[Binding, ...]:
-    """The class is that of the largest score; of two classes with one score, the second if it is positive."""
+    """Selects the class of the largest score; of two classes with one score, the second if it is positive."""
     x, post = features(n), n.attr("post_transform", "NONE")
     outputs = max(len(n.attr("intercepts") or ()), 1)
     classes = max(len(n.attr("classlabels_ints") or ()), len(n.attr("classlabels_strings") or ()))

@@ -17,7 +17,7 @@ FUSED_EPSILON = 1e-12  # of operators that ONNX Runtime fused
 
 @reads("Softmax", "LogSoftmax", "Hardmax")
 def softmax(n: Reading) -> Binding:
-    """Before opset 13 softmax goes over all axes from `axis` on together."""
+    """Computes softmax, before opset 13 over all axes from `axis` on together."""
     return softmax_along(n, n.input(0), n.attr("axis"), n.opset)
 
 
@@ -43,7 +43,7 @@ def _softmax(n: Reading, x: Value, axis: int) -> Value:
 
 @reads("BatchNormalization")
 def batch_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
-    """In training mode the batch's own statistics normalize, and are mixed into the running ones."""
+    """Normalizes; in training mode by the batch's own statistics, mixed into the running ones."""
     x, *statistics = n.inputs
     require_inference(n)
     if n.flag("training_mode") and x.type.rank >= 2:
@@ -84,7 +84,7 @@ def _normalize_in_training(
 
 @reads("GroupNormalization")
 def group_normalization(n: Reading) -> Binding:
-    """Scale and bias are per group until opset 20, per channel since 21."""
+    """Reads scale and bias per group until opset 20, per channel since 21."""
     x, groups = n.input(0), n.attr("num_groups")
     scale, bias = (n.cast(n.input(i), x.type.dtype) for i in (1, 2))
     if n.opset < 21 and groups:
@@ -97,7 +97,7 @@ def group_normalization(n: Reading) -> Binding:
 
 @reads("MeanVarianceNormalization")
 def mean_variance_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
-    """Since opset 9 a function over axes. Before, ONNX Runtime's: over all axes, or over all but the channels."""
+    """Normalizes over given axes since opset 9; before, as ONNX Runtime, over all axes or all but the channels."""
     x = n.input(0)
     if n.opset >= 9:
         return n.body()
@@ -114,7 +114,7 @@ def mean_variance_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
 @reads("LayerNormalization")
 @reads("LayerNormalization", domain=MICROSOFT, attributes="axis epsilon stash_type")
 def layer_normalization(n: Reading) -> Binding | tuple[Binding, ...]:
-    """ONNX Runtime writes it into models of all opsets, in the meaning that opset 17 gave it."""
+    """Normalizes; ONNX Runtime writes this operator into models of all opsets, as opset 17 defines it."""
     if n.is_output_used(1) or n.is_output_used(2):
         opset = max(n.opset, 17)
         return replace(n, domain="", opset=opset, schema=schema_of(n.op, opset, "")).body()
@@ -145,7 +145,7 @@ def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1, default: float 
 
 @reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT, attributes="epsilon", inputs=5)
 def skip_layer_normalization(n: Reading) -> tuple[Binding, ...]:
-    """norm(x + skip + bias); the fourth output is the sum."""
+    """Computes norm(x + skip + bias); the fourth output is the sum."""
     if n.is_output_used(1) or n.is_output_used(2):
         raise n.refuse(f"{n.op} with its mean or deviation as output is not supported")
     simple = n.op.startswith("SkipSimplified")
@@ -162,7 +162,7 @@ def skip_layer_normalization(n: Reading) -> tuple[Binding, ...]:
 
 @reads("LpNormalization")
 def lp_normalization(n: Reading) -> Binding:
-    """x / ‖x‖ₚ along an axis, 0 where the norm is 0."""
+    """Computes x / ‖x‖ₚ along an axis, 0 for a norm of 0."""
     x, p = n.input(0), n.attr("p")
     axis = n.axis(n.attr("axis"), x.type.rank)
     norm = emit_root(n, n.emit("reduce_sum", emit_power(n, x, p), axes=(axis,), keepdims=True), p)

@@ -26,7 +26,7 @@ _SMALL_FLOATS = {
 def _operands(
     n: Reading, x: Value, found: Iterable[Value | None], axis: int, block: int
 ) -> tuple[list[Value], dict[str, int]]:
-    """The operands x, scale and zero point (where present), and the attributes of their axis and block size."""
+    """Returns the operands x, scale and zero point (if present), and the attributes of their axis and block size."""
     given = [v for v in found if v is not None]
     if all(v.type.size == 1 for v in given):
         return [x, *given], {}
@@ -38,7 +38,7 @@ def _operands(
 
 
 def dequantize(n: Reading, x: Value, scale: Value, zero: Value | None, axis: int = 0, block: int = 0) -> Value:
-    """(x − zero) · scale, in the type of the scale."""
+    """Computes (x − zero) · scale, in the type of the scale."""
     operands, layout = _operands(n, x, (scale, zero), axis, block)
     return n.emit("dequantize", *operands, **layout)
 
@@ -53,7 +53,7 @@ def quantize(
     block: int = 0,
     saturate: bool = True,
 ) -> Value:
-    """x / scale, rounded half to even, + zero, saturated; float types round as casts do and have no zero point."""
+    """Computes x / scale, rounded half to even, + zero, saturated; floats round as casts do and have no zero point."""
     operands, layout = _operands(n, x, (scale, None if to.is_float else zero), axis, block)
     return n.emit("quantize", *operands, to=to, saturate=saturate or not to.is_float, **layout)
 
@@ -111,9 +111,9 @@ def dynamic_quantize_linear(n: Reading) -> tuple[Binding, ...]:
 
 
 def quantize_by_range(n: Reading, x: Value) -> tuple[Value, Value, Value]:
-    """x in u8, its scale and zero point: 255 steps from its least to its largest number, zero among them.
+    """Returns x in u8, its scale and zero point: 255 steps from its least to its largest number, zero among them.
 
-    Of nothing but zeros, the range counts as 1, as in the onnx package's evaluator; the operator's text divides by 0.
+    For zeros only, the range counts as 1, as in the onnx package's evaluator; the operator's text divides by 0.
     """
     axes, zero, steps = tuple(range(x.type.rank)), n.like(x, 0), n.like(x, 255)
     least, largest = (n.emit(f"reduce_{of}", x, axes=axes, keepdims=False) if axes else x for of in ("min", "max"))
@@ -143,7 +143,7 @@ def qlinear_conv(n: Reading) -> Binding:
 
 
 def emit_qlinear_conv(n: Reading, x: Value) -> Value:
-    """QLinearConv's output of an input. The bias has 32-bit integers, whose scale is x_scale · w_scale."""
+    """Emits QLinearConv of an input. The bias has 32-bit integers, with scale x_scale · w_scale."""
     x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(1, 8))
     bias = n.optional(8)
     if bias is not None:

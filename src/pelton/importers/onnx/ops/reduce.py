@@ -27,7 +27,7 @@ REDUCTIONS = {
 
 _OF_FLOATS = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}
 
-# reductions of empty axes give the neutral element of the element type
+# reductions of empty axes return the neutral element of the element type
 _NEUTRAL: dict[str, Callable[[DType], float]] = {
     "reduce_max": lambda d: d.lowest,
     "reduce_min": lambda d: d.highest,
@@ -37,9 +37,9 @@ _NEUTRAL: dict[str, Callable[[DType], float]] = {
 
 @reads(*REDUCTIONS)
 def reduction(n: Reading) -> Binding:
-    """Axes are an attribute until opset 17 (ReduceSum: 12), an input since; without axes, all are reduced.
+    """Reads axes, an attribute until opset 17 (ReduceSum: 12), an input since; without axes, reduces all.
 
-    With noop_with_empty_axes, none are then. Roots and logarithms of integers are rounded towards zero.
+    With noop_with_empty_axes, it then reduces none. Roots and logarithms of integers are rounded towards zero.
     """
     x = n.input(0)
     if n.op in _OF_FLOATS and x.type.dtype.is_integer:
@@ -95,7 +95,7 @@ def cumulative(n: Reading) -> Binding:
 
 @reads("TopK")
 def top_k(n: Reading) -> tuple[Binding, ...]:
-    """k is an attribute before opset 10, an input since."""
+    """Reads k, an attribute before opset 10, an input since."""
     x = n.input(0)
     axis = n.axis(n.attr("axis", -1), x.type.rank)
     (k,) = (n.attr("k"),) if n.opset < 10 else n.integers(1, "k")

@@ -1,4 +1,4 @@
-"""Readers of experimental operators that opset 10 removed; ONNX Runtime still runs them, and defines them."""
+"""Readers of experimental operators that opset 10 removed; ONNX Runtime still defines and runs them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ REMOVED = 10  # the opset without them
 
 
 def _operand(n: Reading) -> Value:
-    """The input of an operator that the model's opset has."""
+    """Returns an operand of an operator in the model's opset."""
     if n.opset >= REMOVED:
         raise n.refuse(f"opset {REMOVED} removed {n.op}, the model has {n.opset}; export it again")
     return n.input(0)
 
 
 def _factors(n: Reading) -> tuple[float, float]:
-    """alpha and beta, which have no defaults."""
+    """Returns alpha and beta, which have no defaults."""
     alpha, beta = n.attr("alpha"), n.attr("beta")
     if alpha is None or beta is None:
         raise n.refuse(f"{n.op} needs alpha and beta")
@@ -55,7 +55,7 @@ def parametric_softplus(n: Reading) -> Binding:
 
 @reads("ImageScaler", attributes="bias scale consumed_inputs", inputs=1)
 def image_scaler(n: Reading) -> Binding:
-    """scale · x + bias, one bias for each channel."""
+    """Computes scale · x + bias, one bias per channel."""
     x, bias = _operand(n), n.attr("bias", ())
     if x.type.rank != 4 or x.type.shape[1] != len(bias):
         raise n.refuse(f"ImageScaler needs images of rank 4, and a bias for each channel, got {x.type} and {len(bias)}")
@@ -65,7 +65,7 @@ def image_scaler(n: Reading) -> Binding:
 
 @reads("Crop", attributes="border scale consumed_inputs", inputs=1)
 def crop(n: Reading) -> Binding:
-    """Leaves out a border (left, top, right, bottom), or keeps a scale (height, width) from left and top on."""
+    """Removes a border (left, top, right, bottom), or keeps a scale (height, width) from left and top on."""
     x, border, kept = _operand(n), n.attr("border", ()), n.attr("scale", ())
     if x.type.rank != 4 or len(border) < 4 or len(kept) not in (0, 2) or min(*border, *kept) < 0:
         raise n.refuse(
@@ -87,6 +87,6 @@ def crop(n: Reading) -> Binding:
 
 @reads("DynamicSlice", attributes="", inputs=4)
 def dynamic_slice(n: Reading) -> Binding | tuple[Binding, ...]:
-    """A Slice whose bounds are inputs, as opset 10 has it."""
+    """Reads a Slice whose bounds are inputs, as in opset 10."""
     _operand(n)
     return slice_(replace(n, opset=REMOVED, schema=schema_of("Slice", REMOVED, "")))

@@ -26,8 +26,8 @@ def recurrent(n: Reading) -> tuple[Binding, ...]:
 
 
 def emit_recurrent(n: Reading, **more: Any) -> tuple[Binding, ...]:
-    """Inputs are x, w, r, b, lengths, initial_h and, for LSTM, initial_c and peepholes; lengths become explicit ops.
-    more: attributes of the op that ONNX has no names for."""
+    """Emits a recurrent op. Inputs are x, w, r, b, lengths, initial_h and, for LSTM, initial_c and peepholes; lengths
+    become explicit ops. more: attributes of the op without names in ONNX."""
     x, w, r = n.input(0), n.input(1), n.input(2)
     if x.type.rank != 3 or r.type.rank != 3:
         raise n.refuse(f"{n.op} needs an input and recurrent weights of rank 3, got {x.type} and {r.type}")
@@ -91,12 +91,12 @@ def emit_recurrent(n: Reading, **more: Any) -> tuple[Binding, ...]:
 
 
 def _restore_layout(n: Reading, found: Sequence[Value], batch_first: bool) -> tuple[Binding, ...]:
-    """Moves the batch axis of the outputs first where the model has batch first."""
+    """Moves the batch axis of the outputs first if the model has batch first."""
     y, *ends = found
     return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if batch_first else (y, *ends)
 
 
-_SATURATING = 1e4  # closes or opens a sigmoid gate whatever is added to it, since e⁻¹⁰⁰⁰⁰ is 0
+_SATURATING = 1e4  # closes or opens a sigmoid gate for any sum, since e⁻¹⁰⁰⁰⁰ is 0
 
 
 def _emit_with_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], lengths: Value) -> list[Value]:
@@ -141,7 +141,7 @@ def _emit_with_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any],
 
 
 def _hold_cell(n: Reading, x: Value, w: Value, inside: Value) -> tuple[Value, Value]:
-    """Adds a feature that is 1 past the end of a sequence, where it keeps the cell.
+    """Adds a feature that is 1 past the end of a sequence, to keep the cell there.
 
     Its weights close the input gate and open the forget gate.
     """

@@ -18,7 +18,7 @@ from pelton.importers.onnx.file import array_of, dense
 from pelton.importers.onnx.node import Reading, Binding, reads
 
 MAX_CONSTANT = 1 << 26  # elements of a constant that the importer computes
-MAX_RANGE = 64  # elements of a range whose sizes are kept one by one
+MAX_RANGE = 64  # elements of a range up to which sizes are kept individually
 END = (1 << 31) - 1  # exporters write this or more for "up to the end"
 
 
@@ -85,7 +85,7 @@ def range_(n: Reading) -> Binding:
 
 
 def _range_of_dynamic_length(n: Reading, first: Size, last: Size, step: Any) -> Binding:
-    """first + step · (0, 1, …), with a dynamic number of elements."""
+    """Returns first + step · (0, 1, …), with a dynamic number of elements."""
     if (
         not isinstance(step, (int, float))
         or step != int(step)
@@ -125,7 +125,7 @@ def eye_like(n: Reading) -> Binding:
 
 @reads("Reshape")
 def reshape(n: Reading) -> Binding:
-    """0 keeps the size of that axis (unless allowzero), −1 takes the remaining elements."""
+    """Reshapes; 0 keeps the size of that axis (unless allowzero), −1 takes the remaining elements."""
     x, target = n.input(0), n.integers(1, "shape")
     sizes = list(target)
     for i, d in enumerate(sizes):
@@ -153,14 +153,14 @@ def reshape(n: Reading) -> Binding:
 
 def _compare_with_symbols(shape: Sequence[Size], target: Sequence[Size], needed: Size) -> None:
     """Raises Undecided if a target size may equal the dynamic dimension of its axis: exporters bake such sizes.
-    `needed` is 0 wherever the reshape is possible."""
+    `needed` is 0 if the reshape is possible."""
     for d, size in zip(shape, target):
         if isinstance(d, Dim) and not isinstance(size, Dim) and size > 0:
             _ask_equal(d, size, needed)
 
 
 def _ask_equal(a: Size, b: Size, needed: Size) -> None:
-    """Raises Undecided if dynamic dimensions decide whether two sizes are equal; `needed` is what it needs."""
+    """Raises Undecided, with the requirement `needed`, if dynamic dimensions decide the equality of two sizes."""
     try:
         equal(a, b)
     except Undecided as e:
@@ -234,7 +234,7 @@ def concat(n: Reading) -> Binding:
 
 @reads("Split")
 def split(n: Reading) -> tuple[Binding, ...]:
-    """Sizes are an attribute before opset 13, an input since.
+    """Splits by sizes, an attribute before opset 13, an input since.
 
     Without them, or with num_outputs (18), parts are equal, except that the last may be smaller.
     """
@@ -263,7 +263,7 @@ def split(n: Reading) -> tuple[Binding, ...]:
 
 @reads("Slice")
 def slice_(n: Reading) -> Binding:
-    """Bounds are attributes before opset 10, inputs since; they are clamped, and negative ones count from the end."""
+    """Reads bounds, attributes before opset 10, inputs since; clamps them, and counts negative ones from the end."""
     x = n.input(0)
     if n.opset < 10:
         starts, ends, axes, steps = n.attr("starts"), n.attr("ends"), n.attr("axes"), None
@@ -294,7 +294,7 @@ def slice_(n: Reading) -> Binding:
 
 
 def _clamp_bounds(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[Size, Size, int]:
-    """Clamped start, end and step of a slice of an axis; an end of −1 with a negative step includes element 0."""
+    """Returns clamped start, end and step of an axis's slice; an end of −1 with a negative step includes element 0."""
     if is_known(start, end, size):
         return slice(start, end, step).indices(size)
     low, high = (0, size) if step > 0 else (-1, size - 1)
@@ -317,7 +317,7 @@ def _clamp_bounds(n: Reading, start: Size, end: Size, step: int, size: Size) -> 
 
 @reads("Pad")
 def pad(n: Reading) -> Binding:
-    """Attributes before opset 11, inputs since, with axes from 18 on."""
+    """Reads attributes before opset 11, inputs since, with axes from 18 on."""
     x = n.input(0)
     if n.opset < 11:
         pads, value, axes = n.attr("pads"), n.like(x, n.attr("value")), None
@@ -336,7 +336,7 @@ def pad(n: Reading) -> Binding:
 
 @reads("Trilu")
 def trilu(n: Reading) -> Binding:
-    """A diagonal that depends on the data is compared with column − row."""
+    """Reads a diagonal; one that depends on the data is compared with column − row."""
     x, given, upper = n.input(0), n.optional(1), n.flag("upper")
     if given is None or n.builder.elements(given) is not None:
         (k,) = n.some_integers(1, "diagonal") or (0,)

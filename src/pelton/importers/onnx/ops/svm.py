@@ -26,7 +26,7 @@ def svm_regressor(n: Reading) -> Binding:
 
 
 def _kernel(n: Reading, x: Value, vectors: np.ndarray) -> Value:
-    """The kernel function of each row and support vector, [rows, vectors]."""
+    """Computes the kernel function of each row and support vector, [rows, vectors]."""
     kind, (gamma, coefficient, degree) = n.attr("kernel_type", "LINEAR"), (*floats(n, "kernel_params", x), 0, 0, 0)[:3]
     if not equal(vectors.shape[1], x.type.shape[1]):
         raise n.refuse(f"{n.op} needs support vectors of {x.type.shape[1]} features, got {vectors.shape[1]}")
@@ -51,7 +51,7 @@ def _kernel(n: Reading, x: Value, vectors: np.ndarray) -> Value:
 
 @reads("SVMClassifier", domain=ML)
 def svm_classifier(n: Reading) -> tuple[Binding, ...]:
-    """Each pair of classes votes for one of both; without support vectors, the class with the largest score wins.
+    """Lets each pair of classes vote for one; without support vectors, the class with the largest score wins.
 
     Scores are per pair (or per class); with prob_a and prob_b, class probabilities coupled from those of pairs.
     """
@@ -102,7 +102,7 @@ def svm_classifier(n: Reading) -> tuple[Binding, ...]:
             n.emit("greater", n.emit("reduce_max", votes, axes=(1,), keepdims=False), n.like(votes, 0)), I64
         )
     elif rho.size == 1 and not a.size and (w >= 0).all():
-        # as in ONNX Runtime: if no weight is negative, scores are taken for probabilities
+        # as in ONNX Runtime: if no weight is negative, scores count as probabilities
         top = n.emit("reduce_max", votes, axes=(1,), keepdims=False)
         labels = emit_labels(
             n, n.emit("where", n.emit("greater_equal", top, n.like(top, 0.5)), n.constant(1, I64), best)
@@ -118,7 +118,7 @@ def svm_classifier(n: Reading) -> tuple[Binding, ...]:
 
 
 def _pair_weights(w: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The weight of each vector for each pair of classes, [vectors, pairs], and signs of votes, [pairs, classes]."""
+    """Returns each vector's weight for each pair of classes, [vectors, pairs], and signs of votes, [pairs, classes]."""
     end = np.cumsum(counts)
     of = [slice(e - c, e) for e, c in zip(end, counts)]
     first, second = np.triu_indices(counts.size, 1)

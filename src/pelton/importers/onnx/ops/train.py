@@ -23,12 +23,12 @@ class TrainingStep:
         return self.n.emit(op, *(x if isinstance(x, Value) else self.n.constant(x, self.dtype) for x in operands))
 
     def regularize(self, x: Value, gradient: Value) -> Value:
-        """The gradient with that of the L2 penalty on weights."""
+        """Adds the gradient of the L2 penalty on weights."""
         norm = self.n.attr("norm_coefficient", 0.0)
         return self("add", self("mul", x, norm), gradient) if norm else gradient
 
     def after_first_step(self, first: Value | float, after: Value | float) -> Value:
-        """`first` in the first step, `after` in later ones."""
+        """Returns `first` in the first step, `after` in later ones."""
         return self("where", self("greater", self.count, 0.0), after, first)
 
     def mix(self, old: Value, new: Value, share: float) -> Value:
@@ -36,7 +36,7 @@ class TrainingStep:
 
 
 def _tensors(n: Reading, kinds: int) -> list[tuple[Value, ...]]:
-    """Groups the inputs, which come kind by kind, to (tensor, gradient, states…) per tensor."""
+    """Groups the inputs, which come by kind, as (tensor, gradient, states…) per tensor."""
     rest = [n.input(i) for i in range(2, len(n.bindings))]
     if not rest or len(rest) % kinds:
         raise n.refuse(
@@ -53,7 +53,7 @@ def _by_kind(found: Sequence[tuple[Value, ...]]) -> tuple[Binding, ...]:
 
 @reads("Adagrad", domain=_TRAINING)
 def adagrad(n: Reading) -> tuple[Binding, ...]:
-    """Steps shrink with the sum of squared gradients."""
+    """Takes steps that shrink with the sum of squared gradients."""
     found = []
     for x, gradient, squares in _tensors(n, 3):
         at = TrainingStep(n, x.type.dtype)
@@ -68,7 +68,7 @@ def adagrad(n: Reading) -> tuple[Binding, ...]:
 
 @reads("Adam", domain=_TRAINING)
 def adam(n: Reading) -> tuple[Binding, ...]:
-    """Steps by running means of gradients and of their squares, corrected for their bias towards zero."""
+    """Takes steps by running means of gradients and of their squares, corrected for their bias towards zero."""
     alpha, beta, found = n.attr("alpha"), n.attr("beta"), []
     for x, gradient, mean, squares in _tensors(n, 4):
         at = TrainingStep(n, x.type.dtype)
@@ -86,7 +86,7 @@ def adam(n: Reading) -> tuple[Binding, ...]:
 
 @reads("Momentum", domain=_TRAINING)
 def momentum(n: Reading) -> tuple[Binding, ...]:
-    """Steps by a decaying sum of gradients; mode nesterov looks one step ahead."""
+    """Takes steps by a decaying sum of gradients; mode nesterov looks one step ahead."""
     alpha, found = n.attr("alpha"), []
     for x, gradient, velocity in _tensors(n, 3):
         at = TrainingStep(n, x.type.dtype)

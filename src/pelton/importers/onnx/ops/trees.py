@@ -40,17 +40,17 @@ class Forest:
     mode: np.ndarray
     yes: np.ndarray
     no: np.ndarray
-    missing: np.ndarray  # whether NaN goes to `yes` in any mode
+    missing: np.ndarray  # true if NaN goes to `yes` in any mode
     roots: np.ndarray
     sets: list[np.ndarray] = field(default_factory=list)  # the set of each MEMBER branch
 
 
 LEAVES = 1 << 30
-PARTS = 16  # of a large forest, which threads walk in parallel
+PARTS = 16  # of a large forest, for parallel threads
 MIN_PARALLEL_TREES = 256
 ABREAST = 16  # walks of one row that hide each other's latency
-PART_BYTES = 1 << 16  # of the trees for one target: rows pass through them while they are in L1 or nearly so
-MIN_TREES = 8  # of a part and target, where trees are large: walks of different lengths even out over them
+PART_BYTES = 1 << 16  # bytes of a part's trees for one target, which stay in or near L1 while rows pass
+MIN_TREES = 8  # least trees of a part and target, for large trees, to balance walks of different lengths
 
 
 def _without_equalities(f: Forest) -> Forest:
@@ -91,7 +91,7 @@ def _without_equalities(f: Forest) -> Forest:
 
 
 def _measure_depths(roots: int, child: np.ndarray, inner: np.ndarray) -> np.ndarray | None:
-    """The depth of each tree; None if a tree has a cycle."""
+    """Returns the depth of each tree; None if a tree has a cycle."""
     depth = np.zeros(roots, np.int32)
     at = np.arange(roots) * child.size + np.arange(roots)  # (tree, slot), as one number
     for level in range(int(inner.sum()) + 1):
@@ -168,7 +168,7 @@ def emit_trees(
 
 
 def _count_chained_parts(trees: int, targets: int, size: int) -> int:
-    """Parts of a forest of `size` bytes whose leaves have one weight each; no part is without trees."""
+    """Counts the parts of a forest of `size` bytes whose leaves have one weight each; no part is empty."""
     each = trees / targets
     parts = PARTS if trees >= MIN_PARALLEL_TREES else min(-(-ABREAST // targets), int(each / 2))
     parts = max(1, parts, int(min(each / MIN_TREES, size / targets / PART_BYTES)))
@@ -230,7 +230,7 @@ def tree_ensemble(n: Reading) -> Binding:
 
 
 def _rows(n: Reading) -> Value:
-    """The features: a vector is one row; integers become f32."""
+    """Returns the features: a vector is one row; integers become f32."""
     x = n.input(0)
     if x.type.rank == 1:
         x = n.reshape(x, (1, x.type.size))
@@ -240,7 +240,7 @@ def _rows(n: Reading) -> Value:
 
 
 def _numbers(n: Reading, name: str, dtype: DType) -> np.ndarray:
-    """Floats given as a list or, under another name, as a tensor."""
+    """Returns floats given as a list or, under another name, as a tensor."""
     tensor = n.attr(f"{name}_as_tensor")
     return (
         np.asarray(n.attr(name) or (), np.float32).astype(dtype.numpy)
@@ -250,7 +250,7 @@ def _numbers(n: Reading, name: str, dtype: DType) -> np.ndarray:
 
 
 def _emit_old_ensemble(n: Reading, prefix: str, targets: int, join: str) -> Value:
-    """The ensemble of TreeEnsembleRegressor or -Classifier, whose nodes have tree and node ids, plus base values."""
+    """Emits a TreeEnsembleRegressor or -Classifier, whose nodes have tree and node ids, plus base values."""
     x = _rows(n)
     tree, number = (np.asarray(n.attr(f"nodes_{k}") or (), np.int64) for k in ("treeids", "nodeids"))
     wide = max(number.max(initial=0), 0) + 1
@@ -322,9 +322,9 @@ def tree_regressor(n: Reading) -> Binding:
 
 @reads("TreeEnsembleClassifier", domain=ML)
 def tree_classifier(n: Reading) -> tuple[Binding, ...]:
-    """Two classes may share one score: a probability if no weight is negative, else a distance.
+    """Reads two classes that may share one score: a probability if no weight is negative, else a distance.
 
-    A large score stands for the second class.
+    A large score selects the second class.
     """
     classes = max(len(n.attr("classlabels_int64s") or ()), len(n.attr("classlabels_strings") or ()))
     ids, post = set(n.attr("class_ids") or ()), n.attr("post_transform", "NONE")

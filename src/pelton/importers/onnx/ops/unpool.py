@@ -1,4 +1,4 @@
-"""The reader of MaxUnpool, which puts the maxima of windows back where they came from."""
+"""The reader of MaxUnpool, which puts the maxima of windows back to their origins."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def max_unpool(n: Reading) -> Binding:
 
 
 def _indices_within(n: Reading, indices: Value, w: Window, shape: Shape, implied: Shape) -> Value:
-    """Indices into the elements of `shape`, in which MaxPool, ONNX Runtime and PyTorch count.
+    """Returns indices into the elements of `shape`, as MaxPool, ONNX Runtime and PyTorch count them.
 
-    The onnx package's text counts in the implied shape and pads the picture, at its ends. Indices mean that only where
-    they all lie in their windows so, and in the other picture do not.
+    The onnx package's text counts in the implied shape and pads the picture at its ends. Indices mean that only if all
+    of them then lie in their windows, and would not do so in the other picture.
     """
     places, here = _places(n, indices, w, shape)
     old_places, there = _places(n, indices, w, implied)
@@ -64,12 +64,12 @@ def _indices_within(n: Reading, indices: Value, w: Window, shape: Shape, implied
 
 
 def _steps(shape: Shape) -> list[Size]:
-    """What one step along each axis adds to the index of an element."""
+    """Returns the index difference of one step along each axis."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def _places(n: Reading, indices: Value, w: Window, shape: Shape) -> tuple[list[Value], Value]:
-    """The position of each index along the axes of `shape`, and whether all lie within the windows that they are of."""
+    """Returns the position of each index along the axes of `shape`, and true if all lie within their windows."""
     rank, places, inside = indices.type.rank, [], n.constant(True, BOOL)
     for axis, (size, step) in enumerate(zip(shape, _steps(shape))):
         k, s, begin = (1, 1, 0) if axis < 2 else (w.kernel[axis - 2], w.strides[axis - 2], w.pads[axis - 2])

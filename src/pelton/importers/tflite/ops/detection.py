@@ -1,4 +1,4 @@
-"""Selection of boxes at the end of detectors, by the definition in tensorflow/lite/kernels/detection_postprocess.cc."""
+"""Box selection at the end of detectors, as defined in tensorflow/lite/kernels/detection_postprocess.cc."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..node import CUSTOM, Given, TFLiteReading, reads
 
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
 COUNTS = ("max_detections", "max_classes_per_detection", "num_classes")
-DETECTIONS_PER_CLASS = 100  # where the options do not say
+DETECTIONS_PER_CLASS = 100  # default of the options
 MOST = 1 << 20  # boxes
 
 
 @reads("TFLite_Detection_PostProcess", domain=CUSTOM)
 def detection_postprocess(n: TFLiteReading) -> tuple[Given, ...]:
-    """Boxes [1, count, 4] of (y₁, x₁, y₂, x₂), their classes and scores [1, count], and how many there are, f32[1], of
-    encoded boxes [1, anchors, 4 or more], scores [1, anchors, classes] and anchors [anchors, 4] of (y, x, h, w)."""
+    """Returns boxes [1, count, 4] of (y₁, x₁, y₂, x₂), their classes and scores [1, count], and their number f32[1],
+    for encoded boxes [1, anchors, ≥ 4], scores [1, anchors, classes] and anchors [anchors, 4] of (y, x, h, w)."""
     encoded, scores, anchors = (n.input(i) for i in range(3))
     scales, (keep, per_box, classes) = _numbers(n, SCALES), map(int, _numbers(n, COUNTS))
     overlap, threshold = _numbers(n, ("nms_iou_threshold", "nms_score_threshold"))
@@ -40,7 +40,7 @@ def detection_postprocess(n: TFLiteReading) -> tuple[Given, ...]:
         raise n.refuse(f"gives each box {per_box} classes; only a max_classes_per_detection of 1 is supported")
     corners = _decoded(n, encoded, anchors, scales)
     by_class = n.net.transpose(scores[:, :, all_classes - classes :], (0, 2, 1))
-    # scores of the threshold itself are taken; smaller numbers than these would count as 0 while they are compared
+    # scores equal to the threshold count; smaller numbers than these would become 0 in comparisons
     above = min(float(np.nextafter(np.float32(threshold), np.float32(-np.inf))), threshold - 1e-30)
     if regular and per_class < keep:
         best = _best_of_classes(n, corners, by_class, keep, per_class, above, overlap)
@@ -57,7 +57,7 @@ def _numbers(n: TFLiteReading, names: tuple[str, ...]) -> list[float]:
 
 
 def _decoded(n: TFLiteReading, encoded: NetworkTensor, anchors: NetworkTensor, scales: list[float]) -> NetworkTensor:
-    """Corners [1, anchors, 4] of boxes that are encoded as centres and sizes in terms of their anchors."""
+    """Decodes centers and sizes relative to anchors to corners [1, anchors, 4] of boxes."""
     net, (by_middle, by_size) = n.net, np.asarray(scales, np.float32).reshape(2, 2)
     middle = net.add(net.mul(net.div(encoded[:, :, :2], by_middle), anchors[:, 2:]), anchors[:, :2])
     half = net.mul(net.exp(net.div(encoded[:, :, 2:4], by_size)), net.mul(anchors[:, 2:], np.float32(0.5)))
@@ -73,7 +73,7 @@ def _best_of_classes(
     above: float,
     overlap: float,
 ) -> NetworkTensor:
-    """As `multiclass_nms`, at most `per_class` boxes of each class: each is an image of its own at first."""
+    """Selects at most `per_class` boxes of each class by `multiclass_nms`, each class as an image of its own."""
     net, classes, count = n.net, scores.shape[1], boxes.shape[1]
     each = net.expand(boxes, (classes, count, 4)), net.reshape(scores, (classes, 1, count))
     one = net.multiclass_nms(*each, keep=per_class, score=above, overlap=overlap)
@@ -86,7 +86,7 @@ def _best_of_classes(
 
 
 def _outputs(n: TFLiteReading, best: NetworkTensor, count: int) -> tuple[NetworkTensor, ...]:
-    """The four outputs, of rows (box, score, class), with class −1 where none is left, which are filled up with 0."""
+    """Returns the four outputs from rows (box, score, class), with class −1 for missing ones, filled up with 0."""
     net = n.net
     found = best[:, :, 5] >= 0
     rows = net.where(net.unsqueeze(found, 2), best, np.float32(0))
@@ -98,8 +98,8 @@ def _outputs(n: TFLiteReading, best: NetworkTensor, count: int) -> tuple[Network
 
 @reads("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def non_max_suppression(n: TFLiteReading) -> tuple[Given, ...]:
-    """Numbers i32[keep] of the boxes [count, 4] that overlap no better one too much, their scores (version 5), and how
-    many there are; zeros behind these. By tensorflow/lite/kernels/non_max_suppression.cc."""
+    """Returns indices i32[keep] of the boxes [count, 4] that overlap no better one too much, their scores (version 5),
+    and their number, padded with zeros. Follows tensorflow/lite/kernels/non_max_suppression.cc."""
     net, boxes, scores = n.net, n.input(0), n.input(1)
     keep, overlap, threshold = n.known(2, "number of boxes")[0], *(_number(n, i) for i in (3, 4))
     if n.has(5) and _number(n, 5) != 0:
@@ -114,7 +114,7 @@ def non_max_suppression(n: TFLiteReading) -> tuple[Given, ...]:
         net.unsqueeze(corners, 0), net.reshape(scores, (1, 1, -1)), keep=keep, score=threshold, overlap=overlap
     )[0]
     found = best[:, 5] >= 0
-    # a box of equal corners and score that comes later would have been suppressed
+    # a later box of equal corners and score would have been suppressed
     rows = net.unsqueeze(net.concat([corners, net.unsqueeze(scores, 1)], axis=1), 0)
     is_it = net.reduce_min(net.cast(net.equal(rows, net.unsqueeze(best[:, :5], 1)), to=I32), axes=(2,), keepdims=False)
     number = net.where(found, net.cast(net.arg_max(is_it, axis=1, keepdims=False), to=I32), np.int32(0))

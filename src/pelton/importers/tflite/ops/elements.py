@@ -1,4 +1,4 @@
-"""Operators that work element by element, conversions of types, and selections."""
+"""Elementwise operators, type conversions and selections."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def atan2(n: TFLiteReading) -> Given:
 
 
 def atan2_of(n: TFLiteReading, y: NetworkTensor, x: NetworkTensor) -> NetworkTensor:
-    """The angle of the point (x, y), in (−π, π]; 0 for (0, 0)."""
+    """Computes the angle of the point (x, y), in (−π, π]; 0 for (0, 0)."""
     net, zero = n.net, np.zeros((), np.float32)
     up = net.where(net.less(y, zero), np.float32(-1), np.float32(1))
     beside = net.atan(net.div(y, net.where(net.equal(x, zero), np.float32(1), x)))
@@ -165,7 +165,7 @@ def cast(n: TFLiteReading) -> Given:
 
 @reads("QUANTIZE")
 def quantize(n: TFLiteReading) -> Given:
-    """Numbers, or integers of other parameters, as the output is stored. Those of 32 bits have a scale here only."""
+    """Converts numbers, or integers of other parameters, to the output's stored form. Those of 32 bits use a scale."""
     x, first = n.either(0)
     before, after = n.given(0).spec, n.outputs[0]
     if before.dtype is DType.I32 and before.quantization is not None:
@@ -184,7 +184,7 @@ def _scale(n: TFLiteReading, spec: TensorSpec) -> np.ndarray:
 
 @reads("DEQUANTIZE")
 def dequantize(n: TFLiteReading) -> Given:
-    """Numbers of integers, or of f16."""
+    """Converts integers, or f16, to numbers."""
     x, first = n.either(0)
     if n.given(0).spec.dtype in QUANTIZED and not n.given(0).is_quantized:
         raise n.refuse(f"needs a scale of its input {n.given(0).spec}")
@@ -193,13 +193,13 @@ def dequantize(n: TFLiteReading) -> Given:
 
 @reads("DENSIFY")
 def densify(n: TFLiteReading) -> Given:
-    """What is sparse has its zeros as soon as it is read."""
+    """Copies: sparse constants become dense when they are read."""
     return n.given(0)
 
 
 @reads("FAKE_QUANT")
 def fake_quant(n: TFLiteReading) -> Given:
-    """Numbers rounded to those that some bits between a minimum and a maximum stand for, zero among them."""
+    """Rounds numbers to those that some bits represent between a minimum and a maximum, zero among them."""
     low, high, bits = n.option("min"), n.option("max"), n.option("bits")
     first_step, last_step = int(bool(n.option("narrow_range"))), (1 << bits) - 1
     if not (2 <= bits <= 16 and low < high):
@@ -218,7 +218,7 @@ def fake_quant(n: TFLiteReading) -> Given:
 @reads("SELECT", "SELECT_V2")
 def select(n: TFLiteReading) -> Given:
     condition = n.given(0)
-    if n.op == "SELECT" and condition.rank == 1 and n.given(1).rank > 1:  # one condition for each row
+    if n.op == "SELECT" and condition.rank == 1 and n.given(1).rank > 1:  # one condition per row
         rows = n.net.reshape(condition.raw(), (*condition.shape, *[1] * (n.given(1).rank - 1)))
         return n.net.where(rows, n.input(1), n.input(2))
     (c, a, b), first = n.together(0, 1, 2)

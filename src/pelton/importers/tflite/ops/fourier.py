@@ -1,4 +1,4 @@
-"""Fourier transforms, and what is made of the complex numbers that they give."""
+"""Fourier transforms, and functions of their complex results."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _NetworkWriter:
 
 @reads("RFFT2D")
 def rfft2d(n: TFLiteReading) -> Given:
-    """The first half of the transform along the last axis, then that along the one before, of real numbers, which are
-    cut or filled up with zeros to two lengths."""
+    """Computes the first half of the transform along the last axis, then the transform along the one before, of real
+    numbers that are cropped or zero-padded to two lengths."""
     net, x, lengths = n.net, n.input(0), n.known(1, "lengths")
     if x.rank < 2 or len(lengths) != 2 or not is_known(*x.shape[-2:]):
         raise n.refuse(f"needs two lengths, and images of known sizes, got {x!r} and {list(lengths)}")

@@ -17,7 +17,7 @@ from ..node import Given, TFLiteReading, reads
 
 
 def bias_of(n: TFLiteReading, i: int, weight: int, axis: int, outputs: Any) -> Any:
-    """A bias; one of integers is in units of the scales of the image and the weights, unless it says its own."""
+    """Returns a bias; integers are in units of the scales of the image and the weights, unless it has its own scale."""
     if not n.has(i):
         return np.zeros(outputs, np.float32)
     bias = n.given(i)
@@ -55,7 +55,7 @@ def _weights(n: TFLiteReading, i: int, perm: Sequence[int]) -> NetworkTensor:
 
 @reads("CONV_2D")
 def convolution(n: TFLiteReading) -> Given:
-    """Filters are [outputs, height, width, channels of a group]."""
+    """Reads filters as [outputs, height, width, channels of a group]."""
     x, w = _image(n, 4), _weights(n, 1, (0, 3, 1, 2))
     groups = _groups(n, x, w)
     y = n.net.convolution(
@@ -72,7 +72,7 @@ def convolution(n: TFLiteReading) -> Given:
 
 def _groups(n: TFLiteReading, x: NetworkTensor, w: NetworkTensor) -> int:
     channels, each = x.shape[1], w.shape[1]
-    if not is_known(channels) and equal(channels, each):  # asks for as many
+    if not is_known(channels) and equal(channels, each):  # requires as many
         return 1
     if not is_known(channels, each) or each == 0 or channels % each:
         raise n.refuse(f"has filters of {each} channels for an image of {channels}")
@@ -81,11 +81,11 @@ def _groups(n: TFLiteReading, x: NetworkTensor, w: NetworkTensor) -> int:
 
 @reads("DEPTHWISE_CONV_2D")
 def depthwise(n: TFLiteReading) -> Given:
-    """Filters are [1, height, width, outputs], of which each channel has as many as the multiplier says."""
+    """Reads filters as [1, height, width, outputs]; the multiplier gives the number of filters per channel."""
     x, w = _image(n, 4), _weights(n, 1, (3, 0, 1, 2))
     channels, outputs, multiplier = x.shape[1], w.shape[0], n.option("multiplier")
     if not is_known(channels) and multiplier > 0:
-        equal(channels * multiplier, outputs)  # asks for as many
+        equal(channels * multiplier, outputs)  # requires as many
     if not is_known(channels, outputs) or channels == 0 or outputs % channels or w.shape[1] != 1:
         raise n.refuse(f"has {outputs} filters for {channels} channels")
     y = n.net.convolution(
@@ -102,7 +102,7 @@ def depthwise(n: TFLiteReading) -> Given:
 
 @reads("CONV_3D")
 def convolution_of_volumes(n: TFLiteReading) -> Given:
-    """Filters are [depth, height, width, channels, outputs]."""
+    """Reads filters as [depth, height, width, channels, outputs]."""
     x, w = _image(n, 5), _weights(n, 1, (4, 3, 0, 1, 2))
     strides, dilations = n.strides(axes="dhw"), n.strides("dilation", axes="dhw")
     bias = bias_of(n, 2, 1, 4, w.shape[0])
@@ -112,7 +112,7 @@ def convolution_of_volumes(n: TFLiteReading) -> Given:
 
 @reads("TRANSPOSE_CONV")
 def transposed_convolution(n: TFLiteReading) -> Given:
-    """Inputs are the shape of the output, filters [outputs, height, width, channels], the image, and a bias."""
+    """Reads the shape of the output, filters [outputs, height, width, channels], the image, and a bias."""
     shape, strides = n.integers(0, "shape"), n.strides()
     image, w = n.given(2), _weights(n, 1, (3, 0, 1, 2))
     if len(shape) != 4 or image.rank != 4:
@@ -134,7 +134,7 @@ def deconvolution(
     before: Sequence[Size],
     sizes: Sequence[Size],
 ) -> NetworkTensor:
-    """A transposed convolution without `before` elements in front, of these sizes behind."""
+    """Computes a transposed convolution, cropped by `before` elements in front, of these sizes."""
     whole = [(d - 1) * s + k for d, k, s in zip(x.shape[2:], w.shape[2:], strides)]
     rest = [w - b - size for w, b, size in zip(whole, before, sizes)]
     if not is_known(*before, *rest):
@@ -216,7 +216,7 @@ def local_response_normalization(n: TFLiteReading) -> Given:
 
 @reads("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
 def batches(n: TFLiteReading) -> Given:
-    """Blocks of space as elements of the batch, as dilated convolutions were once written, and back."""
+    """Moves blocks of space to the batch, as dilated convolutions were once written, and back."""
     net, x = n.net, n.moved(0)
     block, edges = n.known(1, "block"), n.integers(2, "edges")
     space = len(block)
@@ -246,7 +246,7 @@ def batches(n: TFLiteReading) -> Given:
 
 
 def stored_zero(n: TFLiteReading) -> np.ndarray:
-    """The element that stands for 0, of the type of what `moved` gives."""
+    """Returns the stored element for 0, of the type of `moved`."""
     x = n.given(0)
     if not n.moves(0) or not x.is_quantized:
         dtype = x.spec.dtype if not x.is_quantized else DType.F32

@@ -1,4 +1,4 @@
-"""Custom operators of MediaPipe, by their definitions in mediapipe/util/tflite/operations."""
+"""Custom operators of MediaPipe, as defined in mediapipe/util/tflite/operations."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .images import deconvolution
 
 @reads("Convolution2DTransposeBias", domain=CUSTOM)
 def transposed_convolution_with_bias(n: TFLiteReading) -> Given:
-    """The image, filters [outputs, height, width, channels] and a bias; options are TfLiteTransposeConvParams, which
-    begins with a padding (1: SAME, 2: VALID), a stride along the width and one along the height."""
+    """Reads the image, filters [outputs, height, width, channels] and a bias. Options are TfLiteTransposeConvParams,
+    which begins with a padding (1: SAME, 2: VALID), a stride along the width and one along the height."""
     if len(n.node.custom_options) < 12:
         raise n.refuse(f"needs options of 12 bytes, got {len(n.node.custom_options)}")
     padding, along_width, along_height = struct.unpack_from("<iii", n.node.custom_options)
@@ -51,7 +51,7 @@ def _options(n: TFLiteReading, *names: str) -> list[float]:
 
 @reads("TransformLandmarks", domain=CUSTOM)
 def transform_landmarks(n: TFLiteReading) -> Given:
-    """Points [1, count, 2 or 3] by the first two rows of a matrix [1, 4, 4], as if z were 0; z itself stays."""
+    """Transforms points [1, count, 2 or 3] by the first two rows of a matrix [1, 4, 4], as if z were 0; keeps z."""
     _second_version(n)
     points, net = n.input(0), n.net
     if points.rank != 3 or points.shape[0] != 1 or points.shape[2] not in (2, 3):
@@ -65,8 +65,8 @@ def transform_landmarks(n: TFLiteReading) -> Given:
 
 @reads("TransformTensorBilinear", domain=CUSTOM)
 def transform_tensor_bilinear(n: TFLiteReading) -> Given:
-    """An image [1, height, width, channels] sampled, with two weights along each axis, where the first two rows of a
-    matrix [1, 4, 4] map the centres of the output's elements; 0 outside of the image."""
+    """Samples an image [1, height, width, channels], with two weights along each axis, where the first two rows of a
+    matrix [1, 4, 4] map the centers of the output's elements; 0 outside the image."""
     _second_version(n)
     net, image = n.net, n.given(0)
     out_height, out_width = (int(v) for v in _options(n, "output_height", "output_width"))
@@ -80,7 +80,7 @@ def transform_tensor_bilinear(n: TFLiteReading) -> Given:
     at = net.sub(net.matmul(plane, centres), np.float32(0.5))  # x and y of each element
     x, y = at[0], at[1]
     inside = net.logical_and(_between(n, x, width - 1), _between(n, y, height - 1))
-    # what lies outside is read at the corner, and weighted by 0
+    # elements outside are read at the corner, and weighted by 0
     x, y = (net.where(inside, v, np.float32(0)) for v in (x, y))
     left, top = net.floor(x), net.floor(y)
     indices, weights = [], []
@@ -109,8 +109,8 @@ def _share(n: TFLiteReading, part: NetworkTensor, second: int) -> NetworkTensor:
 
 @reads("Landmarks2TransformMatrix", domain=CUSTOM)
 def landmarks_to_transform_matrix(n: TFLiteReading) -> Given:
-    """The matrix [1, 4, 4] that maps pixels of a crop to the rotated rectangle around a subset of points [1, count, 3],
-    in which the line between two of them has the target angle."""
+    """Returns the matrix [1, 4, 4] that maps pixels of a crop to the rotated rectangle around a subset of points [1,
+    count, 3], in which the line between two of them has the target angle."""
     _second_version(n)
     net, points = n.net, n.input(0)
     names = ("scale_x", "scale_y", "output_width", "output_height", "target_rotation_radians")
@@ -140,7 +140,7 @@ def landmarks_to_transform_matrix(n: TFLiteReading) -> Given:
         net.mul(net.sub(b, a), np.float32(scale / size))
         for a, b, scale, size in zip(low, high, (scale_x, scale_y), (width, height))
     )
-    # rotated back: columns for x, y and the origin, which is the middle less half of the crop
+    # rotated back: columns for x, y and the origin, the center minus half of the crop
     rows = []
     for along_x, along_y in ((cos, sin), (net.neg(sin), cos)):
         a, b = net.mul(along_x, by_x), net.mul(along_y, by_y)

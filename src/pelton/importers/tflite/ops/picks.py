@@ -1,4 +1,4 @@
-"""Operators that pick elements by indices, and write them."""
+"""Operators that gather and scatter elements by indices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gather(n: TFLiteReading) -> Given:
     if not 0 < batch <= min(axis, indices.rank):
         raise n.refuse(f"needs {batch} equal axes in front of axis {axis} of {x!r} and {indices!r}")
     net, front = n.net, x.shape[:batch]
-    # one axis of rows for all of the batch: their numbers are those within, behind those before
+    # one axis of rows for the whole batch: local indices plus the rows before
     order = (*range(batch), axis, *range(batch, axis), *range(axis + 1, x.rank))
     rows = net.transpose(x, order)
     size, rest, count = x.shape[axis], rows.shape[batch + 1 :], math.prod(front)
@@ -55,7 +55,7 @@ def gather_nd(n: TFLiteReading) -> Given:
 
 @reads("SCATTER_ND")
 def scatter_nd(n: TFLiteReading) -> Given:
-    """Sums of the updates at their places, zeros elsewhere."""
+    """Sums the updates at their places, with zeros elsewhere."""
     indices, updates, shape = n.given(0).raw(), n.given(1).raw(), n.integers(2, "shape")
     zeros = n.net.expand(np.zeros((), updates.dtype.numpy), shape)
     return n.net.scatter_nd(zeros, n.net.cast(indices, to=I64), updates, reduction="add")
@@ -76,13 +76,13 @@ def one_hot(n: TFLiteReading) -> Given:
 
 @reads("WHERE")
 def where(n: TFLiteReading) -> Given:
-    """The places [count, rank] of what is not zero."""
+    """Returns the places [count, rank] of nonzero elements."""
     return np.argwhere(n.array(0, "condition")).astype(np.int64)
 
 
 @reads("UNIQUE")
 def unique(n: TFLiteReading) -> tuple[Given, ...]:
-    """What is there, each once in the order in which it comes first, and for each element the number of its value."""
+    """Returns the distinct elements in order of first occurrence, and for each element the index of its value."""
     _, first, inverse = np.unique(x := n.array(0, "elements"), return_index=True, return_inverse=True)
     order = np.argsort(first)
     return x[first[order]], np.argsort(order)[inverse.reshape(-1)]
@@ -90,7 +90,7 @@ def unique(n: TFLiteReading) -> tuple[Given, ...]:
 
 @reads("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(n: TFLiteReading) -> Given:
-    """x with another array at a place, which is moved inside where it reaches out."""
+    """Writes an array into x at a place; one that sticks out is moved inside."""
     x, update = n.moved(0, 1), n.moved(1, 0)
     if x.rank != update.rank:
         raise n.refuse(f"cannot put {update!r} into {x!r}")
@@ -105,7 +105,7 @@ def dynamic_update_slice(n: TFLiteReading) -> Given:
 
 
 def _grid(n: TFLiteReading, shape: Sequence[Size]) -> Any:
-    """The place of each element, [*shape, rank]."""
+    """Returns the place of each element, [*shape, rank]."""
     net, rank = n.net, len(shape)
     if is_known(*shape):
         return np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1) if rank else np.zeros(0, np.int64)
@@ -115,7 +115,7 @@ def _grid(n: TFLiteReading, shape: Sequence[Size]) -> Any:
 
 @reads("SPARSE_TO_DENSE")
 def sparse_to_dense(n: TFLiteReading) -> Given:
-    """Values at places [count, rank] (or [count], or one alone) of a tensor of a default value."""
+    """Writes values at places [count, rank] (or [count], or a single one) of a tensor of a default value."""
     net, places, shape = n.net, n.given(0).raw(), n.integers(1, "shape")
     values, default = n.given(2).raw(), n.given(3).raw()
     rank = len(shape)
@@ -139,20 +139,20 @@ def reverse_sequence(n: TFLiteReading) -> Given:
 
 @reads("MATRIX_DIAG")
 def matrix_diag(n: TFLiteReading) -> Given:
-    """Matrices [..., d, d] of zeros but for their diagonals [..., d]."""
+    """Returns matrices [..., d, d] of zeros with diagonals [..., d]."""
     diagonal = n.moved(0)
     return n.net.where(_is_diagonal(n, diagonal.shape[-1], diagonal.shape[-1]), n.net.unsqueeze(diagonal, -1), _zero(n))
 
 
 @reads("MATRIX_SET_DIAG")
 def matrix_set_diag(n: TFLiteReading) -> Given:
-    """Matrices [..., rows, columns] with other diagonals [..., the smaller of both]."""
+    """Replaces the diagonals [..., min(rows, columns)] of matrices [..., rows, columns]."""
     x, diagonal = n.moved(0, 1), n.moved(1, 0)
     rows, columns = x.shape[-2:]
     if not equal(diagonal.shape[-1], minimum(rows, columns)):
         raise n.refuse(f"needs as many elements as the diagonals of {x!r} have, got {diagonal!r}")
     chosen = _is_diagonal(n, rows, columns)
-    wide = n.net.unsqueeze(diagonal, -1 if rows <= columns else -2)  # an element for each row, or for each column
+    wide = n.net.unsqueeze(diagonal, -1 if rows <= columns else -2)  # one element per row, or per column
     return n.net.where(chosen, wide, x)
 
 
@@ -168,7 +168,7 @@ def _zero(n: TFLiteReading) -> np.ndarray:
     return np.asarray(zero, n.moved(0).dtype.numpy)
 
 
-# --- segments: rows that are joined by the numbers of their groups
+# --- segments: rows combined by group number
 
 _JOINED = {
     "SEGMENT_SUM": "add",
@@ -181,7 +181,7 @@ _JOINED = {
 
 @reads(*_JOINED)
 def segments(n: TFLiteReading) -> Given:
-    """[groups, ...]: the rows of x that have the number of a group, joined; rows of negative numbers are left out."""
+    """Combines the rows of x with equal group numbers: [groups, ...]; drops rows with negative numbers."""
     net, x, of, joined = n.net, n.input(0), n.given(1).raw(), _JOINED[n.op]
     if of.rank != 1 or x.rank < 1:
         raise n.refuse(f"needs the number of a group for each row, got {of!r} for {x!r}")

@@ -1,4 +1,4 @@
-"""Products of matrices, softmax and normalizations."""
+"""Matrix products, softmax and normalizations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .images import bias_of
 
 @reads("FULLY_CONNECTED")
 def fully_connected(n: TFLiteReading) -> Given:
-    """x · weightsᵀ + bias with weights [outputs, inputs]; x is flattened unless the model keeps its axes."""
+    """Computes x · weightsᵀ + bias with weights [outputs, inputs]; x is flattened unless the model keeps its axes."""
     if n.option("weights_format"):
         raise n.refuse("has weights in a shuffled format, which is not supported; convert the model anew")
     weights = n.given(1)
@@ -55,7 +55,7 @@ def log_softmax(n: TFLiteReading) -> Given:
 
 @reads("L2_NORMALIZATION")
 def l2_normalization(n: TFLiteReading) -> Given:
-    """x / √max(Σ x², 10⁻⁶) along channels."""
+    """Computes x / √max(Σ x², 10⁻⁶) along channels."""
     x, first = n.either(0)
     squares = n.net.reduce_sum(n.net.mul(x, x), axes=(1 if first else x.rank - 1,), keepdims=True)
     return n.ordered(n.activated(n.net.div(x, n.net.sqrt(n.net.maximum(squares, np.float32(1e-6))))), first)
@@ -71,8 +71,8 @@ def cumsum(n: TFLiteReading) -> Given:
 
 @reads("SVDF")
 def svdf(n: TFLiteReading) -> Given:
-    """A layer of filters of some rank over time: inputs x [batch, inputs], features [filters, inputs], filters over
-    time [filters, steps], a bias or none, and the state [batch, steps · filters]."""
+    """Computes a layer of filters of some rank over time: inputs x [batch, inputs], features [filters, inputs], filters
+    over time [filters, steps], an optional bias, and the state [batch, steps · filters]."""
     net, rank = n.net, n.option("rank")
     x, state, features = n.input(0), n.given(4), n.given(1)
     time = n.input(2)

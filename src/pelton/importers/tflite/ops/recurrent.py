@@ -14,14 +14,14 @@ from ..held import Held
 from ..node import Given, TFLiteReading, reads
 from .images import bias_of
 
-LONGEST = 1 << 10  # steps, where each of them is written out
-STEP = np.float32(2**-12)  # of the sums of gates in quantized layers
+LONGEST = 1 << 10  # steps, all of which are unrolled
+STEP = np.float32(2**-12)  # of gates' sums in quantized layers
 STATES = (18, 19)  # inputs: the hidden state, and the cells
 
 
 @reads("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def sequence_lstm(n: TFLiteReading) -> Given:
-    """An LSTM over [batch, time, inputs] (or time first) with weights of the gates input, forget, cell and output.
+    """Computes an LSTM over [batch, time, inputs] (or time first) with weights of gates input, forget, cell and output.
 
     Peepholes, projections, normalizations of gates and coupled gates are refused.
     """
@@ -59,7 +59,7 @@ def _layer(n: TFLiteReading, x: NetworkTensor, weights: Weights, states: list[He
 
 
 def _written_out(n: TFLiteReading, x: NetworkTensor, weights: Weights, states: list[Held]) -> Result:
-    """All steps one after the other, as cells are clipped between them, or states rounded to integers."""
+    """Unrolls all steps, since cells are clipped between them, or states rounded to integers."""
     net, clip, steps, (w, r, b) = n.net, n.option("cell_clip"), x.shape[0], weights
     if not is_known(steps) or steps > LONGEST:
         raise n.refuse(
@@ -79,5 +79,5 @@ def _written_out(n: TFLiteReading, x: NetworkTensor, weights: Weights, states: l
 
 
 def _in_steps(net: Network, gates: NetworkTensor) -> NetworkTensor:
-    """Sums of gates as quantized layers hold them after each product: below 8 either way, in steps of 1/4096."""
+    """Rounds gates' sums as quantized layers do after each product: to steps of 1/4096 below 8 in magnitude."""
     return net.dequantize(net.quantize(gates, STEP, to=DType.I16), STEP)

@@ -1,4 +1,4 @@
-"""Reductions, and where the extreme elements are."""
+"""Reductions, argmin and argmax."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def pad(n: TFLiteReading) -> Given:
 
 
 def _mirrored(n: TFLiteReading, x: NetworkTensor, pairs: Sequence[tuple[Size, Size]]) -> NetworkTensor:
-    """x with its edges repeated in reverse, the outermost elements among them."""
+    """Pads x with its edges mirrored, the outermost elements included."""
     for axis, (before, after) in enumerate(pairs):
         if before != 0 or after != 0:
             x = n.net.gather(x, _mirror(n, before, x.shape[axis], after), axis=axis)
@@ -148,7 +148,7 @@ def _mirrored(n: TFLiteReading, x: NetworkTensor, pairs: Sequence[tuple[Size, Si
 
 
 def _mirror(n: TFLiteReading, before: Size, size: Size, after: Size) -> NetworkTensor | np.ndarray:
-    """Where along an axis the elements of the padded one come from."""
+    """Returns the source indices of a padded axis."""
     if is_known(before, size, after):
         places = [*range(before)[::-1], *range(size), *range(size - after, size)[::-1]]
         return np.asarray(places, np.int64)
@@ -169,7 +169,7 @@ def slice_(n: TFLiteReading) -> Given:
 
 @reads("STRIDED_SLICE")
 def strided_slice(n: TFLiteReading) -> Given:
-    """x[begin:end:step, …], with bits of masks for ends that are left out, … and new or single axes."""
+    """Computes x[begin:end:step, …], with bit masks for omitted ends, … and new or single axes."""
     x = n.given(0)
     begin, end, steps = n.integers(1, "begin"), n.integers(2, "end"), n.known(3, "steps")
     masks = {k: n.option(f"{k}_mask") for k in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
@@ -215,7 +215,7 @@ def _at(index: Size, size: Size) -> Size:
 def _range(
     begin: Size, end: Size, step: int, size: Size, from_edge: bool, to_edge: bool, offset: bool
 ) -> tuple[Size, Size, int]:
-    """(start, end, step) with ends as Python has them; None is a place that `slice` of programs knows."""
+    """Returns (start, end, step) with Python's ends; None is an end that `slice` of programs knows."""
     last = begin + end if offset else end
     if is_known(size, begin, end):
         return tuple(slice(None if from_edge else begin, None if to_edge else last, step).indices(size))  # type: ignore
@@ -229,7 +229,7 @@ def _range(
 
 
 def _cut(n: TFLiteReading, begin: Sequence[Size], end: Sequence[Size], steps: Sequence[int]) -> Given:
-    """x cut along all axes, in the order that it has."""
+    """Slices x along all axes, in its present order."""
     x, first = n.given(0), n.prefers_first(0)
     for d, b, e in [(d, b, e) for d, b, e, s in zip(x.shape, begin, end, steps) if s > 0 and (b, e) != (0, d)]:
         for high, low in ((b, 0), (d, b), (d, e)):
@@ -267,12 +267,12 @@ def broadcast_to(n: TFLiteReading) -> Given:
     return n.net.expand(n.moved(0), n.integers(1, "shape"))
 
 
-# --- shapes as data, and what they fill
+# --- shapes as data, and tensors filled by shape
 
 
 @reads("BROADCAST_ARGS")
 def broadcast_args(n: TFLiteReading) -> Given:
-    """The shape of two tensors of these shapes that are broadcast against each other."""
+    """Returns the broadcast shape of two tensors of these shapes."""
     shapes = (n.integers(i, "shape") for i in (0, 1))
     return n.sizes(broadcast_shapes(*shapes), n.given(0).raw().dtype)
 
@@ -310,7 +310,7 @@ def range_(n: TFLiteReading) -> Given:
 
 
 def _range_of_sizes(n: TFLiteReading, first: Any, last: Any, step: Any) -> NetworkTensor:
-    """first, first + step, … of integers that depend on dynamic dimensions, before last."""
+    """Returns first, first + step, … of integers that depend on dynamic dimensions, before last."""
     whole = all(isinstance(x, Dim) or x == int(x) for x in (first, last, step))
     if isinstance(step, Dim) or not whole or step == 0:
         raise OnData(f"{n.op} from {first} to {last} by {step} needs numbers as its delta ({n.where})")

@@ -1,4 +1,4 @@
-"""Variables, which a model keeps from run to run, and calls of other subgraphs."""
+"""Variables, which persist between runs, and calls of other subgraphs."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def call(n: TFLiteReading) -> tuple[Given, ...]:
 
 @reads("STABLEHLO_COMPOSITE")
 def composite(n: TFLiteReading) -> tuple[Given, ...]:
-    """The operators that the composite stands for: exporters keep them in a subgraph."""
+    """Inlines the operators of a composite, which exporters keep in a subgraph."""
     return tuple(n.scope.inline(n.option("decomposition"), _given(n)))
 
 
 @reads("IF")
 def if_(n: TFLiteReading) -> tuple[Given, ...]:
-    """One of two subgraphs. Where the data decides, both are computed, and what they give is selected: branches have no
+    """Selects one of two subgraphs. If the data decides, both are computed and their outputs selected: branches have no
     effects but on variables, which are refused then."""
     condition, given = n.given(0), _given(n, 1)
     numbers, known = (n.option("then"), n.option("other")), _known(n, condition)
@@ -73,8 +73,8 @@ def if_(n: TFLiteReading) -> tuple[Given, ...]:
 
 @reads("WHILE")
 def while_(n: TFLiteReading) -> tuple[Given, ...]:
-    """What a subgraph makes of its inputs, over and over while another one gives true. Where constants say how many
-    rounds there are, they are read one after another; else it is a loop, which must not change sizes or variables."""
+    """Repeats a subgraph while another one is true. A number of rounds known from constants is unrolled; else it
+    becomes a loop, which must not change sizes or variables."""
     state, condition, body = _given(n), n.option("condition"), n.option("body")
     most = len(n.net.builder.nodes) + MAX_UNROLLED_NODES
     for _ in range(MAX_UNROLLED + 1):
@@ -115,7 +115,7 @@ def _given(n: TFLiteReading, first: int = 0) -> list[Held]:
 
 
 def _known(n: TFLiteReading, condition: Held) -> bool | None:
-    """A condition that does not depend on the data; None for others."""
+    """Returns a condition that does not depend on the data; None for others."""
     if any(d != 1 for d in condition.shape):
         raise n.refuse(f"needs one condition, got {condition.spec}")
     found = _elements(n, condition)
@@ -123,6 +123,6 @@ def _known(n: TFLiteReading, condition: Held) -> bool | None:
 
 
 def _elements(n: TFLiteReading, x: Held) -> np.ndarray | None:
-    """The elements of a constant, or of sizes as objects; None for other tensors."""
+    """Returns the elements of a constant, or of sizes as objects; None for other tensors."""
     found = x.elements()
     return found if isinstance(found, np.ndarray) else n.net.builder.elements(found.value)

@@ -1,5 +1,4 @@
-"""Met where multiprocessing has handed `sys.path` on to a new process: puts Pelton in ONNX Runtime's place there,
-too."""
+"""Imported where multiprocessing passes `sys.path` to a new process: installs the stand-in there too."""
 
 import sys
 
