@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 from ctypes import c_void_p
 
 import numpy as np
@@ -14,6 +15,8 @@ from pelton.errors import EngineError
 LINE = 64
 HUGE_PAGE = 2 << 20
 POPULATE_READ = 22  # MADV_POPULATE_READ of madvise(2), Linux 5.14 and newer
+LARGE = 64 << 20  # bytes that take the system milliseconds to map
+PIECE = 4 << 20  # bytes for which a call keeps other threads from mapping memory
 
 
 def allocate(size: int) -> np.ndarray:
@@ -46,10 +49,18 @@ def populate(array: np.ndarray) -> None:
     """Maps all pages under an array of a mapped file at once, if the system can.
 
     Otherwise each page is mapped at its first read: with 134 MB of weights a first run took 58, 56 and 39 ms without
-    this call, and 38, 31 and 42 ms after 6 to 10 ms for it.
+    this call, and 38, 31 and 42 ms after 6 to 10 ms for it. Large arrays are mapped by a thread, beside what follows.
     """
-    start = address(array) // mmap.PAGESIZE * mmap.PAGESIZE
-    ctypes.CDLL(None).madvise(c_void_p(start), ctypes.c_size_t(address(array) + array.nbytes - start), POPULATE_READ)
+
+    def advise() -> None:
+        madvise, end = ctypes.CDLL(None).madvise, address(array) + array.nbytes
+        for start in range(address(array) // mmap.PAGESIZE * mmap.PAGESIZE, end, PIECE):
+            madvise(c_void_p(start), ctypes.c_size_t(min(PIECE, end - start)), POPULATE_READ)
+
+    if array.nbytes < LARGE:
+        advise()
+    else:
+        threading.Thread(target=advise, name="pelton-populate", daemon=True).start()
 
 
 def aligned(data) -> np.ndarray:
