@@ -3,8 +3,8 @@
     python benchmarks/native/run.py MODEL … [--peers-python PYTHON] [--threads N] [--rounds N] [--output TABLE.md]
 
 Models have one input and one output of f32 and known sizes. Runtimes take turns; medians of rounds, each a process of
-its own. ONNX Runtime is the library in its wheel, by its C interface. What a call costs is the time of a network that
-adds one number.
+its own. ONNX Runtime is the library in its wheel, by its C interface; ncnn is run by its Python package, with pnnx to
+convert. The cost of a call is the time of a network that adds one number. PYTHON has onnxruntime, ncnn and pnnx.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ def measured(
     shape = [max(d.dim_value, 1) for d in x.type.tensor_type.shape.dim]
     engine = folder / f"{model.stem}.pelton"
     pelton.build(model, shapes={x.name: tuple(shape)}, threads=a.threads).save(engine)
+    copies = folder / "ncnn"
+    copies.mkdir(exist_ok=True)
     commands = {
+        "ncnn": [a.peers_python, HERE / "of_ncnn.py", model, copies, a.threads, *shape],
         "Pelton": [ours, engine, a.threads],
         "ONNX Runtime": [theirs, library, model, a.threads, x.name, graph.output[0].name, *shape],
     }
@@ -85,10 +88,12 @@ def measured(
     times: dict[str, list[list[float]]] = {name: [] for name in commands}
     for i in range(a.rounds):
         for name in sorted(commands, reverse=bool(i % 2)):
-            times[name].append([int(ns) / 1e6 for ns in said(*commands[name]).split()])
+            *size, load, first, run = map(int, said(*commands[name]).split())
+            shipped.setdefault(name, sum(size))  # ncnn prints its own
+            times[name].append([ns / 1e6 for ns in (load, first, run)])
     return [
         [model.stem, name, f"{shipped[name]:,}", *(f"{statistics.median(t):.4g}" for t in zip(*times[name]))]
-        for name in commands
+        for name in ("Pelton", "ONNX Runtime", "ncnn")
     ]
 
 
