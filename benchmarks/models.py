@@ -112,7 +112,7 @@ def fill_light(name: str, path: Path, batch: int) -> None:
 def settle(model: onnx.ModelProto) -> None:
     """Sets batch norms to the statistics of one random input, in order, and normalizes other products alike.
 
-    Nodes run one by one: the whole graph would have to be loaded again for each of them.
+    Nodes run one by one: the whole graph would must be loaded again for each of them.
     """
     import onnxruntime
 

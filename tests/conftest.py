@@ -109,7 +109,7 @@ def apart():
 
 @pytest.fixture
 def refused(capsys, tmp_path, monkeypatch):
-    """Runs a command that has to be refused, in an empty folder that has to stay so; gives what it says."""
+    """Runs a command that must be refused, in an empty folder that has to stay so; gives what it says."""
     empty = tmp_path / "empty"
     empty.mkdir()
     monkeypatch.chdir(empty)

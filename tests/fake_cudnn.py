@@ -28,7 +28,7 @@ FORMS: dict[int, Any] = {
     15: ctypes.c_void_p,
     19: ctypes.c_int,
 }
-# descriptor → attribute → its type; all have to be there when it is made
+# descriptor → attribute → its type; all must be there when it is made
 WANTED = {
     0: {0: 14, 1: 1},
     1: {100: 1, 101: 7, 102: 3, 103: 3, 104: 3, 105: 3, 106: 3},

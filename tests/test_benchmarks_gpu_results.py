@@ -25,7 +25,7 @@ def result(ms: float, off: float = 1e-3, **more: Any) -> dict[str, Any]:
 
 
 def some() -> dict[str, Any]:
-    """Results of most parts, as good as they have to be."""
+    """Results of most parts, as good as they must be."""
     engine = dict(start_s=0.1, engine_bytes=60_000_000, weight_bytes=51_000_000, build_s=9.0, steps=60, alone_ms=0.4)
     found: dict[str, Any] = {
         f"networks-{m}": {"fp32": {"off": 1e-6}, "fp16": {"off": 1e-3}, "bf16": {"off": 1e-2}, "wrong": {}}

@@ -275,7 +275,7 @@ def test_an_engine_knows_what_its_weights_take(cache):
     stored = sum(numpy_helper.to_array(w).nbytes for w in model.graph.initializer)
     assert found["own"] == pytest.approx(stored, rel=0.01)  # biases that it leaves out are zeros
     assert stored < found["packed"] == pytest.approx(len(engine.constants), rel=0.01)
-    assert "times the model's own" in summary(engine)
+    assert "× the model's" in summary(engine)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_on_the_command_line(built, tmp_path, monkeypatch, capsys):
     assert "my_net.h has its functions" in capsys.readouterr().out and not Path("my-net/pelton.h").exists()
     for shapes, why in (
         ("x=9x3x12x12", "may have 1 to 8, given 9"),
-        ("x=2x3x12x13", "has to be 12"),
+        ("x=2x3x12x13", "must be 12"),
         ("z=2", "there is no input 'z'"),
         ("x=1..4x3x12x12", "one size of each axis"),
         ("x=2x3", "give one size of each axis"),

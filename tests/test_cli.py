@@ -102,7 +102,7 @@ def test_tuning_is_counted(capsys, tmp_path, cnn, cache):
         )
         == 0
     )
-    assert re.search(r"chosen among \d+ timed", capsys.readouterr().out) and json.loads(times.read_text())["times"]
+    assert re.search(r"from \d+ timed", capsys.readouterr().out) and json.loads(times.read_text())["times"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def faults(schema: dict, answer: object) -> list[str]:
 
 @pytest.fixture
 def answer(capsys):
-    """Runs a command with --json and gives its object, which has to be as the schema says, and as strictly."""
+    """Runs a command with --json and gives its object, which must be as the schema says, and as strictly."""
 
     def go(*args: str, status: int = 0) -> dict:
         assert main([*args, "--json"]) == status

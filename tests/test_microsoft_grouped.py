@@ -362,7 +362,7 @@ REFUSED = {
         lambda rng: _grouped(rng, sliding_window_cache=1),
         "with attribute 'sliding_window_cache'",
     ),
-    "a window in both directions": (lambda rng: _grouped(rng, window=2, causal=0), "has to be causal"),
+    "a window in both directions": (lambda rng: _grouped(rng, window=2, causal=0), "must be causal"),
 }
 
 

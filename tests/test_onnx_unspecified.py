@@ -83,8 +83,8 @@ def conv(**attrs) -> onnx.ModelProto:
 def test_what_a_model_needs_of_unspecified_dimensions_narrows_them():
     found = load(conv())
     assert found.info.symbols == {"n": (1, 1, None), "h": (3, 128, None), "w": (5, 128, None)}
-    assert any("x0[1] (c) has to be 3 (node 'node'" in w for w in found.info.warnings)
-    assert any("x0[2] (h) is taken from 3 to any (node 'node'" in w for w in found.info.warnings)
+    assert any("x0[1] (c) must be 3 (node 'node'" in w for w in found.info.warnings)
+    assert any("x0[2] (h) must be at least 3 (node 'node'" in w for w in found.info.warnings)
     assert found.info.defaulted == ("x0[0] (n)", "x0[1] (c)", "x0[2] (h)", "x0[3] (w)")
 
 
@@ -108,7 +108,7 @@ def test_a_model_says_how_many_features_there_are(op, attrs):
         domains={"ai.onnx.ml": 3},
     )
     found = load(m)
-    assert set(found.info.symbols) == {"n"} and any("(f) has to be 3" in w for w in found.info.warnings)
+    assert set(found.info.symbols) == {"n"} and any("(f) must be 3" in w for w in found.info.warnings)
 
 
 def test_tables_bound_unspecified_dimensions():
@@ -133,7 +133,7 @@ def test_tables_bound_unspecified_dimensions():
 def test_unspecified_dimensions_that_have_to_be_equal_are_one():
     m = model([node("MatMul", "x y", "z")], {"x": "f32[a, b]", "y": "f32[c, d]"}, ["z"])
     found = load(m)
-    assert list(found.info.symbols) == ["a", "b", "d"] and any("y[0] (c) has to be b" in w for w in found.info.warnings)
+    assert list(found.info.symbols) == ["a", "b", "d"] and any("y[0] (c) must be b" in w for w in found.info.warnings)
     assert [s for s in found.graph.inputs[1].type.shape] == [symbol("b", 1, 128), symbol("d", 1, 128)]
 
 
@@ -149,8 +149,7 @@ def test_sizes_that_an_exporter_left_in_a_shape_are_those_of_the_inputs(to):
     fixed = {name: size for name, size in (("frames", to[0]), ("batch", to[1])) if size > 0}
     assert set(found.info.symbols) == {"frames", "batch"} - set(fixed)
     assert all(
-        any(f"({name}) has to be {size} (node 'Reshape" in w for w in found.info.warnings)
-        for name, size in fixed.items()
+        any(f"({name}) must be {size} (node 'Reshape" in w for w in found.info.warnings) for name, size in fixed.items()
     )
 
 
@@ -194,7 +193,7 @@ def test_a_range_beyond_a_table_of_positions_is_refused(asked, tmp_path):
     m = embedding()
     assert load(m).info.symbols == {"b": (1, 1, None), "n": (1, 64, 64)}
     assert load(m, {"ids": "1..2..4x1..16..64"}).info.symbols == {"b": (1, 2, 4), "n": (1, 16, 64)}
-    reason = rf"indices below n have to fit an axis of 64, so ids\[1\] \(n\) has to be 1 to 64.*{asked} \(node 'places'"
+    reason = rf"indices below n have to fit an axis of 64, so ids\[1\] \(n\) must be 1 to 64.*{asked} \(node 'places'"
     with pytest.raises(ModelError, match=reason):  # and becomes no script, whose steps would fail one by one
         pelton.build(m, shapes={"ids": f"1..2..4x{asked}"}, level=0, cache_dir=tmp_path)
 
@@ -205,7 +204,7 @@ def test_positions_of_a_fused_embedding_bound_ranges():
     fused = node("EmbedLayerNormalization", "ids _ words places _ scale bias", "y mask", domain="com.microsoft")
     m = model([fused], {"ids": "i32[b, n]"}, ["y"], {**tables, **norm}, domains={"com.microsoft": 1})
     assert load(m).info.symbols == {"b": (1, 1, None), "n": (1, 64, 64)}
-    with pytest.raises(ModelError, match=r"ids\[1\] \(n\) has to be 1 to 64, but shapes= asks for 1..16..65"):
+    with pytest.raises(ModelError, match=r"ids\[1\] \(n\) must be 1 to 64, but shapes= asks for 1..16..65"):
         load(m, {"ids": "1..2..4x1..16..65"})
 
 
@@ -230,7 +229,7 @@ def test_ranges_that_do_not_fit_a_table_together_are_refused():
 def test_a_range_without_an_index_that_is_read_is_refused(index, minimum):
     m = model([node("Gather", "x at", "y")], {"x": "f32[n]"}, ["y"], {"at": np.array([0, index])})
     assert load(m).info.symbols == {"n": (minimum, minimum, None)}
-    with pytest.raises(ModelError, match=rf"x\[0\] \(n\) has to be {minimum} or more, but shapes= asks for 4..8..9"):
+    with pytest.raises(ModelError, match=rf"x\[0\] \(n\) must be {minimum} or more, but shapes= asks for 4..8..9"):
         load(m, {"x": "4..8..9"})
 
 
@@ -244,7 +243,7 @@ def test_constant_index_tuples_fit_every_size():
 
 
 def test_ranges_that_were_asked_for_are_not_given_up(tmp_path):
-    reason = r"needs windows that fit.*so x0\[2\] \(h\) has to be 3 or more, but shapes= asks for 1..8..32 "
+    reason = r"needs windows that fit.*so x0\[2\] \(h\) must be 3 or more, but shapes= asks for 1..8..32 "
     with pytest.raises(ModelError, match=reason):
         pelton.build(conv(), shapes={"x0": "1x3x1..8..32x8"}, level=0, cache_dir=tmp_path)
     assert load(conv(), {"x0": "1x3x3..8..32x8"}).info.symbols == {"h": (3, 8, 32)}

@@ -100,7 +100,7 @@ def test_an_engine_with_kernels_runs_without_the_class(tmp_path):
         for name in ("with.pelton", "without.pelton")
     )
     assert ran.stdout.strip() == "36.0", ran.stderr
-    assert refused.returncode and "one of a plugin has to be registered first" in refused.stderr
+    assert refused.returncode and "one of a plugin must be registered first" in refused.stderr
 
 
 def test_a_reference_alone_runs_on_the_host_and_says_so(caplog):

@@ -105,7 +105,7 @@ def test_from_a_model_to_an_engine_where_the_package_is_absent(operator, package
     for where in (package, ""):
         ran = pelton_command("run", engine, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy", path=where)
         if operator == "RowSums" and not where:
-            assert ran.returncode and "row_sums" in ran.stderr and "has to be registered first" in ran.stderr
+            assert ran.returncode and "row_sums" in ran.stderr and "must be registered first" in ran.stderr
             assert "if that is no plugin, it is damaged" in ran.stderr
         else:
             assert ran.returncode == 0, ran.stderr

@@ -318,7 +318,7 @@ def test_by_the_command_line(capsys, tmp_path, cache, monkeypatch):
     assert main([*args, "--level", "0", "--load-tactics", "t.json", "-o", "b.pelton"]) == 0
     assert same(pelton.load("a.pelton"), pelton.load("b.pelton"))
     said = capsys.readouterr().out
-    assert "guessed, none timed" in said and "as recorded, none timed" in said
+    assert "estimated, none timed" in said and "replayed, none timed" in said
     data = json.loads((tmp_path / "t.json").read_text())
     (tmp_path / "t.json").write_text(json.dumps(changed(data, "programs", 0, "kernels", to=[])))
     assert main([*args, "--load-tactics", "t.json"]) == 2

@@ -131,7 +131,7 @@ def only_step(nodes, inputs, outputs, constants, **options):
 
 
 def test_packed_weights_count_as_they_are_stored(tmp_path):
-    """Winograd's are larger than the filters; they and the activations are all that has to be moved."""
+    """Winograd's are larger than the filters; they and the activations are all that must be moved."""
     w = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float32)
     conv = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
     engine = pelton.build(

@@ -180,7 +180,7 @@ def test_host_steps(host, caplog):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     with caplog.at_level("WARNING", "pelton.runtime"):
         e = mixed("(a[0] + a[1],)")
-    assert "runs 2 of its 4 steps on the host, by their reference: odd, last" in caplog.text
+    assert "runs 2 of its 4 steps in numpy, without a kernel: odd, last" in caplog.text
     for given in (x, np.asfortranarray(x)):
         r = e.run({"x": given})
         assert np.array_equal(r["y"], 3 * (2 * x.T[::-1] + 10)) and np.array_equal(r["z"], x + 1)

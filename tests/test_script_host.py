@@ -34,7 +34,7 @@ def test_loading_names_host_steps(saved, caplog):
     path = saved("parts_of_a_sequence")
     caplog.clear()
     pelton.load(path)
-    assert f"engine '{path}' runs 4 of its 4 steps on the host, by their reference: SplitToSequence → parts, " in (
+    assert f"engine '{path}' runs 4 of its 4 steps in numpy, without a kernel: SplitToSequence → parts, " in (
         caplog.text
     )
 
@@ -78,7 +78,7 @@ def many_parts() -> onnx.ModelProto:
 def test_many_host_steps_are_counted_by_kind(tmp_path, capsys):
     onnx.save(many_parts(), tmp_path / "m.onnx")
     where = [str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.pelton"), "--level", "0"]
-    counted = "9 without a kernel, run by their reference: 4 onnx::SequenceAt, 4 onnx::Relu, 1 onnx::SplitToSequence;"
+    counted = "9 without a kernel, in numpy: 4 onnx::SequenceAt, 4 onnx::Relu, 1 onnx::SplitToSequence;"
     for command in (["build", *where], ["inspect", where[2]]):
         assert main(command) == 0 and counted in capsys.readouterr().out
         assert main([*command, "-v"]) == 0 and "onnx::Relu (node 'y3')" in capsys.readouterr().out

@@ -205,7 +205,7 @@ def test_nothing_is_planned_for_a_stream_of_impossible_shapes(plans):
         (positions, {"ids": (2, 5)}, {"ids": (2, 13)}, ("axis 1 of input 'ids' (seq) may have 1 to 12, given 13",)),
         (halved, {"x": (1, 1, 8, 4)}, {"x": (1, 1, 8, 6)}, ("axis 3 of input 'x'", "multiple of 4, given 6")),
         (wide, {"x": (8, 4)}, {"x": (6, 4)}, ("axis 0 of input 'x'", "multiple of 4, given 6")),
-        (lambda: two("MatMul"), {"a": (2, 3), "b": (3, 5)}, {"a": (2, 3), "b": (4, 5)}, ("has to be 3", "given 4")),
+        (lambda: two("MatMul"), {"a": (2, 3), "b": (3, 5)}, {"a": (2, 3), "b": (4, 5)}, ("must be 3", "given 4")),
     ],
 )
 def test_messages_name_axis_value_and_range(plans, make, good, bad, texts):
@@ -252,12 +252,12 @@ def test_what_a_failed_plan_proves_holds_for_others(plans):
         return {"a": floats(n, 3), "b": floats(m, 2)}
 
     assert session.run(None, feed(4, 4))[0].shape == (4, 5)
-    assert "axis 0 of input 'b' (n) has to be 4 for the other sizes given, given 5" in message(
+    assert "axis 0 of input 'b' (n) must be 4 for the other sizes given, given 5" in message(
         lambda: session.run(None, feed(4, 5))
     )
     plans.clear()
     for n, m in ((5, 4), (7, 3), (1, 2), (2, 1), (9, 40)):
-        assert f"has to be {n} for the other sizes given, given {m}" in message(partial(session.run, None, feed(n, m)))
+        assert f"must be {n} for the other sizes given, given {m}" in message(partial(session.run, None, feed(n, m)))
     assert not plans and session.run(None, feed(9, 9))[0].shape == (9, 5)
 
 

@@ -95,7 +95,7 @@ def test_arrays_of_strings_that_fit(given, cache):
     [
         (np.zeros(2, np.float32), "given float32; make strings of it with .astype(str)"),
         (np.array([b"a", b"b"]), "given bytes; decode them"),
-        (np.array(["a", 3], object), "holds int, 3; every element has to be a str"),
+        (np.array(["a", 3], object), "holds int, 3; every element must be a str"),
         (np.array(["a", None], object), "holds NoneType, None"),
         (np.array(["a"]), "axis 0 has 1 instead of 2"),
         (["a", "b"], "as a numpy array, given list"),

@@ -307,7 +307,7 @@ def test_dynamic_sizes_are_as_large_as_windows_need():
         "MIRROR_PAD", [x, w.main.constant(np.asarray([[0, 0], [3, 4]], np.int32))], [y], "MirrorPadOptions", mode=1
     )
     engine, x = pelton.build(w.bytes(), level=0, threads=1), normal(1, 9)
-    assert [(s.name, s.minimum) for s in engine.symbols] == [("x_1", 4)]  # what is mirrored has to be there
+    assert [(s.name, s.minimum) for s in engine.symbols] == [("x_1", 4)]  # what is mirrored must be there
     np.testing.assert_array_equal(engine.run({"x": x})["y"], np.pad(x, ((0, 0), (3, 4)), "symmetric"))
 
 

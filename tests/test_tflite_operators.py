@@ -28,7 +28,7 @@ def test_against_numpy(case):
             assert off.max() <= (0 if isinstance(of, str) else 1) and (off == 0).mean() > 0.9, off  # ties go either way
 
 
-# Of these, some axes have to be of one size, or of multiples of one, if all of them are dynamic.
+# Of these, some axes must be of one size, or of multiples of one, if all of them are dynamic.
 NARROW = {
     *("BROADCAST_TO-(2,1,3)", "CONV_2D-groups", "DYNAMIC_UPDATE_SLICE-(3,4)", "FULLY_CONNECTED-(3,2,4)"),
     *("FULLY_CONNECTED-kept", "MATRIX_SET_DIAG-(4,4)", "MATRIX_SET_DIAG-(2,3,5)"),

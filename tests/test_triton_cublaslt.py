@@ -240,7 +240,7 @@ def wanted(x: np.ndarray) -> np.ndarray:
 
 
 def runs(engine, on: NullDevice) -> list[str]:
-    """What an engine launches there; by the library, that has to be right."""
+    """What an engine launches there; by the library, that must be right."""
     x = np.random.default_rng(1).standard_normal((32, 64)).astype(np.float32)
     got = engine.start(on).run({"x": x})["y"]
     launched = [h.facts["symbol"] for h in on.happened("launch")]

@@ -52,7 +52,7 @@ def test_values_become_constants(given, want):
 @pytest.mark.parametrize(
     "given, says",
     [
-        (np.array([1], np.int32), "has to be i64, got int32"),
+        (np.array([1], np.int32), "must be i64, got int32"),
         ([1.5], "or numbers that make one, got [1.5]"),
         ([[1], [2, 3]], "numbers that make one"),
         ("one", "numbers that make one, got 'one'"),

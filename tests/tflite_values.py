@@ -29,7 +29,7 @@ class Free:
 class Values:
     """An operator with inputs (`Free`, `Q`) and constants, what numpy gives, and feeds for the inputs, in turn.
 
-    expected: of all operands, quantized ones as numbers. wrong: feeds that have to be refused, with a part of the
+    expected: of all operands, quantized ones as numbers. wrong: feeds that must be refused, with a part of the
     message. ranks: of the outputs. of: what is quantized among the outputs."""
 
     op: str

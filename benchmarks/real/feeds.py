@@ -197,7 +197,7 @@ class Model:
         keys = list(self.open)
         lists = [self.sizes(k) for k in keys]
         deepest = max((len(x) for x in lists), default=1)
-        for together in range(deepest):  # equal kinds of sizes often have to be equal
+        for together in range(deepest):  # equal kinds of sizes often must be equal
             yield {k: x[0 if x[: len(BATCH)] == BATCH else min(together, len(x) - 1)] for k, x in zip(keys, lists)}
             yield {k: x[min(together, len(x) - 1)] for k, x in zip(keys, lists)}
         for k, x in zip(keys, lists):

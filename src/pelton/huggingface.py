@@ -161,7 +161,7 @@ def _convnext(found: Mapping[str, Any], height: int, shorter: int) -> dict[str, 
     if _cut(found):
         raise _Refused("'do_center_crop' of a ConvNeXT, which cuts by 'crop_pct', is not known here")
     if not shorter:
-        raise _Refused("'size' of a ConvNeXT has to be 'shortest_edge'")
+        raise _Refused("'size' of a ConvNeXT must be 'shortest_edge'")
     if shorter >= WARPED:
         return {"height": shorter, "width": shorter}
     resized = int(shorter / _number(found, "crop_pct", 224 / 256))

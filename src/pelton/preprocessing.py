@@ -95,7 +95,7 @@ def _parse_word(word: str) -> dict[str, Any]:
     except ValueError:
         raise _error(word, f"{value!r} is no list of numbers") from None
     if not all(map(math.isfinite, numbers)):
-        raise _error(word, "the numbers have to be finite")
+        raise _error(word, "the numbers must be finite")
     if key in ("mean", "std"):
         if key == "std" and 0 in numbers:
             raise _error(word, "std divides and cannot be 0")

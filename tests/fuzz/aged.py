@@ -107,7 +107,7 @@ def require(holds: bool) -> None:
 def agreed(
     node: NodeProto, opset: int, held: Mapping[str, np.ndarray], codes: Mapping[str, int], constants: Collection[str]
 ) -> None:
-    """Raises LookupError where the onnx package has no such node in that opset. Later inputs have to be constants."""
+    """Raises LookupError where the onnx package has no such node in that opset. Later inputs must be constants."""
     if opset >= NOW or node.domain:
         return
     require(all(not n or n in constants for n in node.input[1:]) or node.op_type not in _WERE_ATTRIBUTES)

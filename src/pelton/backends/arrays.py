@@ -155,7 +155,7 @@ def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
     wrong = next((v for v in array.flat if not isinstance(v, str)), "")
     if not isinstance(wrong, str):
         raise InputError(
-            f"{what}, given an array of objects that holds {_kind(wrong)}, {wrong!r:.50}; every element has to be a str"
+            f"{what}, given an array of objects that holds {_kind(wrong)}, {wrong!r:.50}; every element must be a str"
         )
     return array
 

@@ -41,7 +41,7 @@ class Plan:
         self.host = self.host_steps(sizes.at(plain, optimum), optimum) if rows.is_hosted else {}
         if self.host:
             log.warning(
-                "engine %r runs %d of its %d steps on the host, by their reference: %s",
+                "engine %r runs %d of its %d steps in numpy, without a kernel: %s",
                 self.label,
                 len(self.host),
                 len(plain.steps),

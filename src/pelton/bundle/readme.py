@@ -31,7 +31,7 @@ static int read_file(const char *path, void *to, size_t size) {
     if (f)
         fclose(f);
     if (!sound)
-        fprintf(stderr, "%s has to be a file of %zu bytes\\n", path, size);
+        fprintf(stderr, "%s must be a file of %zu bytes\\n", path, size);
     return sound;
 }
 

@@ -206,7 +206,7 @@ def _at_address(address: int, value: Value, size: int, what: str, graph: Graph) 
         if isinstance(first, int) and size % first:
             raise InputError(
                 f"get_batch_size gives {size} samples, {what} has {first} along the first axis ({value.type}); an"
-                " address leads to as many samples as get_batch_size says, which have to be whole batches of the model"
+                " address leads to as many samples as get_batch_size says, which must be whole batches of the model"
             )
         shape[0] = size
     dtype = value.type.dtype.numpy

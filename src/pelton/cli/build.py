@@ -180,15 +180,11 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
         ("outputs", ports(engine.outputs)),
         *(("", of) for of in forms_in_words(engine).values()),
         *([("always", "; ".join(f"{name}: {value}" for name, value in known))] if known else []),
-        ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {fused} of them for several layers at once"),
+        ("steps", f"{text.count(layers, 'layer')} → {text.count(len(engine.steps), 'step')}, {fused} of them fused"),
         ("tactics", f"{of['tactics']} different, {origin(of)}"),
         (
             "copies",
-            (
-                f"{len(copies)} because of layouts (`pelton explain` gives the reasons)"
-                if copies
-                else "none because of layouts"
-            ),
+            (f"{len(copies)} between layouts (reasons: `pelton explain`)" if copies else "none between layouts"),
         ),
         ("host steps", host_steps(engine, of["host_steps"], every)),
         *([("streams", streams(engine.meta["streams"]))] if engine.meta.get("streams") else []),
@@ -205,8 +201,8 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
 def origin(of: Mapping[str, Any]) -> str:
     """Describes the origin of an engine's tactics."""
     if of["recorded"]:
-        return "as recorded, none timed"
-    return f"chosen among {of['timed']} timed" if of["timed"] else "guessed, none timed"
+        return "replayed, none timed"
+    return f"from {of['timed']} timed" if of["timed"] else "estimated, none timed"
 
 
 def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
@@ -224,7 +220,7 @@ def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
         rest = sum(n for _, n in kinds[SHOWN:])
         what = ", ".join(f"{n} {kind}" for kind, n in kinds[:SHOWN])
         what += (f" and {text.count(rest, 'other')}" if rest else "") + "; -v lists all"
-    return f"{len(names)} without a kernel, run by their reference: {what}{loops}"
+    return f"{len(names)} without a kernel, in numpy: {what}{loops}"
 
 
 def streams(of: Mapping[str, int]) -> str:
@@ -245,8 +241,8 @@ def weights(of: Mapping[str, float]) -> str:
         return "none"
     if packed <= own:
         return text.size(int(packed))
-    paid = f", {text.duration(saved)} faster for it" if saved else ""
-    return f"{text.size(int(packed))}, {packed / own:.2f} times the model's own {text.size(int(own))}{paid}"
+    paid = f"; saves {text.duration(saved)} a run" if saved else ""
+    return f"{text.size(int(packed))}, {packed / own:.2f}× the model's {text.size(int(own))}{paid}"
 
 
 def refitting(engine: Engine) -> str:

@@ -68,8 +68,8 @@ def of_streams(spans: Iterable[tuple[int, int]], start: int, end: int | None) ->
 def noise(what: str, spread: float) -> str:
     """Returns the warning about a noisy measurement."""
     return (
-        f"too noisy to mean much: {what} varied by a factor of {spread:.2f} (others use the machine, or its clock"
-        " changes); wait for quiet, or give more --seconds"
+        f"unreliable: {what} varied {spread:.2f}× (a busy machine, or a changing clock). Retry on an idle machine, or"
+        " with more --seconds"
     )
 
 

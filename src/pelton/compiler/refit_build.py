@@ -41,7 +41,7 @@ DECIDES = "by other numbers the build would decide otherwise"
 def compile_refittable(imported: Imported, options: Options, recorded: replay.Decisions | None) -> BuildResult:
     """Compiles like `compile_graph`, with a record for refitting, and with `strip_weights` without weights."""
     known = lineage.current()
-    assert known is not None, "the model has to be imported while its lineage is followed"
+    assert known is not None, "the model must be imported while its lineage is followed"
     program, blind = program_of(imported, known), Lineage()
     graph = program.graph({}, blind)
     with lineage.following(blind):

@@ -356,7 +356,7 @@ def _check_inputs(engine: Engine, inputs: Sequence[Value]) -> None:
     if takes != has:
         raise InputError(
             f"the engine takes {_listed(has)}, the model {_listed(takes)}; the engine was built from another"
-            " model, or with values for inputs, which have to be given here, too (--values)"
+            " model, or with values for inputs, which must be given here, too (--values)"
         )
 
 

@@ -223,7 +223,7 @@ class TextReader:
         except KeyError:
             self.place -= 1
             raise self.error(
-                "expected the name of an op (one of a plugin has to be registered first: import its module)"
+                "expected the name of an op (one of a plugin must be registered first: import its module)"
             ) from None
 
     def attribute(self) -> Any:

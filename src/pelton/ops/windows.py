@@ -43,7 +43,7 @@ def window_sizes(
         expect_at_least(
             count,
             1,
-            f"needs windows that fit: {n} + {pads[i]} + {pads[i + len(space)]} has to be "
+            f"needs windows that fit: {n} + {pads[i]} + {pads[i + len(space)]} must be "
             f"{dilations[i] * (kernel[i] - 1) + 1} or more along spatial axis {i}",
         )
         sizes.append(count)

@@ -268,7 +268,7 @@ class Placer:
                 continue
             fresh = Value(TensorType(v.type.dtype, v.type.shape), f"{v.name}.out{len(taken)}")
             self.places[fresh] = Placement(fresh, 0, dense(v.type.shape))
-            self._copy(v, fresh, f"output %{v.name} has to be row-major in the caller's memory")
+            self._copy(v, fresh, f"output %{v.name} must be row-major in the caller's memory")
             taken.add(fresh)
             self.result.outputs.append(fresh)
 

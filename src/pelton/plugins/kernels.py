@@ -38,7 +38,7 @@ class PluginKernel:
     strided: whether it reads and writes operands of any strides, as X_S0, X_S1, … say. Without it, operands are dense
         in the order of their axes, and copied first where they are not.
     dynamic: whether sizes may be known only at run time: X_0 and its like are then macros that read them from `a`,
-        which has to be in scope, and not constants. Without it, the kernel is for operands of known sizes alone.
+        which must be in scope, and not constants. Without it, the kernel is for operands of known sizes alone.
     """
 
     source: str | Path

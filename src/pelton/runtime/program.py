@@ -72,7 +72,7 @@ class ScriptEngine(Engine):
         if self.hosted:
             names = [a.name for a in self.hosted]
             log.warning(
-                "engine %r runs %d of its %d steps on the host, by their reference: %s",
+                "engine %r runs %d of its %d steps in numpy, without a kernel: %s",
                 self.label,
                 len(names),
                 len(self.steps),

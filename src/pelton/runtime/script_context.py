@@ -288,7 +288,7 @@ class ScriptContext(Context):
             log.log(
                 level,
                 "the data makes sizes that engine %d of %r does not take (%s): for them its %d layers run on the host,"
-                " by their reference",
+                " in numpy",
                 action.engine,
                 self.owner.label,
                 refusal,

@@ -136,7 +136,7 @@ def check_kernel(loaded: LoadedCode, kernel: Kernel, task: Task, seed: int = 0) 
 
     first = run(MARK)
     if not all(map(np.array_equal, first, run(MARK, backwards=True))):
-        raise fail("gives something else where its tiles run in another order; they have to be independent")
+        raise fail("gives something else where its tiles run in another order; they must be independent")
     if not all(map(np.array_equal, first, run(OTHER_MARK))):
         raise fail("reads what is beside its operands, what its outputs held before, or leaves elements of these out")
 

@@ -47,7 +47,7 @@ def binding() -> Any:
     if status:
         raise EngineError(
             f"the NVIDIA driver does not start: {said(driver, status)}; `nvidia-smi` should show a GPU, "
-            "and in a container it has to be passed in (--gpus all)"
+            "and in a container it must be passed in (--gpus all)"
         )
     return driver
 

@@ -33,7 +33,7 @@ class CublasLtEpilogue:
 
 @gpu_template
 class CublasLt(LibraryTemplate, MatrixTemplate):
-    """The region has to be one that the library computes whole: scaled, a bias along the columns, another matrix, then
+    """The region must be one that the library computes whole: scaled, a bias along the columns, another matrix, then
     ReLU or GELU, as far as there are such. Its GELU is that by tanh; the exact one is no case for it."""
 
     name = MatmulDescriptor.symbol

@@ -33,7 +33,7 @@ class CudnnEpilogue(NamedTuple):
 
 @gpu_template
 class CuDnn(LibraryTemplate, TritonConvolution):
-    """The region has to be one that the library has a kernel for: what is added to the sums, then ReLU. Products of
+    """The region must be one that the library has a kernel for: what is added to the sums, then ReLU. Products of
     single pixels are left to cuBLASLt. Of f32 its kernels for a GPU of today read no more than TF32."""
 
     name = ConvolutionDescriptor.symbol

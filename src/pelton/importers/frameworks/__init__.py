@@ -55,7 +55,7 @@ def refusal(name: str, about: About) -> Callable[..., NoReturn]:
 
     def refuse(source: Any, *given: Any, **named: Any) -> NoReturn:
         kind = type(_untraced(source)).__name__
-        raise InputError(f"{kind} is an object of {name} in memory, which has to be exported: {about.export}")
+        raise InputError(f"{kind} is an object of {name} in memory, which must be exported: {about.export}")
 
     return refuse
 

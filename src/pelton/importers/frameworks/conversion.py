@@ -210,7 +210,7 @@ def _contents(path: Path) -> Iterator[tuple[str, Path]]:
 def _regular(path: Path) -> Path:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ModelError(f"{path} is neither a file nor a folder, as a model has to be")
+            raise ModelError(f"{path} is neither a file nor a folder, as a model must be")
     except FileNotFoundError:
         raise ModelAbsent(f"there is no file {path}", path) from None
     except OSError as e:

@@ -88,28 +88,30 @@ class Inputs:
             return []
         # reversed: the factor of a multiple has the same label, and comes later
         sizes = {label: self._named[name] for name, label in reversed(self._labels.items())}
-        free = [f"{label} ({dims.optimum(sizes[label])})" for label in self.unspecified.values()]
-        found = []
-        if free:
+        labels, found = list(self.unspecified.values()), []
+        if labels:
+            tuned = ", ".join(str(dims.optimum(sizes[label])) for label in labels)
+            have = "has" if len(labels) == 1 else "have"
             found.append(
-                f"unspecified sizes {', '.join(free)}: the engine takes any, and is tuned for those in parentheses; "
-                f"give a number or a range like 1..8..32 with shapes= ({model})"
+                f"{', '.join(labels)} {have} no fixed size: any works; tuned for {tuned}. Set a number or a range like"
+                f" 1..8..32 with shapes= ({model})"
             )
         for name, s in settled.items():
             label = self._labels[name]
             if s.given_up:
                 found.append(
-                    f"the size {label} is unspecified, but the model cannot be imported for every size ({s.why}): it is"
-                    f" fixed to {sizes[label]}; give it with shapes="
+                    f"{label} has no fixed size, but the model cannot be imported for every size ({s.why}): fixed to"
+                    f" {sizes[label]}. Set it with shapes="
                 )
             elif s.step > 1:
-                found.append(f"the size {label} has to be a multiple of {s.step} ({s.why})")
+                found.append(f"{label} must be a multiple of {s.step} ({s.why})")
             elif not isinstance(s.size, Range):
-                found.append(f"the unspecified size {label} has to be {s.size} ({s.why})")
+                found.append(f"{label} must be {s.size} ({s.why})")
             elif name in self.unspecified:
                 found.append(
-                    f"the size {label} is taken from {s.size.minimum} to"
-                    f" {s.size.maximum if s.size.maximum < dims.UNBOUNDED else 'any'} ({s.why})"
+                    f"{label} must be at least {s.size.minimum} ({s.why})"
+                    if s.size.maximum >= dims.UNBOUNDED
+                    else f"{label} must be from {s.size.minimum} to {s.size.maximum} ({s.why})"
                 )
         return found
 

@@ -134,7 +134,7 @@ def split_inputs(
                     i.name,
                     optional=optional,
                     problem=(
-                        "inputs have to be tensors, sequences of tensors, maps or optionals, this one is declared as "
+                        "inputs must be tensors, sequences of tensors, maps or optionals, this one is declared as "
                         f"{kind.removesuffix('_type').replace('_', ' ')}"
                     ),
                 )
@@ -206,7 +206,7 @@ def _array(name: str, given: Any, declared: onnx.TypeProto.Tensor) -> np.ndarray
         raise InputError(f"{where} is of no use: the model declares no element type that is supported")
     typed = isinstance(given, (np.ndarray, np.generic))
     if typed and dtype is not STRING and given.dtype != dtype.numpy:
-        raise InputError(f"{where} has to be {dtype.value}, got {given.dtype.name}; convert it with .astype")
+        raise InputError(f"{where} must be {dtype.value}, got {given.dtype.name}; convert it with .astype")
     try:
         array = np.asarray(
             _parsed(given, len(declared.shape.dim)) if isinstance(given, str) and dtype is not STRING else given
@@ -220,7 +220,7 @@ def _array(name: str, given: Any, declared: onnx.TypeProto.Tensor) -> np.ndarray
             raise TypeError
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"{where} has to be an array of {dtype.value}, or numbers that make one, got {given!r:.80}"
+            f"{where} must be an array of {dtype.value}, or numbers that make one, got {given!r:.80}"
         ) from None
     return np.array(found, order="C")
 

@@ -84,7 +84,7 @@ class Program(ImportRecord):
         possible = [bounds.text() for bounds in admissible(question).values()]
         if len(given) == len(possible) == 1:
             ((label, bounds),) = given.items()
-            return f"{question}, so {label} has to be {possible[0]}, but shapes= asks for {bounds}"
+            return f"{question}, so {label} must be {possible[0]}, but shapes= asks for {bounds}"
         ranges = " and ".join(f"{bounds} for {label}" for label, bounds in given.items())
         return f"{question}, but shapes= asks for {ranges}"
 

@@ -113,7 +113,7 @@ def _said_of_export(e: Exception) -> str:
             " torch (nn.LSTM) do, which are exported for one length only"
         )
     return (
-        f"{first_line(e)}; example_inputs have to be arguments that the module can be called with, and its control flow"
+        f"{first_line(e)}; example_inputs must be arguments that the module can be called with, and its control flow"
         " must not depend on their values (https://docs.pytorch.org/docs/stable/export.html)"
     )
 

@@ -144,7 +144,7 @@ COLD bool some_output_sees_little(const args *a, const float *x, idx ty, idx tx,
     return false;
 }
 
-// True if a tile has to be computed directly.
+// True if a tile must be computed directly.
 AI bool too_wide(const args *a, const float *x, const magnitudes *seen, idx ty, idx tx) {
     const bool rows = ty * F + F / 2 < OH, columns = tx * F + F / 2 < OW; // of the second half are outputs
     const int largest = hmax_i32(seen->largest);
@@ -155,7 +155,7 @@ AI bool too_wide(const args *a, const float *x, const magnitudes *seen, idx ty, 
     return found && (largest >= INFINITE || some_output_sees_little(a, x, ty, tx, largest));
 }
 
-// Transforms the pixels of a tile; returns true if it still has to be computed directly.
+// Transforms the pixels of a tile; returns true if it still must be computed directly.
 AI bool spread(const args *a, const float *x, float *v, idx ty, idx tx) {
     const idx top = ty * F - PT, left = tx * F - PL;
     const bool inside = top >= 0 && left >= 0 && top + E <= H && left + E <= W;

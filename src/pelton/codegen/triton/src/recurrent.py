@@ -4,7 +4,7 @@ rows of the batch, in one direction.
 PHASED 0: it has all units and runs all time steps; its threads exchange data through memory, with barriers of the one
 program. PHASED 1 and 2: it has few units. A time step is a phase, or two where the reset comes before a product; a
 launch runs a range of phases, and keeps the data of the next launch in memory. In 1 a launch is one phase: the next one
-reads what it wrote. In 2 it is any number, for which all programs have to be on the GPU at once: each holds its weights
+reads what it wrote. In 2 it is any number, for which all programs must be on the GPU at once: each holds its weights
 in registers and receives the states as words from the programs that have their units; a word holds a state and the
 number of its phase. A word is there or not, so nothing needs fences or counters. A program that sends into a word for
 the second time has received what others made of the first.

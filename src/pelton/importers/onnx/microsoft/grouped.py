@@ -219,7 +219,7 @@ def _shown(n: Reading, places: Places, total: Size) -> Value:
     position, key, window = n.reshape(places.rows, (batch, 1, rows, 1)), n.count(total), n.attr("local_window_size", -1)
     if not n.flag("causal", 1):
         if window > 0:
-            raise n.refuse("GroupQueryAttention with a local_window_size has to be causal")
+            raise n.refuse("GroupQueryAttention with a local_window_size must be causal")
         return n.emit("less", key, n.reshape(places.totals, (batch, 1, 1, 1)))
     last = n.emit("sub", n.reshape(places.totals, (batch, 1, 1, 1)), n.constant(1, I64))
     shown = n.emit("less_equal", key, n.emit("minimum", position, last))  # padding sees all keys
