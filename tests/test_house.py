@@ -27,6 +27,7 @@ LONGEST, WIDEST = 400, 120  # lines of a file, columns of a line
 # room → the rooms right below it; what is below these is below it, too.
 BELOW = {
     "ground": (),
+    "preprocessing": ("ground",),
     "system": ("ground",),
     "ir": ("ground",),
     "ops": ("ir",),
@@ -46,7 +47,7 @@ BELOW = {
     "backends": ("engine",),
     "runtime": ("backends",),
     "tune": ("codegen", "backends"),
-    "compiler": ("importers", "partition", "passes", "tune", "runtime"),
+    "compiler": ("preprocessing", "importers", "partition", "passes", "tune", "runtime"),
     "public": ("ground",),
     "calibration": ("compiler",),
     "diagnose": ("calibration", "reference"),
@@ -55,6 +56,7 @@ BELOW = {
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {
+    ("ground", "preprocessing"),
     ("runtime", "reference"),
     ("runtime", "compiler"),
     ("reference", "importers"),
@@ -77,13 +79,10 @@ GROUND = (
     "environment",
     "errors",
     "html",
-    "huggingface",
     "logs",
     "metrics",
     "options",
-    "pictures",
     "progress",
-    "preprocessing",
     "record",
     "dtypes",
     "targets",
@@ -94,6 +93,7 @@ COMPAT = ("onnxruntime", "onnx_backend")
 # what runs where only numpy is installed
 RUNTIME = (
     "ground",
+    "preprocessing",
     "system",
     "native",
     "engine",

@@ -9,9 +9,7 @@ from typing import Any
 from pelton.errors import InputAbsent, InputError
 
 from . import huggingface
-from .pictures import CHANNELS, FILTERS, Preprocessing, open_picture
-
-__all__ = ["EXAMPLES", "SUFFIXES", "Preprocessing", "describe", "is_picture", "open_picture", "parse", "read_labels"]
+from .pictures import CHANNELS, FILTERS, Preprocessing
 
 EXAMPLES = """for example
   "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb"  height x width; values become (value / 255 - mean) / std
