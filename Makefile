@@ -6,7 +6,7 @@ STAMP := .venv/.complete
 QUIET := $(shell test -t 2 || echo --quiet)
 NATIVE := $(wildcard src/pelton/native/*.[ch])
 
-.PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint typing
+.PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
 .PHONY: wheels clean
@@ -25,6 +25,7 @@ help:
 	@echo "make formats-torch the table of docs/formats.md on PyTorch, again: beside eager and inductor, in hours [ARGS='--level 0 resnet50']"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
+	@echo "make hooks         checks the subject of each commit before it is made"
 	@echo "make lint          ruff and mypy"
 	@echo "make typing        mypy --strict and pyright on what programs write: examples and tests/typing"
 	@echo "make cli-docs      write the reference of commands in docs/cli.md again, from the parser"
@@ -145,6 +146,10 @@ caffe-schema:
 	build/protoc/bin/python -m grpc_tools.protoc -I $(CAFFE) --descriptor_set_out=$(CAFFE)/schema.binpb caffe.proto forks.proto weights.proto
 
 # what examples import besides Pelton has no types where it is not installed
+# Checks the subject of each commit before it is made.
+hooks:
+	ln -sf ../../.ci/subjects .git/hooks/commit-msg
+
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check

@@ -362,13 +362,6 @@ def test_files_have_one_job_and_say_it_first(path):
         assert re.match(r"\s*(//|/\*) ?\w", text), f"{path.name} does not say in its first line what it is for"
 
 
-def test_intrinsics_have_a_portable_form_beside_them():
-    sources = {p.name: p.read_text() for p in (PACKAGE / "codegen" / "c" / "src").glob("*.[ch]")}
-    with_intrinsics = {name for name, text in sources.items() if re.search(r"\b_mm\d*_|__builtin_ia32", text)}
-    assert with_intrinsics == {"vec_cast.h", "dot.h", "gemm_bf16.c"}
-    assert all("#else" in sources[name] for name in with_intrinsics)
-
-
 def test_no_name_of_a_class_twice():
     """The name of a class says which one it is."""
     where: dict[str, list[str]] = {}

@@ -11,6 +11,7 @@ from vec_library import BUILDS, FLOAT_BINARY, FLOAT_UNARY, FLOATS, INTEGER_BINAR
 from vec_library import MEMORY, NUMBERS, PLAIN, PRELUDE, REDUCTIONS
 from vec_library import Library, accesses, build_library, clang, functions, samples, is_predicate
 
+from pelton.codegen.template import SOURCES
 from pelton.ir.scalar import PRIMITIVES, cast
 from pelton.ir.types import BF16, BOOL, F16, F32, F64, DType
 
@@ -236,3 +237,10 @@ def test_instructions(expression, max_count, tmp_path):
     assert not [line for _, line in body if "%rsp" in line] and "vmaskmov" not in assembly
     others = ("vmov", "vbroadcast", "vzeroupper", "ret", "vxorps")
     assert len([op for op, _ in body if not op.startswith(others)]) <= max_count
+
+
+def test_intrinsics_have_a_portable_form_beside_them():
+    sources = {p.name: p.read_text() for p in SOURCES.glob("*.[ch]")}
+    with_intrinsics = {name for name, text in sources.items() if re.search(r"\b_mm\d*_|__builtin_ia32", text)}
+    assert with_intrinsics == {"vec_cast.h", "dot.h", "gemm_bf16.c"}
+    assert all("#else" in sources[name] for name in with_intrinsics)

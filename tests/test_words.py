@@ -1,6 +1,7 @@
 """Words that make a sentence be read twice: none in pages, messages, docstrings, comments and names."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,10 @@ def test_words_are_read_once(path):
 def test_banned_words_would_be_noticed():
     assert len(banned("as told\nNobody's\nspelled_out = _told\n")) == 4
     assert banned("retold misspelled shelves amide") == []
+
+
+@pytest.mark.parametrize("length, status", [(72, 0), (73, 1)])
+def test_subjects_of_commits_have_a_length(length, status, tmp_path):
+    (tmp_path / "message").write_text("x" * length + "\n\n" + "y" * 100)
+    command = ["bash", str(ROOT / ".ci" / "subjects"), str(tmp_path / "message")]
+    assert subprocess.run(command, capture_output=True, cwd=tmp_path).returncode == status
