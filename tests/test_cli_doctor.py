@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pelton
-from pelton import environment
+from pelton import variables
 from pelton.backends.cpu import machine
 from pelton.cli import doctor, main
 from pelton.compat.session import config
@@ -85,7 +85,7 @@ def test_limits_and_problems_are_told(capsys, monkeypatch):
 
 def test_variables_that_nothing_reads(capsys, monkeypatch, caplog):
     """They are shown, and a build or a session warns of them once; tests have some of their own."""
-    monkeypatch.setattr(environment, "_warned", set())
+    monkeypatch.setattr(variables, "_warned", set())
     monkeypatch.setenv("PELTON_LEVL", "0")
     monkeypatch.setenv("PELTON_TEST_X", "0")
     monkeypatch.setenv("PELTON_LEVEL", "0")
@@ -98,7 +98,7 @@ def test_variables_that_nothing_reads(capsys, monkeypatch, caplog):
     assert not caplog.text
     model = small_cnn()
     for use in (lambda: pelton.build(model, level=0), lambda: pelton.InferenceSession(model.SerializeToString())):
-        environment._warned.clear()
+        variables._warned.clear()
         caplog.clear()
         use(), use()
         assert caplog.text.count(warning) == 1
@@ -107,8 +107,8 @@ def test_variables_that_nothing_reads(capsys, monkeypatch, caplog):
 def test_variables_are_those_of_sessions_and_of_the_table():
     page = (Path(__file__).parents[1] / "docs" / "options.md").read_text()
     of_sessions = {f"PELTON_{name.upper()}" for name in (*config.READERS, *config.RENAMED.values())}
-    assert of_sessions <= {*environment.VARIABLES}
-    assert {*re.findall(r"`(PELTON_\w+)`", page)} == {*environment.VARIABLES} - {"PELTON_USUAL"}
+    assert of_sessions <= {*variables.VARIABLES}
+    assert {*re.findall(r"`(PELTON_\w+)`", page)} == {*variables.VARIABLES} - {"PELTON_USUAL"}
 
 
 @pytest.mark.parametrize("given", [["x"], ["--fix"]])

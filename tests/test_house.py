@@ -76,7 +76,7 @@ HIDDEN = (
 )
 GROUND = (
     "config",
-    "environment",
+    "variables",
     "errors",
     "html",
     "logs",

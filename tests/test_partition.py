@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton import importers
-from pelton.engine.program import IfAction, RunAction
+from pelton.engine.script import IfAction, RunAction
 from pelton.errors import ModelError
 from pelton.importers import registry
 from pelton.importers.registry import Format

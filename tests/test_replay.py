@@ -24,7 +24,7 @@ from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan import fuse
 from pelton.backends.arrays import random_inputs
-from pelton.runtime.program import ScriptEngine
+from pelton.runtime.script_engine import ScriptEngine
 from pelton.compat.session.engine_cache import key_of
 from pelton.tune import candidates, chains, replay, search
 

@@ -17,13 +17,13 @@ from pelton.cli.arrays import write
 from pelton.cli.build import described
 from pelton.cli.run import describe_outputs
 from pelton.engine.sizes import at, optimum_sizes
-from pelton.engine.program import (
+from pelton.engine.script import (
     HostAction,
     LoopAction,
     RunAction,
 )
 from pelton.errors import EngineError, InputError, ModelError
-from pelton.runtime.program import ScriptEngine
+from pelton.runtime.script_engine import ScriptEngine
 from pelton.runtime.script_context import between, step_of
 
 

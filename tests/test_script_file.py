@@ -14,7 +14,7 @@ from test_engine_file import DAMAGED_METADATA
 
 import pelton
 from pelton.engine import container, file
-from pelton.engine.program import (
+from pelton.engine.script import (
     DEEPEST,
     Block,
     Constant,
@@ -24,7 +24,7 @@ from pelton.engine.program import (
     validate_script,
 )
 from pelton.errors import EngineError
-from pelton.runtime.program import ScriptEngine
+from pelton.runtime.script_engine import ScriptEngine
 
 
 @pytest.fixture(scope="module")

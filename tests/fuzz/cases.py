@@ -20,7 +20,7 @@ from pelton.compiler.build import build, build_detailed
 from pelton.compiler.stages import run_stages, start
 from pelton.engine.validate import validate
 from pelton.engine.model import EnginePlan
-from pelton.engine.program import validate_script
+from pelton.engine.script import validate_script
 from pelton.errors import Error, InputError
 from pelton.importers.onnx import load as importer
 from pelton import importers

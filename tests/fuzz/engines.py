@@ -15,10 +15,10 @@ from test_engine_file import forge, with_host_step
 from pelton.compiler.build import build
 from pelton.engine import file
 from pelton.engine.model import EnginePlan
-from pelton.engine.program import Script
+from pelton.engine.script import Script
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.runtime.program import ScriptEngine
+from pelton.runtime.script_engine import ScriptEngine
 from pelton.backends.arrays import random_inputs
 
 from . import mutate

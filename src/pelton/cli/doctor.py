@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from pelton import __version__
-from pelton import environment
+from pelton import variables
 from pelton.errors import Error, near
 from pelton.options import Options
 from pelton.system import cache, environments, memory
@@ -86,9 +86,9 @@ def facts() -> dict[str, Any]:
         "frameworks": _frameworks(),
         "cache": _or_problem(_cache),
         "environment": {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith(environment.PREFIX)
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(variables.PREFIX)
         },
-        "unknown": environment.unknown(),
+        "unknown": variables.unknown(),
     }
 
 
@@ -189,7 +189,7 @@ def format_facts(found: Mapping[str, Any]) -> str:
     if "directory" in kept:
         rows.append(("cache", f"{kept['directory']}: {text.size(kept['bytes'])} of at most {text.size(kept['limit'])}"))
     rows += [
-        (name, f"{value}: there is no such variable{near(name, environment.VARIABLES)}")
+        (name, f"{value}: there is no such variable{near(name, variables.VARIABLES)}")
         if name in found["unknown"]
         else (name, value)
         for name, value in found["environment"].items()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton import progress
-from pelton.engine.program import Block, HostAction, IfAction, LoopAction, RunAction, ScanAction
+from pelton.engine.script import Block, HostAction, IfAction, LoopAction, RunAction, ScanAction
 from pelton.errors import InputError, Needs
 from pelton.options import Options
 

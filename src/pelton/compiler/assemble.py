@@ -12,7 +12,7 @@ import numpy as np
 from pelton.logs import Logger
 from pelton.engine.constants import DeferredConstants, bytes_of
 from pelton.engine.model import Buffer, DynamicDimension, EnginePlan, IndexRange, Port
-from pelton.engine.program import (
+from pelton.engine.script import (
     Action,
     Block,
     Constant,

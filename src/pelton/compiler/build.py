@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pelton import progress
 from pelton.logs import Logger
 from pelton.engine.model import EnginePlan
-from pelton.environment import warn_of_unknown
+from pelton.variables import warn_of_unknown
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.importers import Traceable
 from pelton.ir import lineage
@@ -17,7 +17,7 @@ from pelton.ir.imported import Imported, Info, OnData
 from pelton.ir.dims import Undecided
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.runtime.program import ScriptEngine
+from pelton.runtime.script_engine import ScriptEngine
 from pelton.tune import replay
 
 from . import provenance, streams

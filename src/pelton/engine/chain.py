@@ -11,7 +11,7 @@ import numpy as np
 
 from .model import SIZES, UNBOUNDED, Buffer, DynamicDimension, EnginePlan, Port
 from .plan_tables import DTYPES, Tables, with_hash
-from .program import SOURCES, Action, Block, Feed, HostAction, RunAction, Script
+from .script import SOURCES, Action, Block, Feed, HostAction, RunAction, Script
 
 MOST_AXES = 8
 BOXES = 5  # boxes, scores, and three numbers

@@ -44,7 +44,7 @@ from .stored import plan_rows, stored_plan
 from .validate import validate
 
 if TYPE_CHECKING:
-    from .program import Script
+    from .script import Script
 
 SECTIONS = ("plan", "code", "meta", "constants")
 PRESENT = "present"  # in place of the constants: those present in a stripped engine
@@ -52,7 +52,7 @@ REFIT = "refit"  # the section of engines that can be refitted, see `refit_recor
 STORED = ("constant", "table", "text")  # kinds of buffers whose bytes are among the constants
 LARGEST = 1 << 44  # bytes of constants
 # other contents of a file than an engine: section → the module that reads it
-FORMATS = {"script": ".program_file"}
+FORMATS = {"script": ".script_file"}
 NOTHING: Mapping[str, bytes] = {}
 UNKNOWN = bytes(HASH)  # placeholder for a hash not yet known
 

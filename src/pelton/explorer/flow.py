@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pelton.engine.model import SIZES, EnginePlan, Slice, Step, Tensor
-from pelton.engine.program import Action, Block, IfAction, LoopAction, RunAction, ScanAction, Script, read_by
+from pelton.engine.script import Action, Block, IfAction, LoopAction, RunAction, ScanAction, Script, read_by
 from pelton.record import record
 
 Ends = frozenset[tuple[str, int]]  # (node, number of its output)

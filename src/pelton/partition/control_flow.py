@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from pelton.engine.program import Action, Block, HostAction, IfAction, LoopAction, ScanAction
+from pelton.engine.script import Action, Block, HostAction, IfAction, LoopAction, ScanAction
 from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size

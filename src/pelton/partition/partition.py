@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pelton.engine.model import Port
-from pelton.engine.program import DEEPEST, Action, Block, HostAction, RunAction
+from pelton.engine.script import DEEPEST, Action, Block, HostAction, RunAction
 from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pelton.engine.program import Feed
+from pelton.engine.script import Feed
 from pelton.errors import ModelError
 from pelton.ir import dims, sizes
 from pelton.ir.dims import Dim, Size, Undecided

@@ -33,7 +33,7 @@ def load(
     if isinstance(plain, EnginePlan):
         engine = Engine(plain)
     else:
-        from .program import ScriptEngine  # imported only for scripts
+        from .script_engine import ScriptEngine  # imported only for scripts
 
         engine = ScriptEngine(plain)
     return engine if device is None else engine.start(device)

@@ -27,7 +27,7 @@ from pelton.backends.cpu import describe
 from pelton.backends.device import Stamped
 from pelton.engine import sizes
 from pelton.engine.model import Port, Step
-from pelton.engine.program import (
+from pelton.engine.script import (
     Action,
     Block,
     Feed,

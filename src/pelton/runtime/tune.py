@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from pelton.backends import backend
-from pelton.engine.program import Script
+from pelton.engine.script import Script
 
 from .engine import Engine
 from .loading import load
-from .program import ScriptEngine
+from .script_engine import ScriptEngine
 
 
 def tune(

@@ -15,7 +15,7 @@ import numpy as np
 from pelton.logs import Logger
 from pelton import progress
 from pelton.engine import sizes
-from pelton.environment import warn_of_unknown
+from pelton.variables import warn_of_unknown
 from pelton.errors import BuildError, Cancelled, FormatError, ModelAbsent, ModelError
 from pelton.options import Options
 from pelton.runtime import Engine

@@ -11,10 +11,10 @@ from typing import Any
 
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends import backend
-from pelton.engine import program_file, sizes
+from pelton.engine import script_file, sizes
 from pelton.engine.constants import bytes_of
 from pelton.engine.model import DynamicDimension, Port, Step, numpy_dtype, strings_in
-from pelton.engine.program import (
+from pelton.engine.script import (
     Block,
     Feed,
     HostAction,
@@ -152,10 +152,10 @@ class ScriptEngine(Engine):
         return {}
 
     def save(self, path: str | os.PathLike[str], sign: Any = None) -> None:
-        program_file.write(self.script, path, sign)
+        script_file.write(self.script, path, sign)
 
     def tobytes(self) -> bytes:
-        return program_file.to_bytes(self.script)
+        return script_file.to_bytes(self.script)
 
 
 def _check(action: HostAction) -> None:

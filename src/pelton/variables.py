@@ -10,7 +10,7 @@ from .errors import near
 from .logs import Logger
 from .options import Options
 
-log = Logger("pelton.environment")
+log = Logger("pelton.variables")
 
 PREFIX = "PELTON_"
 OF_TESTS = "PELTON_TEST_"

@@ -25,7 +25,7 @@ from .container import (
     write_file,
 )
 from .model import DynamicDimension, EnginePlan, IndexRange, Number, Port
-from .program import (
+from .script import (
     DEEPEST,
     Action,
     Block,
