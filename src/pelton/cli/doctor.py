@@ -85,9 +85,7 @@ def facts() -> dict[str, Any]:
         "uses": [_use(use) for use in USES],
         "frameworks": _frameworks(),
         "cache": _or_problem(_cache),
-        "environment": {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith(variables.PREFIX)
-        },
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(variables.PREFIX)},
         "unknown": variables.unknown(),
     }
 
