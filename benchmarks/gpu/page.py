@@ -10,7 +10,7 @@ from . import suite
 from .results import Results, counts, gates, lead, ms, wrong
 
 MARKS = {True: "holds", False: "**does not hold**", None: "not measured"}
-ABOUT_TIMES = """Milliseconds per run in a sequence of runs that nobody waits for, by CUDA events (for JAX, which has
+ABOUT_TIMES = """Milliseconds per run in a sequence of asynchronous runs, by CUDA events (for JAX, which has
 none, by the host's clock), each timed twice: medians of interleaved rounds, in brackets half the difference between
 the slowest and the fastest one. Pelton and torch compute in FP16, JAX in BF16. Inputs are on the GPU and alternate;
 those of torch and JAX are in half precision already, Pelton's in FP32. Weights stay in caches as far as they fit, for
