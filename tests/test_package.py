@@ -6,6 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from models import small_cnn
@@ -18,6 +19,7 @@ HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 # A process in which none of the packages can be imported that the extras install.
 NUMPY_ALONE = """
 import sys
+from pathlib import Path
 class Without:
     def find_spec(self, name, path=None, target=None):
         if name.partition('.')[0] in {'onnx', 'ml_dtypes', 'ziglang', 'rich', 'PIL', 'triton', 'cuda', 'google'}:
@@ -152,3 +154,11 @@ def test_dir_has_no_names_of_the_implementation():
     assert {*pelton.__all__, "plugins", "errors", "__version__"} <= set(names) and names == sorted(names)
     assert not {"Any", "Callable", "Mapping", "Needs", "Sequence", "TYPE_CHECKING", "annotations", "sys"} & set(names)
     assert not [name for name in names if name.startswith("_") and not name.startswith("__")]
+
+
+def test_nothing_compiled_is_committed():
+    command = ["git", "ls-files", "*.so", "*.a", "*.o", "*.pyc", "*.pelton"]
+    listed = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    if listed.returncode:
+        pytest.skip("these sources are not a git checkout")
+    assert listed.stdout == ""
