@@ -89,10 +89,10 @@ def main() -> int:
         "# Accuracy of INT8, by calibrator",
         "",
         "Written by `python benchmarks/calibration.py CALIBRATION.npz TEST.npz MODEL.onnx … --output"
-        " docs/int8-accuracy.md`, which says what is measured.",
+        " docs/int8-accuracy.md`; its\ndocstring defines the columns.",
         "",
-        f"Pelton {pelton.__version__}, {isa}, {datetime.date.today()}; {len(test['y'])} test pictures, all layers in"
-        " integers that can be.",
+        f"Pelton {pelton.__version__}, {isa}, {datetime.date.today()}; {len(test['y'])} test pictures, every"
+        " possible layer in integers.",
     ]
     text = "\n".join(page) + "\n\n" + "\n\n".join(tables) + "\n"
     if a.output:

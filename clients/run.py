@@ -33,10 +33,10 @@ NEAR = 2e-3
 STAND_IN = "pelton.onnxruntime"
 HEAD = """# Libraries written for ONNX Runtime, as they are
 
-Written by `make clients`. Each program of `clients/programs` runs with ONNX Runtime and by `python -m
-pelton.onnxruntime`. The table shows whether the answers are the same (strings and integers exactly, floats to 2e-3),
-the seconds until the first answer (object constructed, models loaded; Pelton builds engines if the cache is empty, and
-loads them from it afterwards), and the milliseconds of later answers, the library's own work included.
+Written by `make clients`. Each program of `clients/programs` runs with ONNX Runtime and with
+`python -m pelton.onnxruntime`. Answers must agree: strings and integers exactly, floats to 2e-3. `first`, `building`
+and `kept` are seconds until the first answer, models loaded, with an empty and with a filled cache of engines. The
+other times are milliseconds of later answers, the library's own work included.
 """
 
 
