@@ -46,7 +46,6 @@ class CpuWorkspace:
 
     def __init__(self, loaded: CpuLoaded, threads: int | None):
         plan = loaded.plan
-        plan.populate()
         available = cores()
         tuned = plan.plain.meta.get("threads") or MAX_THREADS
         self.threads = min(max(1, math.ceil(available)), tuned) if threads is None else check_threads(threads)
@@ -67,6 +66,7 @@ class CpuWorkspace:
         made = library().pelton_prepare(self._context.address, address(symbols), byref(moved), why)
         if moved:
             outdated()  # prepared plans point into the old memory
+        plan.populate()  # after all memory is mapped, for which its thread would keep this one waiting
         if made:
             return CpuReady(plan, values, Handle(made, "prepared"), self._context, self.threads)
         text = why.value.decode(errors="replace")
