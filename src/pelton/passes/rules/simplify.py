@@ -246,7 +246,7 @@ def div_constant(x, c):
     decides which whole number it is."""
     when(is_constant(c) and may_decide(c) and not is_constant(x) and c.type.dtype.is_float and array(c).all())
     require(c.type.dtype.size >= 4, "narrow floats round inverses too coarsely")
-    require((array(c) != np.round(array(c))).all(), "a quotient by a whole number may must be one")
+    require((array(c) != np.round(array(c))).all(), "a quotient by a whole number may need to be whole, too")
     inverse, _ = _inverse(c)
     when(_normal(inverse))
     return mul(x, inverse)
