@@ -185,7 +185,7 @@ operators: $(STAMP)
 	mv build/operators.md docs/operators.md
 
 cli-docs: $(STAMP)
-	$(BIN)/python -m pelton.cli.reference docs/cli.md
+	$(BIN)/python -m pelton.cli.manual docs/cli.md
 
 conformance: $(STAMP)
 	$(BIN)/python benchmarks/conformance.py --page docs/conformance.md

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Errors against a float64 evaluation, of the largest output: accuracy.py MODEL.onnx … [--peers-python VENV/bin/python]
+"""Measures errors against float64, relative to the largest output.
 
-Pelton at its default settings and with --strict, on one random input, beside ONNX Runtime if the given Python has it.
+    accuracy.py MODEL.onnx … [--peers-python VENV/bin/python]
+
+Compares Pelton with default settings, Pelton with --strict and, if the Python has it, ONNX Runtime on a random input.
 """
 
 import argparse

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from pelton.backends.cpu import default_threads, describe
-from pelton.compiler.sessions import count_layers
+from pelton.builder.sessions import count_layers
 
 ROOT = Path(__file__).parents[1]
 NETWORK = ROOT / "src/pelton/data/resnet20_cifar10.onnx"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""How accurate INT8 engines are, by calibrator and by the number of pictures that scales are chosen from.
+"""Measures the accuracy of INT8 engines for each calibrator and number of calibration pictures.
 
     python benchmarks/calibration.py CALIBRATION.npz TEST.npz MODEL.onnx … [--counts 5,10,50,500] [--batch N]
                                      [--output PAGE.md]
 
-Both .npz files hold pictures, `x` u8[n, height, width, 3], and their classes, `y` i64[n]. A model takes pictures as
-f32[batch, 3, height, width] from 0 to 255 and gives a score for each class. Every engine has all layers in integers
-that can be (no bound on the accuracy), is built without timing for the CPU here, and runs on all of TEST. Top-1 is the
-share of right classes, agreement the share of classes as by FP32, SQNR that of all scores, in dB. Of five
-batches or more, a fifth is kept aside, as in any build.
+Both .npz files contain pictures, `x` u8[n, height, width, 3], and their classes, `y` i64[n]. The model's input is
+f32[batch, 3, height, width] from 0 to 255, its output a score per class. Every engine has all possible layers in INT8
+(no accuracy bound), is built without timing for this CPU, and runs on all of TEST. Top-1 is the share of correct
+classes, agreement the share of classes equal to FP32's, SQNR that of all scores, in dB. As in builds, a fifth of five
+or more batches is held out.
 """
 
 from __future__ import annotations

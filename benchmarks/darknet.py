@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times a network of Darknet with Pelton and with OpenCV's dnn, in turns, both with the same weights.
+"""Times a Darknet network with Pelton and with OpenCV's dnn, in turns, with the same weights.
 
     python benchmarks/darknet.py yolov2.cfg [--weights FILE] [--size 416] [--threads 2] [--rounds 15] [--level 3]
 
-Without weights both get the same random ones. A round is one run of either after the other; the medians, and the median
-of the rounds' ratios with its quartiles, are printed. Needs opencv-python-headless: version 4 reads the file itself,
-version 5 reads it no more and gets the network as ONNX.
+Without weights, both use the same random ones. A round is one run of each. Prints the medians, and the median of the
+rounds' ratios with its quartiles. Needs opencv-python-headless: version 4 reads Darknet files, version 5 gets the
+network as ONNX.
 """
 
 from __future__ import annotations

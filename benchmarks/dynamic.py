@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""What it costs to leave sizes to the run: dynamic.py MODEL.onnx … [--shapes x=1..1..8x3x224x224 …] [--level 3]
+"""Measures the cost of dynamic sizes: dynamic.py MODEL.onnx … [--shapes x=1..1..8x3x224x224 …] [--level 3]
 
-Builds every model twice: with the sizes open that it leaves open (or with those ranges), and for the optimum alone.
-Both engines run in turns in one process on the optimum, and must agree; the ratio is the median over the turns of open
-/ fixed, over 1: leaving sizes open costs time. Planning is what a context takes, before it runs, for a shape that it
-meets for the first time, and for one that it knows.
+Builds every model twice: with its dynamic sizes (or those of --shapes), and with fixed sizes, the optimum. Both engines
+run in turns in one process at the optimum, and their outputs must agree. The ratio is the median of dynamic / fixed;
+above 1, dynamic sizes cost time. Planning is the time of a context to prepare a new shape, and a known one.
 """
 
 from __future__ import annotations

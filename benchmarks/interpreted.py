@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Whether engines for NVIDIA GPUs give what their models say, at full size, on a machine without a GPU.
+"""Checks engines for NVIDIA GPUs at full size, on a machine without a GPU.
 
     PYTHONPATH=src python -m benchmarks.interpreted MODEL.onnx … [--target cuda:sm_90] [--precision fp16 …] [--jobs N]
 
-Each model is built for the target, kernels compiled and all. Triton's interpreter then runs what an engine would
-launch, launch by launch in the memory that its plan lays out, and the outputs for random inputs are held against an
-evaluation in float64. That takes minutes for each. A GPU's instructions, barriers and memory have no part in it: for
-these there is `python -m benchmarks.gpu`. Prints a table; exits with 1 where an output is further off than it may be.
+Builds each model for the target and compiles its kernels. Triton's interpreter then runs the engine's launches in the
+memory of its plan, and the outputs for random inputs are compared with float64, which takes minutes per model. A GPU's
+instructions, barriers and memory are not involved; see `python -m benchmarks.gpu`. Prints a table; exits with 1 if an
+output exceeds the tolerance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pelton.compiler.build import build_detailed
+from pelton.builder.build import build_detailed
 from pelton.errors import Error
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate

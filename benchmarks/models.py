@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes networks to time as ONNX files, with random weights.
+"""Writes benchmark networks as ONNX files with random weights.
 
     python benchmarks/models.py FOLDER [NAME …] [--batch N]
 
-Without names, those that Pelton was not tuned for; with names, also those of the suite that it was. Seven are graphs
-that come with the `onnx` package, with their constant weights made random; the others are exported from torch and
-torchvision, or written here. The statistics of batch norms are those of a random batch, and products without such a
-norm are scaled, so that values neither die out nor explode on their way, and two inputs must give different outputs.
-Needs onnx, onnxruntime and torch; some of those that are not of the suite need torchvision.
+Without names, writes networks that Pelton was not tuned for; names may also select those of the tuned suite. Seven are
+graphs from the `onnx` package, with random weights; the others are exported from torch and torchvision, or defined
+here. Batch norms have statistics of a random batch, and products without one are scaled, so values neither vanish nor
+explode; two inputs must have different outputs. Needs onnx, onnxruntime and torch; some other networks need
+torchvision.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Whether two checkouts of Pelton make engines that give the same bits: what a refactoring has to show.
+"""Checks that engines of two checkouts have bit-equal outputs: the proof of a refactoring.
 
     python benchmarks/same.py OLD-CHECKOUT NEW-CHECKOUT MODEL_OR_FOLDER … [--tactics FOLDER] [--budget S]
                               [--python PYTHON] [--threads N] [--shapes x=1x3x224x224] [--target cpu:x86_64_v4]
 
-Every model is built by both at level 0 and run on the same seeded inputs; with `--tactics`, both are also built from
-the tactics recorded there for it (`NAME.json`), which the old checkout records first, at level 3, where there are none.
-Outputs are compared bit by bit. Nothing is installed: PYTHON is that of a venv with what building needs, and imports
-Pelton from either checkout's `src`, where its native library has been built. The status is 1 where something differs or
-failed.
+Both checkouts build every model at level 0 and run it on the same seeded inputs. With `--tactics`, both also build from
+the tactics in that folder (`NAME.json`), which the old checkout records first, at level 3, if missing. Outputs are
+compared bit by bit. Nothing is installed: PYTHON belongs to a venv with the packages for building, and imports Pelton
+from each checkout's `src`, which needs its native library. The status is 1 if something differs or fails.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Writes the table of install sizes again: what Pelton and each of its extras bring, in packages and megabytes.
+"""Updates the table of install sizes: packages and megabytes of Pelton and of each extra.
 
     python -m benchmarks.sizes [--page docs/install.md]
 
-Each extra is installed into a folder of its own, with nothing there before, and its files are added up, without .pyc
-files, which depend on the Python and are made again. `torch` is left out: which build of it is taken, and so its size,
-depends on where it comes from.
+Installs each extra into an empty folder and adds up its files, without .pyc files, which depend on the Python. `torch`
+is left out, as its size depends on the chosen build.
 """
 
 from __future__ import annotations

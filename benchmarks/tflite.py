@@ -1,8 +1,8 @@
-"""TFLite models beside LiteRT, in turns: python benchmarks/tflite.py MODEL.tflite… [--level N] [--threads N]
+"""Times TFLite models with LiteRT and Pelton: python benchmarks/tflite.py MODEL.tflite… [--level N] [--threads N]
 
-Prints a line for each model: medians of microseconds of a run by LiteRT (XNNPACK on) and by Pelton, their ratio, and
-the largest difference of outputs, in parts of the largest element, or in steps of quantized ones. The two run in turns
-of some milliseconds each, so that both see the same machine. Needs ai-edge-litert beside pelton[build].
+Prints a line per model: medians of microseconds of a run by LiteRT (XNNPACK on) and by Pelton, their ratio, and the
+largest difference of outputs, relative to the largest element, or in steps of quantized outputs. The two alternate
+every few milliseconds, so both run under the same conditions. Needs ai-edge-litert and pelton[build].
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Times two checkouts of Pelton beside each other on the same models, in turns, each installed into a venv of its own.
+"""Times two checkouts of Pelton on the same models, in turns, each installed into its own venv.
 
     python benchmarks/turns.py OLD-CHECKOUT NEW-CHECKOUT MODEL_OR_FOLDER … [--rounds N] [--seconds S] [--builds N]
     [--threads N] [--level N]
                                [--shapes x=1x3x224x224] [--venvs FOLDER] [--output TABLE.md]
 
-This script imports nothing of Pelton's: it installs what lies in either folder (uncommitted changes included), builds
-every model with both, each build with an empty cache, and then starts one process of either in turns, which loads the
-engine, warms up and times it. Only what is public is used (`pelton build`, `pelton.load`, `Engine.inputs` and what its
-ports have, `Engine.context`, `Context.run`), so that old and new may differ in everything else. With `--builds` above 1
-models are built as often, and rounds go round the engines: tuning has noise of its own.
+Imports nothing from Pelton: installs both folders (with uncommitted changes), builds every model with both, each with
+an empty cache, and alternates processes of both, which load the engine, warm up and time it. Uses public interfaces
+only (`pelton build`, `pelton.load`, `Engine.inputs` and its ports, `Engine.context`, `Context.run`), so old and new may
+differ in everything else. With `--builds` above 1, models are built several times, and rounds alternate between the
+engines, as tuning has noise of its own.
 
-`old / new` is the median, over rounds, of the ratio of the two medians of a round (above 1 where the new one is
-faster), and behind it the quartiles of these ratios: a ratio with 1 between its quartiles says nothing. `spread` is the
-slowest round by the fastest. Builds, imports, loads (with a context, the file in memory) and the memory of the process
-are medians, the old one first. `off` is the largest difference between outputs of the two, relative to the largest of
-them. The status is 1 where something failed, never because of a time.
+`old / new` is the median over rounds of the ratio of a round's medians (above 1 if the new one is faster), followed by
+its quartiles; a ratio with 1 between its quartiles is noise. `spread` is the slowest round by the fastest. Builds,
+imports, loads (with a context, file in memory) and the memory of the process are medians, the old one first. `off` is
+the largest difference between the outputs, relative to the largest output. The status is 1 if something failed, never
+because of a time.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pelton.ir.graph import Node, Value
 from pelton.ir.types import DType, TensorType
 from pelton.ops import REGISTRY, Op
 
@@ -19,6 +20,12 @@ def examples(kind: str = "") -> Iterator[tuple[str, Op, tuple[TensorType, ...], 
             for i, example in enumerate(op.examples):
                 *types, attrs = example if isinstance(example[-1], dict) else (*example, {})
                 yield f"{op.name}-{i}", op, tuple(map(TensorType.parse, types)), op.complete(attrs)
+
+
+def node_of(op: Op, types: tuple[TensorType, ...], attrs: dict) -> Node:
+    """A node with inputs of these types."""
+    outputs = tuple(Value(t, f"y{i}") for i, t in enumerate(op.infer_types(types, attrs)))
+    return Node(op, tuple(Value(t, f"x{i}") for i, t in enumerate(types)), attrs, outputs)
 
 
 def seed_of(op: Op, types: tuple[TensorType, ...], attrs: dict) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step
+from pelton.engine.plan import Buffer, EnginePlan, Port, Slice, Step
 
 KERNELS = """
 typedef __INT64_TYPE__ idx;

@@ -19,7 +19,7 @@ from pelton.ops import get
 from pelton.plan.fuse import is_view
 from pelton.plan.layout import Order
 from pelton.plan.region import Region, cut
-from pelton.tune.candidates import template_rejection
+from pelton.tuning.candidates import template_rejection
 
 
 @dataclass(frozen=True)

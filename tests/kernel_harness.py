@@ -26,7 +26,7 @@ from pelton.codegen.template import Kernel, Tactic, Target, Template
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value, symbols, optimum_sizes
 from pelton.targets import BUILT, ISAS, best
-from pelton.tune.candidates import template_rejection
+from pelton.tuning.candidates import template_rejection
 
 # what tests of templates import from here alone
 __all__ = ["CASES", "TARGET", "TARGETS", "Case", "check", "check_dynamic", "compiler", "declare", "drawn", "evaluate"]

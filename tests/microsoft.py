@@ -30,6 +30,19 @@ def node(op: str, operands, expected, *, attribute_opset: int | None = None, **a
     return model, fed, expected
 
 
+class Cases(dict[str, Maker]):
+    """Makers of cases by their names."""
+
+    def add(self, maker: Maker) -> Maker:
+        """The decorator of makers."""
+        self[maker.__name__] = maker
+        return maker
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x.astype(np.float64)))
+
+
 def floats(rng, *shape) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 

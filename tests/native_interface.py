@@ -8,7 +8,7 @@ from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
 import numpy as np
 
 from pelton import native
-from pelton.engine.model import numpy_dtype
+from pelton.engine.plan import numpy_dtype
 from pelton.engine.plan_tables import DTYPES
 
 

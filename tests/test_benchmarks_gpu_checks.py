@@ -86,7 +86,7 @@ def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]
 def test_networks_are_checked_on_a_device(apart, tmp_path):
     import triton_interpreter
 
-    from pelton.compiler.build import build_detailed
+    from pelton.builder.build import build_detailed
     from pelton.options import Options
 
     graph = importer.load(small_cnn(size=12)).graph

@@ -22,8 +22,8 @@ from pelton.ir.evaluate import evaluate
 from pelton.codegen.c.templates import library
 from pelton.targets import best
 from pelton.codegen.template import Tactic
-from pelton.tune import packed_weights
-from pelton.tune.timing_cache import TimingCache
+from pelton.tuning import packed_weights
+from pelton.tuning.timing_cache import TimingCache
 
 SHARED = pathlib.Path(__file__).parents[2] / "shared" / "data"
 

@@ -13,7 +13,7 @@ from handmade import chain
 from models import small_cnn
 from onnx_models import one_node
 from test_engine_file import with_host_step
-from test_native_plan import recurrent
+from native_models import recurrent
 
 import pelton
 from pelton import bundle

@@ -17,8 +17,8 @@ from pelton.codegen.template import Target
 from pelton.passes import pipeline
 from pelton.plan import fuse
 from pelton.plan.region import Region
-from pelton.tune import candidates, chains
-from pelton.tune.timing_cache import TimingCache
+from pelton.tuning import candidates, chains
+from pelton.tuning.timing_cache import TimingCache
 
 SMALL = Target(l2=64 << 10, threads=2)  # caches too small for the feature maps of these tests
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from onnx_cases import CASES
 from onnx_models import model, one_node
 
-from pelton.compiler.build import build
+from pelton.builder.build import build
 from pelton.diagnose.support import diagnose
 from pelton.errors import Error
 

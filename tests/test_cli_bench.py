@@ -17,7 +17,7 @@ import pelton
 from pelton import progress
 from pelton.cli import arrays, main, peers, text, timing
 from pelton.codegen.c import toolchain
-from pelton.tune import peak
+from pelton.tuning import peak
 
 QUICK = ["--seconds", "0.02", "--warmup", "0"]
 

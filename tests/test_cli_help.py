@@ -11,7 +11,7 @@ import pytest
 from models import model
 from onnx import helper
 
-from pelton.cli import GROUPS, layers, main, parser, reference, terminal, text
+from pelton.cli import GROUPS, layers, main, manual, parser, terminal, text
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 PLAIN = re.compile(r"\x1b\[[\d;]*m")
@@ -64,12 +64,12 @@ def test_help_loads_nothing_that_takes_time():
 
 def test_the_reference_is_of_this_parser():
     page = PAGE.read_text("utf-8")
-    assert reference.replaced(page) == page, "write the reference in docs/cli.md again: make cli-docs"
+    assert manual.replaced(page) == page, "write the reference in docs/cli.md again: make cli-docs"
     commands = next(a for a in parser()._actions if a.dest == "command").choices
     for name, command in commands.items():
         section = page.partition(f"\n### pelton {name}\n")[2].partition("\n### ")[0]
         for action in command._actions:
-            listed = action.dest not in reference.EVERYWHERE and action.help is not argparse.SUPPRESS
+            listed = action.dest not in manual.EVERYWHERE and action.help is not argparse.SUPPRESS
             last = (action.option_strings or [str(action.metavar or action.dest)])[-1].replace("|", "\\|")
             assert not listed or last in section
     assert argparse.SUPPRESS not in page

@@ -68,7 +68,7 @@ def test_messages_call_an_engine_by_its_file(tmp_path, engines, caplog, monkeypa
 
 def test_errors_of_a_build_call_the_model_by_its_file(refused, folder, cnn, cache):
     from pelton.options import Options
-    from pelton.compiler.build import build
+    from pelton.builder.build import build
 
     with pytest.raises(pelton.BuildError, match="a run of 'cnn.onnx' takes"):
         build(cnn, options=Options(level=0, cache_dir=cache[1], memory=30_000))

@@ -22,7 +22,7 @@ from pelton.diagnose.compare import Comparison, OutputDifference, compare
 from pelton.diagnose.differences import InScales, Tally
 from pelton.diagnose.samples import split
 from pelton.diagnose.scales import scales
-from pelton.engine.model import Port
+from pelton.engine.plan import Port
 from pelton.importers.onnx.load import load
 from pelton.ir.text import parse
 from pelton.ir.types import DType

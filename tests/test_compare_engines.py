@@ -151,7 +151,7 @@ def interpreted(data, sources, m, feeds):
 def on_gpu(apart, cache, m, feeds, precision):
     import triton_interpreter
 
-    from pelton.compiler.build import build_detailed
+    from pelton.builder.build import build_detailed
 
     made = build_detailed(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=cache))
     return apart.submit(interpreted, made.engine.tobytes(), triton_interpreter.sources(made), m, feeds).result()

@@ -19,9 +19,9 @@ from pelton.backends.cuda.clock import Clock, TimedCandidate
 from pelton.backends.cuda.device import Launch, KernelHangs
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
-from pelton.engine.model import EnginePlan, Slice, Tensor
+from pelton.engine.plan import EnginePlan, Slice, Tensor
 from pelton.backends.cuda.agree import agree, groups
-from pelton.backends.cuda.tune import drop_wrong_kernels
+from pelton.backends.cuda.kernel_choice import drop_wrong_kernels
 from pelton.targets import gpus
 
 OTHERS = ("scale_b", "scale_c", "scale_d")

@@ -16,7 +16,7 @@ from pelton.backends.cuda.bundle import pack, unpack
 from pelton.backends.cuda.device import MAP, Function, launches, parameters
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin, TensorMap
-from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step
+from pelton.engine.plan import Buffer, EnginePlan, Port, Slice, Step
 from pelton.errors import EngineError
 
 PICTURES = TensorMap(0, 9, 3, (256, 14, 12, 8), (512, 7168, 86016), (64, 128), (1, 2, 1, 1), (-1, -2), (-3, 1))

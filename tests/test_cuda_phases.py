@@ -16,7 +16,7 @@ import pelton
 from pelton.backends.cuda.device import Function, launches
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
-from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step
+from pelton.engine.plan import Buffer, EnginePlan, Port, Slice, Step
 from pelton.errors import EngineError
 
 N, PHASES = 100, 5

@@ -13,7 +13,7 @@ import pelton
 from pelton.backends.cuda import pack
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
-from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, DynamicDimension, Tensor
+from pelton.engine.plan import Buffer, EnginePlan, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.runtime.queue import AsyncQueue
 from pelton.errors import EngineError, InputError
 from pelton.backends.cuda import ready as cuda_ready

@@ -19,12 +19,12 @@ from pelton.backends.cuda.clock import Clock, TimedCandidate
 from pelton.backends.cuda.device import Launch
 from pelton.backends.cuda.null import NullDevice
 from pelton.engine.cubin import Cubin
-from pelton.engine.model import EnginePlan, Step
+from pelton.engine.plan import EnginePlan, Step
 from pelton.errors import BuildError, EngineError, InputError
 from pelton.codegen.triton import toolchain as triton_compile
 from pelton.options import Options
 from pelton.targets import TYPICAL, gpus, typical
-from pelton.tune import measure_cuda
+from pelton.tuning import measure_cuda
 from test_cuda_runtime import KERNELS, N
 
 
@@ -152,7 +152,7 @@ def test_strict_takes_products_of_f32_alone():
 
     from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
     from pelton.plan.layout import dense
-    from pelton.tune.candidates import candidates
+    from pelton.tuning.candidates import candidates
 
     region = region_of(program(("y", "matmul", "a b"), a="f32[64, 64]", b="f32[64, 64]"))
     lies = {v: dense(v.type.shape) for v in (*region.body.inputs, *region.body.outputs)}

@@ -17,11 +17,11 @@ from onnx_models import draw, model
 import pelton
 from pelton.backends.cuda import pack
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.compiler.build import build_detailed
+from pelton.builder.build import build_detailed
 from pelton.engine import file, sizes
 from pelton.engine.cubin import Cubin
 from pelton.engine.validate import MAX_ZEROS, validate
-from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, DynamicDimension, Tensor
+from pelton.engine.plan import Buffer, EnginePlan, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.errors import EngineError
 from pelton.importers.onnx import load as importer
@@ -219,7 +219,7 @@ def test_kernels_are_timed_alone_with_memory_of_their_own():
     from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
     from pelton.codegen.triton.toolchain import TritonCompiler
     from pelton.plan.placed import Task
-    from pelton.tune.measure_cuda import GpuBench
+    from pelton.tuning.measure_cuda import GpuBench
 
     template, case = GPU_TEMPLATES["gemm"], program(("y", "matmul", "a b"), a="f16[19, 4000]", b="f16[4000, 40]")
     region = region_of(case)

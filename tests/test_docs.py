@@ -17,7 +17,7 @@ import pytest
 
 import pelton
 from pelton.cli import main
-from pelton.tune import peak
+from pelton.tuning import peak
 
 ROOT = Path(__file__).parents[1]
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]

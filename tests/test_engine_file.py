@@ -15,7 +15,7 @@ from handmade import chain, engine, expected, python
 
 from pelton.engine import container, file
 from pelton.engine.validate import validate
-from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
+from pelton.engine.plan import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError
 from pelton.runtime import load
 

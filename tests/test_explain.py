@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from onnx_models import model
 
 import pelton
-from pelton.compiler.build import build_detailed
+from pelton.builder.build import build_detailed
 from pelton.compiler.accuracy import ExpectedOutputs, relative_error, resolve_sizes, run_stepwise
 from pelton.diagnose.explain import errors
 from pelton.ir.types import DType

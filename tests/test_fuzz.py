@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_operands import i64
 from onnx_models import draw, model, one_node
 
-from pelton.compiler.build import build
+from pelton.builder.build import build
 from pelton.errors import ModelError
 
 FRESH = random.SystemRandom().randrange(1 << 32)  # half of the seeds are new in every run; what fails names its own

@@ -46,11 +46,13 @@ BELOW = {
     "bundle": ("engine",),
     "backends": ("engine",),
     "runtime": ("backends",),
-    "tune": ("codegen", "backends"),
-    "compiler": ("preprocessing", "importers", "partition", "passes", "tune", "runtime"),
+    "tuning": ("codegen", "backends"),
+    "compiler": ("preprocessing", "importers", "partition", "passes", "tuning", "runtime"),
     "public": ("ground",),
     "calibration": ("compiler",),
-    "diagnose": ("calibration", "reference"),
+    "quantize": ("calibration",),
+    "builder": ("quantize",),
+    "diagnose": ("builder", "reference"),
     "compat": ("runtime", "public"),
     "cli": ("diagnose", "compat", "exporters", "explorer", "bundle"),
 }
@@ -61,9 +63,8 @@ LAZY = {
     ("runtime", "compiler"),
     ("reference", "importers"),
     ("backends", "reference"),
-    ("compat", "compiler"),
+    ("compat", "builder"),
     ("compat", "plugins"),
-    ("compiler", "calibration"),
     *(("public", room) for room in BELOW),
 }
 # Modules that call `import_module` for a name in a table or of a package: importing it is what they are for.
@@ -237,7 +238,7 @@ def test_the_table_would_notice(tmp_path):
     text = (
         "import pelton.ops\nfrom ..ir import graph\nfrom .context import Context\nfrom typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from pelton.plan import fuse\n"
-        "def f():\n    from pelton import tune\n    import pelton.reference.host\n"
+        "def f():\n    from pelton import tuning\n    import pelton.reference.host\n"
         "    try:\n        import onnx\n    except ImportError:\n        pass\n"
         "    importlib.import_module('pelton.cli.demo')\n    import_module(f'pelton.calibration.s{x}')\n"
     )
@@ -253,7 +254,7 @@ def test_the_table_would_notice(tmp_path):
         ("pelton.ir.graph", False),
         ("pelton.runtime.context", False),
         ("typing", False),
-        ("pelton.tune", True),
+        ("pelton.tuning", True),
         ("pelton.reference.host", True),
         ("onnx", True),
         ("pelton.cli.demo", True),
@@ -263,7 +264,7 @@ def test_the_table_would_notice(tmp_path):
     assert list(breaks(example)) == [
         "pelton.runtime.example imports pelton.ops",
         "pelton.runtime.example imports pelton.ir.graph",
-        "pelton.runtime.example imports pelton.tune inside a function",
+        "pelton.runtime.example imports pelton.tuning inside a function",
         "pelton.runtime.example imports pelton.cli.demo inside a function",
         "pelton.runtime.example imports pelton.calibration.sources inside a function",
     ]

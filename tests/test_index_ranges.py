@@ -16,7 +16,7 @@ from pelton.backends.cpu.prepared import CpuReady
 from pelton.compiler.index_ranges import index_ranges
 from pelton.diagnose.explain import errors
 from pelton.engine import file
-from pelton.engine.model import IndexRange, Port
+from pelton.engine.plan import IndexRange, Port
 from pelton.errors import EngineError, InputError
 from pelton.importers.onnx.load import load
 

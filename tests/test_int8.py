@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,9 +12,9 @@ from models import small_cnn
 
 import pelton
 from pelton.cli import main
-from pelton.compiler import accuracy_bound, int8, race
-from pelton.compiler.constant_answers import CONSTANT
-from pelton.compiler.accuracy_bound import AccuracyBound, outputs_of_scores
+from pelton.quantize import accuracy_bound, int8, race
+from pelton.quantize.constant_answers import CONSTANT
+from pelton.quantize.accuracy_bound import AccuracyBound, outputs_of_scores
 from pelton.ir.text import parse
 from pelton.metrics import sqnr
 
@@ -88,9 +89,7 @@ def slower(monkeypatch, count: int) -> None:
     """Makes the first layers slower in integers by the clock."""
 
     def choose(choices, *engines):
-        for choice in choices[:count]:
-            choice.set_back("slower in integers")
-        return True
+        return (*(choice.reverted("slower in integers") for choice in choices[:count]), *choices[count:])
 
     monkeypatch.setattr(int8, "choose_by_time", choose)
 
@@ -110,7 +109,7 @@ def test_what_is_given_out_is_judged_and_layers_go_back_until_it_holds(source, d
         engine = build(source, data, metric=all_or_nothing, max_drop=0, precision=precision)
         assert not in_integers(engine) and not engine.meta["int8"]["accuracy"]
         assert {layer["precision"] for layer in engine.meta["int8"]["layers"]} == {rest}
-        assert "no layer stays in INT8: the accuracy would drop by more than max_drop 0" in caplog.text
+        assert "no layer is in INT8: the accuracy would drop by more than max_drop 0" in caplog.text
     assert engine.meta["precision"] == "fp16"
 
 
@@ -134,20 +133,21 @@ def test_an_engine_that_holds_is_judged_once(source, data, monkeypatch):
 
 def test_quick_builds_that_promise_too_much_do_not_go_on(source, data, monkeypatch):
     """Where the bound holds for quick builds alone, twice as many layers go back each time."""
-    real, judged = int8._Int8Build._is_accurate, []
+    real, judged = int8._measured, []
 
-    def judge(self, bound, engine, changed):
+    def measure(compiler, bound, candidate, engine):
         judged.append(in_integers(engine))
-        return real(self, bound, engine, changed) and False
+        candidate = real(compiler, bound, candidate, engine)
+        return replace(candidate, accuracy=replace(candidate.accuracy, drop=1.0))
 
-    monkeypatch.setattr(int8._Int8Build, "_is_accurate", judge)
+    monkeypatch.setattr(int8, "_measured", measure)
     assert not in_integers(build(source, data)) and judged == [LAYERS, LAYERS - 1, LAYERS - 3]
 
 
 def test_layers_that_were_asked_for_stay_but_not_in_the_best_engine(source, data, caplog):
     harmed = {"metric": lambda engine: -in_integers(engine), "max_drop": 0, "precision_of": {"*": "int8"}}
     assert in_integers(build(source, data, **harmed)) == LAYERS
-    assert "layers that precision_of wants in INT8 cost more of the accuracy than max_drop 0 allows" in caplog.text
+    assert "layers that precision_of sets to INT8 lose more accuracy than max_drop 0 allows" in caplog.text
     best = build(source, data, precision="best", **harmed)
     assert not in_integers(best) and best.meta["precision"] == "fp16"
 
@@ -173,7 +173,7 @@ def test_precision_of_layers(source, data):
     layers = build(source, data, precision_of={name: "fp32"}).meta["int8"]["layers"]
     assert layers[0]["precision"] == "fp32" and layers[0]["reason"] == "as asked for"
     assert all(layer["precision"] == "int8" for layer in layers[1:])
-    with pytest.raises(pelton.InputError, match="precision_of names 'nowhere.*', which is no layer"):
+    with pytest.raises(pelton.InputError, match="precision_of matches no layer that can use INT8: 'nowhere.*'"):
         build(source, data, precision_of={"nowhere.*": "fp32"})
 
 
@@ -186,11 +186,11 @@ def test_precision_of_layers(source, data):
         ({"precision_of": {"x": "fp64"}}, "precision_of maps patterns of layer names to 'fp32' or 'int8'"),
         ({"max_drop": -1}, "max_drop is a number from 0 on"),
         ({"max_drop": float("nan")}, "max_drop is a number from 0 on"),
-        ({"metric": 3}, "metric is a function of an engine"),
+        ({"metric": 3}, "metric must be a function"),
         ({"save_tactics": "t.json"}, "leave out save_tactics= and load_tactics="),
         ({"precision": "best", "calibration": None, "metric": len}, "calibrated 'best' alone, got precision 'best'"),
         ({"precision": "best", "precision_of": {"x": "fp16"}}, "precision_of maps patterns of layer names to 'fp32'"),
-        ({"strict": True}, "strict keeps all arithmetic as in the model"),
+        ({"strict": True}, "strict keeps the model's arithmetic"),
     ],
 )
 def test_options_that_make_no_sense(source, data, options, message):
@@ -199,7 +199,7 @@ def test_options_that_make_no_sense(source, data, options, message):
 
 
 @pytest.mark.parametrize(
-    "metric, message", [(lambda e: 1 / 0, "ZeroDivisionError"), (lambda e: float("nan"), "gave nan")]
+    "metric, message", [(lambda e: 1 / 0, "ZeroDivisionError"), (lambda e: float("nan"), "returned nan")]
 )
 def test_metrics_that_fail(source, data, metric, message):
     with pytest.raises(pelton.BuildError, match=message):
@@ -223,7 +223,7 @@ def test_what_is_slower_in_integers_goes_back():
     choices = [choice("a"), choice("b"), choice("c"), choice("d+e"), choice("f", fixed=True)]
     fp32 = engine(**{"a": 10, "b&c": 10, "d": 3, "f": 1})
     quantized = engine(**{"a": 11, "b": 4, "c": 5, "d+e": 2, "f": 2})
-    assert int8.choose_by_time(choices, fp32, quantized)
+    choices = int8.choose_by_time(choices, fp32, quantized)
     assert [c.precision for c in choices] == ["fp32", "int8", "int8", "int8", "int8"]
     assert choices[0].reason == "slower in integers: 11 µs, 10 µs without"
     assert choices[1].times == {"fp32": 10, "int8": 9}  # what one step does together is judged together
@@ -231,8 +231,8 @@ def test_what_is_slower_in_integers_goes_back():
 
 def test_steps_that_were_not_timed_decide_nothing():
     untimed = SimpleNamespace(steps=[SimpleNamespace(info={"layers": ["a"], "times_ns": {}})])
-    choices = [choice("a")]
-    assert not int8.choose_by_time(choices, engine(a=1), untimed) and choices[0].precision == "int8"
+    choices = (choice("a"),)
+    assert int8.choose_by_time(choices, engine(a=1), untimed) == choices
 
 
 def test_an_engine_that_is_slower_as_a_whole_is_not_taken(source, data, monkeypatch):

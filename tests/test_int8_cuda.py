@@ -12,8 +12,8 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 
 import pelton  # noqa: E402
-from pelton.compiler import best, int8  # noqa: E402
-from pelton.compiler.build import BuildResult, build_detailed  # noqa: E402
+from pelton.quantize import best, int8, race  # noqa: E402
+from pelton.builder.build import BuildResult, build_detailed  # noqa: E402
 from pelton.metrics import sqnr  # noqa: E402
 from pelton.options import Options  # noqa: E402
 
@@ -71,12 +71,12 @@ def step(name: str, estimate: float | None, *times: int) -> SimpleNamespace:
 
 def test_steps_take_what_was_timed_or_what_the_model_says():
     timed, guessed, unknown = step("a", 9, 4000, 3000), step("a", 5), step("a", None)
-    ratio, how = int8.compare_times(*(SimpleNamespace(steps=[s]) for s in (timed, guessed)), {}, False)
+    ratio, how = race.compare_times(*(SimpleNamespace(steps=[s]) for s in (timed, guessed)), {}, False)
     assert (ratio, how) == (0.6, ", by a model")
-    assert int8.compare_times(*(SimpleNamespace(steps=[s]) for s in (timed, unknown)), {}, False) == (0, "")
+    assert race.compare_times(*(SimpleNamespace(steps=[s]) for s in (timed, unknown)), {}, False) == (0, "")
     choice = int8.LayerPrecision(SimpleNamespace(name="a", names=("a",), macs=1))
-    assert int8.choose_by_time([choice], *(SimpleNamespace(steps=[s]) for s in (timed, guessed)))
-    assert choice.reason == "slower in integers: 5 µs, 3 µs without"
+    (choice,) = int8.choose_by_time([choice], *(SimpleNamespace(steps=[s]) for s in (timed, guessed)))
+    assert choice.precision == "fp32" and choice.reason == "slower in integers: 5 µs, 3 µs without"
 
 
 def test_large_layers_are_faster_in_fewer_bits_by_the_model():

@@ -18,7 +18,7 @@ from pelton.codegen.template import TEMPLATES
 from pelton.codegen.c.halves import exact_type, loss, rejection
 from pelton.ir.types import BF16, F16
 from pelton.targets import fits
-from pelton.tune.timing_cache import TimingCache
+from pelton.tuning.timing_cache import TimingCache
 
 SHARED = Path(__file__).resolve().parents[2] / "shared/data"
 BF16_LEVEL = "x86_64_v4_vnni_bf16"
@@ -294,7 +294,7 @@ def test_layers_by_name(timed, tmp_path):
         (kind, "as asked for") for kind in ("f16", "f32", "f16")
     ]
     with pytest.raises(
-        pelton.InputError, match="precision_of names 'head', which is no layer .* such as fc0, fc1, fc2"
+        pelton.InputError, match="precision_of matches no layer with a kernel: 'head'.* include fc0, fc1, fc2"
     ):
         pelton.build(layers(*w), precision_of={"head": "fp32"}, **options)
 
@@ -320,8 +320,8 @@ def test_trained_networks_answer_the_same(name, most, tmp_path):
         (dict(precision_of={"x": "bf16"}), "precision_of maps patterns of layer names to 'fp32' or 'fp16'"),
         (dict(precision="fp32", precision_of={"x": "fp32"}), "precision_of is of use for precision 'int8'"),
         (dict(target="cuda:sm_90", precision_of={"x": "fp32"}), "precision_of is of use for precision"),
-        (dict(precision_of={"x": "fp32"}, save_tactics="t.json"), "tactics are recorded for regions"),
-        (dict(strict=True), "strict keeps all arithmetic as in the model"),
+        (dict(precision_of={"x": "fp32"}, save_tactics="t.json"), "recorded tactics do not distinguish layers"),
+        (dict(strict=True), "strict keeps the model's arithmetic"),
         (dict(metric=len), "metric is of use for precision 'int8' and"),
     ],
 )

@@ -24,7 +24,7 @@ from pelton.ir.graph import optimum_sizes
 from pelton.ir.text import parse
 from pelton.ir.types import TensorType
 from pelton.codegen.template import TEMPLATES
-from pelton.tune.candidates import template_rejection
+from pelton.tuning.candidates import template_rejection
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 

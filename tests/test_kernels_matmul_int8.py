@@ -8,7 +8,7 @@ from kernel_harness import CASES, TARGETS, check, check_on, compiler, declare, l
 
 from pelton.codegen.template import TEMPLATES
 from pelton.ir.types import DType
-from pelton.tune.candidates import template_rejection
+from pelton.tuning.candidates import template_rejection
 
 TEMPLATE = TEMPLATES["matmul_int8"]
 # what follows scores between quantized layers: bytes of their own scale, a mask, bytes again

@@ -11,8 +11,8 @@ from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import TEMPLATES
 from pelton.ops import get
 from pelton.plan.placed import Task
-from pelton.tune.canaries import Guard
-from pelton.tune.measure import CpuBench
+from pelton.tuning.canaries import Guard
+from pelton.tuning.measure import CpuBench
 
 
 def scattering(op, x, indices, updates, array=None, orders=None, **attrs):

@@ -20,7 +20,7 @@ from pelton.ops import get
 from pelton.options import Options
 from pelton.plan import lower, place, placed
 from pelton.runtime import Engine
-from pelton.tune import candidates, search
+from pelton.tuning import candidates, search
 
 
 class Layers:

@@ -21,7 +21,7 @@ from triton_harness import interpreted as left_by  # noqa: E402
 
 import pelton  # noqa: E402
 from pelton.compiler import targets  # noqa: E402
-from pelton.compiler.build import build_detailed  # noqa: E402
+from pelton.builder.build import build_detailed  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402
@@ -31,7 +31,7 @@ from pelton.codegen.triton.toolchain import compile_source, extract_cubin  # noq
 from pelton.options import Options  # noqa: E402
 from pelton.plan.workspace import KernelWorkspace  # noqa: E402
 from pelton.compiler.stages import run_stages, start  # noqa: E402
-from pelton.tune import launches, measure_cuda, search  # noqa: E402
+from pelton.tuning import launches, measure_cuda, search  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
 SPILLED = 64

@@ -12,7 +12,7 @@ from pelton.codegen.c.templates import library  # noqa: F401  (declares the temp
 from pelton.ops import get
 from pelton.plan import fuse, layout, place, layout_search
 from pelton.plan.region import Region
-from pelton.tune import candidates
+from pelton.tuning import candidates
 
 
 class Ordered:

@@ -17,7 +17,7 @@ from script_models import MODELS
 import pelton
 from pelton.backends import cpu
 from pelton.cli import main
-from pelton.compiler.specialize import Fitted
+from pelton.builder.specialize import Fitted
 from pelton.ir.evaluate import evaluate
 from pelton.importers.onnx import load as importer
 from pelton.targets import BUILT, LEVELS, best, fits
@@ -25,7 +25,7 @@ from pelton.options import Options
 from pelton.backends.arrays import random_inputs
 from pelton.compat.session.engine_cache import key_of
 from pelton.compiler.targets import describe_target
-from pelton.tune import search
+from pelton.tuning import search
 
 V3, V4 = "x86_64_v3", "x86_64_v4"
 REFUSED = (

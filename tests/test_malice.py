@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from onnx_operands import f32, i64
 from onnx_models import model, one_node
 
-from pelton.compiler.build import build
+from pelton.builder.build import build
 from pelton.options import Options
 
 HUGE = 1 << 40

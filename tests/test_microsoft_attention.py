@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Case, Maker, apart, attention, causal, check_refusal, floats, judge, node, softmax, together
+from microsoft import Case, Cases, apart, attention, causal, check_refusal, floats, judge, node, softmax, together
 from onnx import helper
 from onnx_models import MICROSOFT, model
 
@@ -12,12 +12,7 @@ from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import with_sizes
 
-CASES: dict[str, Maker] = {}
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
+CASES = Cases()
 
 
 # --- Attention
@@ -49,18 +44,18 @@ def _attention(rng, mask=None, past=False, bias=True, added=False, filter=-10000
     )
 
 
-@case
+@CASES.add
 def attention_plain(rng):
     return _attention(rng, bias=False)
 
 
-@case
+@CASES.add
 def attention_lengths(rng):
     n = np.array([3, 5], np.int32)
     return _attention(rng, n, shown=lambda b, s, t: (np.arange(t) < n[:, None])[:, None, None])
 
 
-@case
+@CASES.add
 def attention_ends_and_starts(rng):
     ends, starts = np.array([4, 5], np.int32), np.array([1, 0], np.int32)
     return _attention(
@@ -70,7 +65,7 @@ def attention_ends_and_starts(rng):
     )
 
 
-@case
+@CASES.add
 def attention_mask_of_keys(rng):
     m = np.array([[1, 1, 0, 1, 0], [1, 1, 1, 1, 1]], np.int32)
     return _attention(
@@ -78,18 +73,18 @@ def attention_mask_of_keys(rng):
     )
 
 
-@case
+@CASES.add
 def attention_mask_of_scores(rng):
     m = (rng.random((2, 5, 8)) < 0.7).astype(np.int32)
     return _attention(rng, m, past=True, shown=lambda b, s, t: (m != 0)[:, None])
 
 
-@case
+@CASES.add
 def attention_causal_with_past_and_bias(rng):
     return _attention(rng, past=True, added=True, unidirectional=1)
 
 
-@case
+@CASES.add
 def attention_causal_and_masked(rng):
     m = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]], np.int32)
     return _attention(rng, m, shown=lambda b, s, t: (m != 0)[:, None, None], unidirectional=1)
@@ -134,39 +129,39 @@ def _multi(rng, form="apart", bias=False, mask=None, added=False, past=False, sh
     return node("MultiHeadAttention", operands, [y, k, v] if past else [y], num_heads=h, **attrs)
 
 
-@case
+@CASES.add
 def multi_head_apart(rng):
     return _multi(rng, bias=True, added=True)
 
 
-@case
+@CASES.add
 def multi_head_masked(rng):
     m = np.array([[1, 1, 0, 1, 0, 1], [1] * 6], np.int32)
     return _multi(rng, mask=m, shown=lambda t: (m != 0)[:, None, None], scale=0.7)
 
 
-@case
+@CASES.add
 def multi_head_lengths(rng):
     n = np.array([4, 6], np.int32)
     return _multi(rng, mask=n, shown=lambda t: (np.arange(t) < n[:, None])[:, None, None])
 
 
-@case
+@CASES.add
 def multi_head_pairs(rng):
     return _multi(rng, "pairs")
 
 
-@case
+@CASES.add
 def multi_head_packed(rng):
     return _multi(rng, "packed", unidirectional=1)
 
 
-@case
+@CASES.add
 def multi_head_of_heads(rng):
     return _multi(rng, "heads")
 
 
-@case
+@CASES.add
 def multi_head_past(rng):
     return _multi(rng, past=True, keys=5, unidirectional=1)
 
@@ -222,35 +217,35 @@ def _many(rng, rows=4, keys=6, held=0, counted=None, bias=False, mask=None, adde
     ]
 
 
-@case
+@CASES.add
 def many_heads_with_fewer_rows_than_keys(rng):
     return node("MultiHeadAttention", *_many(rng, causal=True), num_heads=3, unidirectional=1)
 
 
-@case
+@CASES.add
 def many_heads_with_more_rows_than_keys(rng):
     return node(
         "MultiHeadAttention", *_many(rng, rows=5, keys=3, causal=True, bias=True), num_heads=3, unidirectional=1
     )
 
 
-@case
+@CASES.add
 def many_heads_that_give_scores(rng):
     return node("MultiHeadAttention", *_many(rng, held=3, added=True, mask="keys"), num_heads=3)
 
 
-@case
+@CASES.add
 def many_heads_with_lengths_and_places(rng):
     return node("MultiHeadAttention", *_many(rng, mask="lengths and places"), num_heads=3)
 
 
-@case
+@CASES.add
 def many_heads_with_keys_apart_get_no_bias(rng):
     operands, want = _many(rng, bias=True, apart_keys=True)
     return node("MultiHeadAttention", operands, want[:1], num_heads=3)
 
 
-@case
+@CASES.add
 def many_heads_in_a_shared_cache(rng):
     return node(
         "MultiHeadAttention", *_many(rng, rows=2, keys=2, held=9, counted=4, causal=True), num_heads=3, unidirectional=1
@@ -267,21 +262,21 @@ def _decoder(operands):
     return found
 
 
-@case
+@CASES.add
 def decoder_in_a_shared_cache(rng):
     operands, want = _many(rng, rows=1, keys=1, held=9, counted=4, mask="keys", added=True, bias=True)
     attrs = dict(num_heads=3, past_present_share_buffer=1)
     return node("DecoderMaskedMultiHeadAttention", _decoder(operands), want, **attrs)
 
 
-@case
+@CASES.add
 def decoder_that_sees_an_encoder(rng):
     operands, want = _many(rng, rows=1, keys=6, apart_keys=True, mask="keys")
     want = [want[0], None, None, want[3]]
     return node("DecoderMaskedMultiHeadAttention", _decoder(operands), want, num_heads=3, output_qk=1)
 
 
-@case
+@CASES.add
 def decoder_of_beams(rng):
     """The keys of a beam, but for its newest one, come from the beams that cache_indirection names."""
     beams, h, d, held, counted = 2, 3, 4, 7, 4
@@ -325,17 +320,17 @@ def _rotary_of_three(rng, layout, sections, interleaved=0) -> Case:
     return node("MRotaryEmbedding", [("fed", x), ("fed", at), cos, sin], [y.reshape(x.shape)], **attrs)
 
 
-@case
+@CASES.add
 def rotary_of_three_sections(rng):
     return _rotary_of_three(rng, 0, (3, 3, 2))
 
 
-@case
+@CASES.add
 def rotary_of_three_in_turns(rng):
     return _rotary_of_three(rng, 1, (4, 2, 2), interleaved=1)
 
 
-@case
+@CASES.add
 def embedding_of_bytes(rng):
     tables = [rng.integers(0, 256, s).astype(np.uint8) for s in ((9, 8), (7, 8), (2, 8), (8,), (8,))]
     scales = [np.float32(s) for s in rng.uniform(0.01, 0.05, 5)]

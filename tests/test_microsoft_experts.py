@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Case, Maker, check_refusal, floats, judge, node, softmax
+from microsoft import Case, Cases, check_refusal, floats, judge, node, sigmoid, softmax
 from test_microsoft_few_bits import packed
 
-CASES: dict[str, Maker] = {}
+CASES = Cases()
 EXPERTS, HIDDEN, INNER, LIMIT = 5, 16, 32, 1.5
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def gated(gate, linear):
@@ -72,32 +63,32 @@ for _kind in ACTIVATIONS:
     CASES[f"mixture_{_kind}"] = lambda rng, kind=_kind: _mixture(rng, activation_type=kind)
 
 
-@case
+@CASES.add
 def mixture_of_one(rng):
     return _mixture(rng, k=1)
 
 
-@case
+@CASES.add
 def mixture_of_all_normalized(rng):
     return _mixture(rng, k=EXPERTS, normalize=1)
 
 
-@case
+@CASES.add
 def mixture_normalized_without_biases(rng):
     return _mixture(rng, k=3, normalize=1, bias=False)
 
 
-@case
+@CASES.add
 def mixture_gated_in_turns(rng):
     return _mixture(rng, swiglu_fusion=1, **SWIGLU)
 
 
-@case
+@CASES.add
 def mixture_gated_one_after_the_other(rng):
     return _mixture(rng, swiglu_fusion=2, **SWIGLU)
 
 
-@case
+@CASES.add
 def mixture_gated_by_a_layer_of_its_own(rng):
     x, p = floats(rng, 4, HIDDEN), floats(rng, 4, EXPERTS)
     w1, w3 = (floats(rng, EXPERTS, INNER, HIDDEN) / 4 for _ in range(2))
@@ -137,42 +128,42 @@ def _quantized(rng, bits=4, size=0, zeros=False, others=False, normalize=0, fed=
     return node("QMoE", operands, [want], **attrs, **({"block_size": size} if size else {}))
 
 
-@case
+@CASES.add
 def quantized_by_rows(rng):
     return _quantized(rng)
 
 
-@case
+@CASES.add
 def quantized_by_blocks_with_zero_points(rng):
     return _quantized(rng, size=16, zeros=True)
 
 
-@case
+@CASES.add
 def quantized_bytes_by_rows_with_zero_points(rng):
     return _quantized(rng, bits=8, zeros=True)
 
 
-@case
+@CASES.add
 def quantized_two_bits(rng):
     return _quantized(rng, bits=2, size=16)
 
 
-@case
+@CASES.add
 def quantized_rows_with_packed_zero_points(rng):
     return _quantized(rng, zeros=True)
 
 
-@case
+@CASES.add
 def quantized_with_weights_of_another_router(rng):
     return _quantized(rng, others=True)
 
 
-@case
+@CASES.add
 def quantized_with_normalized_weights_of_another_router(rng):
     return _quantized(rng, others=True, normalize=1)
 
 
-@case
+@CASES.add
 def quantized_weights_that_are_fed(rng):
     return _quantized(rng, size=16, zeros=True, fed=True)
 
@@ -193,17 +184,17 @@ def _router(rng, groups, best, of_each, k) -> Case:
     return node("MoEGroupRouter", [("fed", x), b], [want], **attrs)
 
 
-@case
+@CASES.add
 def router_of_groups(rng):
     return _router(rng, 4, 2, 2, 3)
 
 
-@case
+@CASES.add
 def router_of_one_group(rng):
     return _router(rng, 1, 1, 2, 4)
 
 
-@case
+@CASES.add
 def router_that_gives_scores(rng):
     x, b, w = floats(rng, 6, 24), floats(rng, 16) / 10, floats(rng, 16, 24) / 8
     scores = sigmoid(x.astype(np.float64) @ w.T)

@@ -5,14 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from microsoft import Case, Maker, check_refusal, floats, judge, node
+from microsoft import Case, Cases, check_refusal, floats, judge, node
 
-CASES: dict[str, Maker] = {}
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
+CASES = Cases()
 
 
 def packed(q: np.ndarray, bits: int) -> np.ndarray:
@@ -39,27 +34,27 @@ def _table(rng, bits=4, size=16, width=40, zeros=True, fed=False, indices=((1, -
     return node("GatherBlockQuantized", operands, [want], bits=bits, block_size=size, gather_axis=0, quantize_axis=1)
 
 
-@case
+@CASES.add
 def table_of_four_bits(rng):
     return _table(rng)
 
 
-@case
+@CASES.add
 def table_of_two_bits_without_zeros(rng):
     return _table(rng, bits=2, zeros=False)
 
 
-@case
+@CASES.add
 def table_of_bytes(rng):
     return _table(rng, bits=8, size=32)
 
 
-@case
+@CASES.add
 def table_that_is_fed(rng):
     return _table(rng, fed=True)
 
 
-@case
+@CASES.add
 def rows_outside_of_a_table(rng):
     return _table(rng, indices=(7, -6, 1))
 
@@ -80,27 +75,27 @@ def _typed(rng, dtype, gathered, quantized, zeros, shape=(3, 40, 5), size=16) ->
     )
 
 
-@case
+@CASES.add
 def rows_of_int4(rng):
     return _typed(rng, ml_dtypes.int4, 0, 1, True)
 
 
-@case
+@CASES.add
 def columns_of_uint4(rng):
     return _typed(rng, ml_dtypes.uint4, 2, 1, False)
 
 
-@case
+@CASES.add
 def along_the_blocks(rng):
     return _typed(rng, ml_dtypes.int4, 1, 1, True)
 
 
-@case
+@CASES.add
 def blocks_before_the_rows(rng):
     return _typed(rng, ml_dtypes.uint4, 1, 0, True, shape=(20, 3, 5))
 
 
-@case
+@CASES.add
 def rows_of_narrow_floats_with_one_scale(rng):
     w = rng.standard_normal((5, 20)).astype(ml_dtypes.float8_e4m3fn)
     at, s = np.array([3, -1]), np.full((1, 1), 0.3, np.float32)
@@ -128,22 +123,22 @@ def _four_bit_floats(rng, kind, fed=False, transposed=True, inner=33, columns=3,
     return node("MatMulBnb4", operands, [a.astype(float) @ (w.T if transposed else w)], **attrs)
 
 
-@case
+@CASES.add
 def fp4(rng):
     return _four_bit_floats(rng, 0)
 
 
-@case
+@CASES.add
 def nf4(rng):
     return _four_bit_floats(rng, 1)
 
 
-@case
+@CASES.add
 def nf4_that_is_fed(rng):
     return _four_bit_floats(rng, 1, fed=True)
 
 
-@case
+@CASES.add
 def nf4_the_other_way_round(rng):
     return _four_bit_floats(rng, 1, transposed=False)
 
@@ -166,27 +161,27 @@ def _blocks(rng, zeros=None, groups=False, fed=False, bits=4, inner=40, columns=
     return node("MatMulNBits", operands, [a.astype(float) @ w.T], K=inner, N=columns, bits=bits, block_size=size)
 
 
-@case
+@CASES.add
 def weights_that_are_fed(rng):
     return _blocks(rng, "packed", fed=True)
 
 
-@case
+@CASES.add
 def weights_in_groups(rng):
     return _blocks(rng, groups=True)
 
 
-@case
+@CASES.add
 def weights_in_groups_with_zero_points(rng):
     return _blocks(rng, "plain", groups=True)
 
 
-@case
+@CASES.add
 def weights_in_groups_with_packed_zero_points(rng):
     return _blocks(rng, "packed", groups=True)
 
 
-@case
+@CASES.add
 def weights_that_are_omitted(rng):
     a, c = floats(rng, 2, 3, 32), floats(rng, 5)
     b, s = np.zeros((5, 0, 16), np.uint8), np.zeros((5, 1), np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Case, Maker, apart, attention, causal, check_refusal, floats, judge, node, together
+from microsoft import Case, Cases, apart, attention, causal, check_refusal, floats, judge, node, together
 from onnx import helper, numpy_helper
 from onnx_models import MICROSOFT, model
 
@@ -13,12 +13,7 @@ from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import with_sizes
 
-CASES: dict[str, Maker] = {}
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
+CASES = Cases()
 
 
 def rotated(x, cos, sin, at, interleaved=False) -> np.ndarray:
@@ -109,47 +104,47 @@ def _grouped(
     )
 
 
-@case
+@CASES.add
 def grouped_prompt(rng):
     return _grouped(rng)
 
 
-@case
+@CASES.add
 def grouped_prompt_rotary_packed(rng):
     return _grouped(rng, rotary=True, packed=True)
 
 
-@case
+@CASES.add
 def grouped_one_more(rng):
     return _grouped(rng, rows=1, before=6, rotary=True)
 
 
-@case
+@CASES.add
 def grouped_one_more_of_different_lengths(rng):
     return _grouped(rng, rows=1, before=6, valid=[3, 6], rotary=True, rotary_interleaved=1)
 
 
-@case
+@CASES.add
 def grouped_window(rng):
     return _grouped(rng, rows=7, window=3)
 
 
-@case
+@CASES.add
 def grouped_window_with_cache(rng):
     return _grouped(rng, rows=1, before=6, window=3, scale=0.2)
 
 
-@case
+@CASES.add
 def grouped_softcap_and_bias(rng):
     return _grouped(rng, softcap=1.5, bias=True)
 
 
-@case
+@CASES.add
 def grouped_smooth(rng):
     return _grouped(rng, smooth=True)
 
 
-@case
+@CASES.add
 def grouped_sink(rng):
     return _grouped(rng, sink=floats(rng, 6))
 
@@ -185,14 +180,14 @@ def _given(weights, values):
     return together(np.einsum("hij,hjd->hid", weights, values.repeat(2, 0))[None])
 
 
-@case
+@CASES.add
 def grouped_in_both_directions(rng):
     q, keys, values, operands = _one(rng)
     _, w = _weights(q, keys, 0.0)
     return node("GroupQueryAttention", operands, [_given(w, values)], num_heads=4, kv_num_heads=2, causal=0)
 
 
-@case
+@CASES.add
 def grouped_with_normalized_queries_and_keys(rng):
     scales = rng.uniform(0.5, 2, (2, 16)).astype(np.float32)
 
@@ -207,7 +202,7 @@ def grouped_with_normalized_queries_and_keys(rng):
     return node("GroupQueryAttention", operands, [_given(w, values), keys[None], values[None]], **attrs)
 
 
-@case
+@CASES.add
 def grouped_that_gives_scores(rng):
     q, keys, values, operands = _one(rng)
     scores, w = _weights(q, keys, causal(3, 7))
@@ -215,7 +210,7 @@ def grouped_that_gives_scores(rng):
     return node("GroupQueryAttention", operands, want, num_heads=4, kv_num_heads=2, qk_output=1)
 
 
-@case
+@CASES.add
 def grouped_that_gives_weights(rng):
     q, keys, values, operands = _one(rng)
     _, w = _weights(q, keys, causal(3, 7))
@@ -229,7 +224,7 @@ def grouped_that_gives_weights(rng):
     )
 
 
-@case
+@CASES.add
 def grouped_with_a_cache_that_is_longer(rng):
     q, keys, values, operands = _one(rng, rows=1, buffer=11)
     _, w = _weights(q, keys, 0.0)
@@ -237,7 +232,7 @@ def grouped_with_a_cache_that_is_longer(rng):
     return node("GroupQueryAttention", operands, [_given(w, values), *whole], num_heads=4, kv_num_heads=2)
 
 
-@case
+@CASES.add
 def grouped_with_rows_that_are_padding(rng):
     """One of three rows is none: it enters no cache, and what it gives is nobody's business."""
     rows, before = 2, 4
@@ -284,12 +279,12 @@ def _integers(rng, bits, per_channel):
     return node("GroupQueryAttention", operands, [_given(w, values), *(stored(t) for t in whole)], **attrs)
 
 
-@case
+@CASES.add
 def grouped_with_a_cache_of_bytes(rng):
     return _integers(rng, 8, True)
 
 
-@case
+@CASES.add
 def grouped_with_a_cache_of_four_bits(rng):
     return _integers(rng, 4, False)
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Maker, floats, judge, node
+from microsoft import Cases, floats, judge, node
 
-CASES: dict[str, Maker] = {}
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
+CASES = Cases()
 
 
 def normed(x, scale, bias, epsilon) -> np.ndarray:
@@ -19,7 +14,7 @@ def normed(x, scale, bias, epsilon) -> np.ndarray:
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * scale + bias
 
 
-@case
+@CASES.add
 def skip_layer_norm(rng):
     x, skip, bias = floats(rng, 2, 3, 8), floats(rng, 2, 3, 8), floats(rng, 8)
     scale, beta = floats(rng, 8), floats(rng, 8)
@@ -31,7 +26,7 @@ def skip_layer_norm(rng):
     )
 
 
-@case
+@CASES.add
 def skip_rms_norm(rng):
     x, skip, scale = floats(rng, 2, 3, 8), floats(rng, 2, 3, 8), floats(rng, 8)
     total = x.astype(np.float64) + skip
@@ -43,7 +38,7 @@ def skip_rms_norm(rng):
     )
 
 
-@case
+@CASES.add
 def embeddings(rng):
     ids, segments = rng.integers(0, 9, (2, 5)).astype(np.int32), rng.integers(0, 2, (2, 5)).astype(np.int32)
     mask = np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32)
@@ -62,7 +57,7 @@ def embeddings(rng):
     )
 
 
-@case
+@CASES.add
 def embeddings_without_segments(rng):
     ids, at = rng.integers(0, 9, (2, 5)).astype(np.int32), rng.integers(0, 6, (2, 5)).astype(np.int32)
     words, places, scale, bias = floats(rng, 9, 8), floats(rng, 6, 8), floats(rng, 8), floats(rng, 8)
@@ -74,7 +69,7 @@ def embeddings_without_segments(rng):
     )
 
 
-@case
+@CASES.add
 def fused_gemm(rng):
     a, b, c = floats(rng, 5, 7), floats(rng, 3, 5), floats(rng, 3)
     y = 0.5 * a.T.astype(np.float64) @ b.T + 2 * c
@@ -91,7 +86,7 @@ def fused_gemm(rng):
     )
 
 
-@case
+@CASES.add
 def fused_matmul_of_moved_batches(rng):
     a, b = floats(rng, 4, 2, 3, 5), floats(rng, 2, 3, 5, 6)
     return node(

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Case, Maker, apart, attention, check_refusal, floats, judge, node, softmax
+from microsoft import Case, Cases, apart, attention, check_refusal, floats, judge, node, softmax
 
-CASES: dict[str, Maker] = {}
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
+CASES = Cases()
 
 
 def _bits(rng, bits, zeros="", bias=False, inner=40, size=16) -> Case:
@@ -47,27 +42,27 @@ def _bits(rng, bits, zeros="", bias=False, inner=40, size=16) -> Case:
     )
 
 
-@case
+@CASES.add
 def four_bits(rng):
     return _bits(rng, 4)
 
 
-@case
+@CASES.add
 def four_bits_zero_points_bias(rng):
     return _bits(rng, 4, "packed", bias=True)
 
 
-@case
+@CASES.add
 def four_bits_plain_zero_points(rng):
     return _bits(rng, 4, "plain")
 
 
-@case
+@CASES.add
 def eight_bits(rng):
     return _bits(rng, 8, "packed")
 
 
-@case
+@CASES.add
 def two_bits(rng):
     return _bits(rng, 2, "packed", inner=64)
 
@@ -93,7 +88,7 @@ def q(scale, zero, dtype=np.uint8) -> list:
     return [np.float32(scale), np.array(zero, dtype)]
 
 
-@case
+@CASES.add
 def qlinear_add(rng):
     a, b = whole(rng, 2, 3, 4), whole(rng, 3, 1)
     return node(
@@ -103,7 +98,7 @@ def qlinear_add(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_mul(rng):
     a, b = whole(rng, 2, 7, dtype=np.int8), whole(rng, 2, 7, dtype=np.int8)
     return node(
@@ -113,7 +108,7 @@ def qlinear_mul(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_sigmoid(rng):
     x = whole(rng, 3, 9)
     return node(
@@ -123,7 +118,7 @@ def qlinear_sigmoid(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_leaky_relu(rng):
     x = whole(rng, 3, 9)
     y = back(x, 0.04, 128)
@@ -135,7 +130,7 @@ def qlinear_leaky_relu(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_softmax(rng):
     x = whole(rng, 3, 9)
     return node(
@@ -147,7 +142,7 @@ def qlinear_softmax(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_softmax_of_old(rng):
     x = whole(rng, 2, 3, 4)
     y = softmax(back(x, 0.04, 128).reshape(2, 12)).reshape(2, 3, 4)
@@ -160,7 +155,7 @@ def qlinear_softmax_of_old(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_concat(rng):
     a, b = whole(rng, 2, 3), whole(rng, 2, 4)
     return node(
@@ -171,7 +166,7 @@ def qlinear_concat(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_where(rng):
     c, a, b = rng.random((2, 5)) < 0.5, whole(rng, 2, 5), whole(rng, 2, 5)
     return node(
@@ -181,7 +176,7 @@ def qlinear_where(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_average_pool(rng):
     x = whole(rng, 1, 3, 6, 6)
     y = back(x, 0.1, 120).reshape(1, 3, 3, 2, 3, 2).mean((3, 5))
@@ -194,7 +189,7 @@ def qlinear_average_pool(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_global_average_pool(rng):
     x = whole(rng, 2, 5, 4, 3)
     return node(
@@ -205,7 +200,7 @@ def qlinear_global_average_pool(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_reduce_mean(rng):
     x = whole(rng, 2, 5, 4)
     return node(
@@ -217,7 +212,7 @@ def qlinear_reduce_mean(rng):
     )
 
 
-@case
+@CASES.add
 def qlinear_conv_of_channels_last(rng):
     x, w, c = whole(rng, 1, 5, 4, 3), whole(rng, 6, 3, 2, 2, dtype=np.int8), rng.integers(-500, 500, 6).astype(np.int32)
     s = rng.uniform(0.01, 0.02, 6).astype(np.float32)
@@ -227,7 +222,7 @@ def qlinear_conv_of_channels_last(rng):
     return node("QLinearConv", operands, [forth(y, 0.1, 100)], channels_last=1)
 
 
-@case
+@CASES.add
 def qgemm(rng):
     a, b, c = whole(rng, 4, 6), whole(rng, 3, 6, dtype=np.int8), rng.integers(-500, 500, 3).astype(np.int32)
     s, z = rng.uniform(0.01, 0.02, 3).astype(np.float32), np.zeros(3, np.int8)
@@ -235,7 +230,7 @@ def qgemm(rng):
     return node("QGemm", [("fed", a), *q(0.05, 128), b, s, z, c], [y], transB=1)
 
 
-@case
+@CASES.add
 def matmul_integer_to_float(rng):
     a, b, s, z, c = (
         whole(rng, 2, 4, 6),
@@ -251,7 +246,7 @@ def matmul_integer_to_float(rng):
     )
 
 
-@case
+@CASES.add
 def dynamic_quantize_matmul(rng):
     a, b, c = floats(rng, 2, 4, 6), whole(rng, 6, 3, dtype=np.int8), floats(rng, 3)
     s, z = rng.uniform(0.01, 0.02, 3).astype(np.float32), whole(rng, 3, dtype=np.int8)
@@ -264,7 +259,7 @@ def dynamic_quantize_matmul(rng):
     )
 
 
-@case
+@CASES.add
 def qattention(rng):
     b, s, h, d = 2, 5, 3, 4
     x, w, c = whole(rng, b, s, 7), whole(rng, 7, 3 * h * d), floats(rng, 3 * h * d)
@@ -278,13 +273,13 @@ def qattention(rng):
     )
 
 
-@case
+@CASES.add
 def quantize(rng):
     x = floats(rng, 3, 4)
     return node("QuantizeLinear", [("fed", x), *q(0.02, 128)], [forth(x.astype(np.float64), 0.02, 128)])
 
 
-@case
+@CASES.add
 def dequantize(rng):
     x, s, z = whole(rng, 3, 4), rng.uniform(0.1, 0.2, 4).astype(np.float32), whole(rng, 4)
     return node("DequantizeLinear", [("fed", x), s, z], [(x.astype(float) - z) * s], axis=1)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Case, Maker, apart, attention, floats, judge, node
+from microsoft import Case, Cases, apart, attention, floats, judge, node
 from test_microsoft_grouped import rotated
 
-CASES: dict[str, Maker] = {}
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
+CASES = Cases()
 
 
 def _sparse(rng, rows, before, layouts=2, rotary=False) -> Case:
@@ -44,17 +39,17 @@ def _sparse(rng, rows, before, layouts=2, rotary=False) -> Case:
     return node("SparseAttention", operands, [y, *whole], **attrs)
 
 
-@case
+@CASES.add
 def sparse_prompt(rng):
     return _sparse(rng, 37, 0)
 
 
-@case
+@CASES.add
 def sparse_one_more(rng):
     return _sparse(rng, 1, 20, rotary=True)
 
 
-@case
+@CASES.add
 def sparse_with_one_layout(rng):
     return _sparse(rng, 20, 0, layouts=1)
 

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Case, Maker, check_refusal, floats, judge, node
+from microsoft import Case, Cases, check_refusal, floats, judge, node, sigmoid
 from onnx_models import MICROSOFT, model, node as onnx_node
 
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import with_sizes
 
-CASES: dict[str, Maker] = {}
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x.astype(np.float64)))
+CASES = Cases()
 
 
 def softplus(x):
@@ -79,37 +70,37 @@ for _rule in ("linear", "gated", "delta", "gated_delta"):
     CASES[f"{_rule}_attention_of_one_more"] = lambda rng, rule=_rule: _linear(rng, rule, rows=1)
 
 
-@case
+@CASES.add
 def linear_attention_by_key(rng):
     return _linear(rng, by_key=True)
 
 
-@case
+@CASES.add
 def linear_attention_by_key_of_one_more(rng):
     return _linear(rng, by_key=True, rows=1, shared=True)
 
 
-@case
+@CASES.add
 def linear_attention_from_nothing(rng):
     return _linear(rng, past=False, shared=True)
 
 
-@case
+@CASES.add
 def linear_attention_with_more_queries(rng):
     return _linear(rng, heads=(4, 1, 2), scale=0.3)
 
 
-@case
+@CASES.add
 def linear_attention_with_more_queries_of_one_more(rng):
     return _linear(rng, heads=(4, 2, 2), rows=1)
 
 
-@case
+@CASES.add
 def linear_attention_with_fewer_queries(rng):
     return _linear(rng, heads=(2, 2, 4), chunk_size=4)
 
 
-@case
+@CASES.add
 def linear_attention_gate(rng):
     a, b, bias, scale = floats(rng, 2, 3, 4), floats(rng, 2, 3, 4), floats(rng, 4), -np.abs(floats(rng, 4))
     return node("LinearAttentionGate", [("fed", a), bias, scale, ("fed", b)], [scale * softplus(a + bias), sigmoid(b)])
@@ -171,32 +162,32 @@ def _packed(rng, lengths=(3, 1, 4), rule="gated_delta", gate="none", layout="apa
     return node("GatedDeltaNet", operands, [y, state, *([] if update is None else [update])], **attrs)
 
 
-@case
+@CASES.add
 def packed_sequences(rng):
     return _packed(rng)
 
 
-@case
+@CASES.add
 def packed_queries_keys_and_values(rng):
     return _packed(rng, gate="softplus", layout="together")
 
 
-@case
+@CASES.add
 def sequences_of_one_length(rng):
     return _packed(rng, lengths=(4, 4), gate="sigmoid", layout="batch")
 
 
-@case
+@CASES.add
 def packed_sequences_without_a_gate(rng):
     return _packed(rng, rule="delta")
 
 
-@case
+@CASES.add
 def packed_sequences_that_only_decay(rng):
     return _packed(rng, rule="gated")
 
 
-@case
+@CASES.add
 def packed_sequences_with_captured_changes(rng):
     return _packed(rng, captured=(2, 5, 0), state_update_capacity=3)
 
@@ -227,22 +218,22 @@ def _convolution(rng, rows=7, width=3, dilation=1, bias=True, past=True, last=Fa
     return node("CausalConvWithState", operands, [form(y), form(new)], **attrs)
 
 
-@case
+@CASES.add
 def causal_convolution(rng):
     return _convolution(rng)
 
 
-@case
+@CASES.add
 def causal_convolution_of_one_more(rng):
     return _convolution(rng, rows=1, width=4, activation="silu")
 
 
-@case
+@CASES.add
 def causal_convolution_of_channels_last(rng):
     return _convolution(rng, last=True, dilation=2, bias=False)
 
 
-@case
+@CASES.add
 def causal_convolution_from_nothing(rng):
     return _convolution(rng, past=False, rows=2, dilation=3)
 
@@ -268,12 +259,12 @@ def _packed_convolution(rng, width, dilation, captured=None) -> Case:
     return node("VarlenCausalConvWithState", operands, want, **attrs)
 
 
-@case
+@CASES.add
 def causal_convolution_of_packed_sequences(rng):
     return _packed_convolution(rng, 3, 2)
 
 
-@case
+@CASES.add
 def causal_convolution_of_packed_sequences_with_captured_tokens(rng):
     return _packed_convolution(rng, 4, 1, captured=(1, 4, 2))
 

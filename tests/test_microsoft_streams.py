@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Maker, check_refusal, floats, judge, node, softmax
+from microsoft import Cases, Maker, check_refusal, floats, judge, node, sigmoid, softmax
 from onnx import TensorProto, helper
 from onnx_models import MICROSOFT, model
 
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 
-CASES: dict[str, Maker] = {}
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x.astype(np.float64)))
+CASES = Cases()
 
 
 def rms(x, epsilon=1e-5):
@@ -28,19 +19,19 @@ def rms(x, epsilon=1e-5):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon)
 
 
-@case
+@CASES.add
 def scaled_silu(rng):
     x = floats(rng, 3, 7)
     return node("ScaledSiLU", [("fed", x), np.float32(0.7)], [0.7 * x * sigmoid(np.float64(0.7) * x)])
 
 
-@case
+@CASES.add
 def scaled_silu_by_an_attribute(rng):
     x = floats(rng, 3, 7)
     return node("ScaledSiLU", [("fed", x)], [1.5 * x * sigmoid(1.5 * x)], alpha=1.5)
 
 
-@case
+@CASES.add
 def gated_add(rng):
     x, y, gate = floats(rng, 2, 3, 5), floats(rng, 2, 3, 5), floats(rng, 2, 3, 1)
     return node("GatedAdd", [("fed", x), ("fed", y), ("fed", gate)], [x + y.astype(np.float64) * gate])
@@ -58,13 +49,13 @@ def test_gated_norms(activation, size):
     judge(make)
 
 
-@case
+@CASES.add
 def gated_rms_norm(rng):
     x, scale, gate = floats(rng, 3, 8), floats(rng, 8), floats(rng, 3, 8)
     return node("GatedRMSNorm", [("fed", x), scale, ("fed", gate)], [rms(x) * scale * sigmoid(gate) * gate])
 
 
-@case
+@CASES.add
 def engram_gate(rng):
     key, query, value = floats(rng, 2, 3, 4, 8), floats(rng, 2, 3, 4, 8), floats(rng, 2, 3, 8)
     scales = [floats(rng, 4, 8) for _ in range(3)]
@@ -110,7 +101,7 @@ def test_streams_are_mixed(flat, shape):
         judge(after)
 
 
-@case
+@CASES.add
 def hyper_connection_pre_mix(rng):
     x, given = floats(rng, 3, 4, 6), floats(rng, 3, 4)
     return node(
@@ -118,7 +109,7 @@ def hyper_connection_pre_mix(rng):
     )
 
 
-@case
+@CASES.add
 def hyper_connection_post_mix_without_a_mixture(rng):
     x, given, block = floats(rng, 3, 4, 6), floats(rng, 3, 4), floats(rng, 3, 6)
     want = x + given[..., None].astype(np.float64) * block[:, None]
@@ -138,7 +129,7 @@ def test_streams_are_normed(shape, flat):
     judge(make)
 
 
-@case
+@CASES.add
 def branchwise_rms_norm(rng):
     x = floats(rng, 3, 4, 6)
     return node("BranchwiseRMSNorm", [("fed", x)], [rms(x, 0.1)], epsilon=0.1)

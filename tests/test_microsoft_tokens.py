@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from microsoft import Maker, check_refusal, floats, judge, node
+from microsoft import Cases, check_refusal, floats, judge, node
 from onnx_models import MICROSOFT, one_node
 
 import pelton
 from pelton.reference.functions import FUNCTIONS
 
-CASES: dict[str, Maker] = {}
+CASES = Cases()
 WORD = (1 << 32) - 1
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
 
 
 # --- MurmurHash3
@@ -55,7 +50,7 @@ def test_hashes_of_all_types(dtype, positive):
     judge(make)
 
 
-@case
+@CASES.add
 def hashes_without_a_seed(rng):
     return node("MurmurHash3", [("fed", np.array([3], np.int32))], [np.array([847579505], np.uint32)])
 
@@ -82,7 +77,7 @@ def test_no_n_gram_repeats(length):
     judge(make)
 
 
-@case
+@CASES.add
 def n_gram_repeat_block(rng):
     scores, want = np.zeros((1, 3), np.float32), np.array([[0, 0, -np.inf]])
     return node("NGramRepeatBlock", [("fed", np.array([[0, 1, 2, 0, 1]])), ("fed", scores)], [want], ngram_size=3)
@@ -150,7 +145,7 @@ def test_hashes_of_n_grams(dtype, past, eos, cut):
     judge(make)
 
 
-@case
+@CASES.add
 def n_gram_hash_mapping(rng):
     ids = rng.integers(0, 9, (1, 4))
     want, kept = hashed(ids[0], None, FACTORS, SIZES, None, 4)
@@ -198,7 +193,7 @@ def test_hashes_of_sequences_in_one(past, eos, cut):
     judge(make)
 
 
-@case
+@CASES.add
 def varlen_n_gram_hash_mapping(rng):
     ids = rng.integers(0, 9, 3).astype(np.int32)
     want, kept = hashed(ids, None, FACTORS, SIZES, None, 4)
@@ -209,7 +204,7 @@ def varlen_n_gram_hash_mapping(rng):
 # --- words
 
 
-@case
+@CASES.add
 def words_of_characters(rng):
     """A gap does not end a word; one that begins with a gap is none; a short one has one window."""
     words = rng.integers(1, 20, (6, 9)).astype(np.int32)

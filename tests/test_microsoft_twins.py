@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from microsoft import Maker, check_refusal, floats, judge, node
+from microsoft import Cases, check_refusal, floats, judge, node
 from onnx import helper
 from onnx_models import MICROSOFT, model, one_node
 
@@ -15,12 +15,7 @@ from pelton.importers.onnx.microsoft.twins import TWINS
 from pelton.ir.evaluate import evaluate
 from pelton.ir.text import to_text
 
-CASES: dict[str, Maker] = {}
-
-
-def case(fn: Maker) -> Maker:
-    CASES[fn.__name__] = fn
-    return fn
+CASES = Cases()
 
 
 # --- operators of ONNX under another name
@@ -50,42 +45,42 @@ def test_twins_read_as_operators_of_onnx(op, operands, attrs):
     assert to_text(load(ours).graph, data=True) == to_text(load(theirs).graph, data=True)
 
 
-@case
+@CASES.add
 def gather_nd(rng):
     x, at = floats(rng, 2, 4, 7), np.array([[0, 1], [1, -2]])
     return node("GatherND", [("fed", x), at], [x[[0, 1], [1, -2]]])
 
 
-@case
+@CASES.add
 def grid_sample_at_corners(rng):
     x, corner = floats(rng, 1, 3, 5, 6), np.array([[[[-1, -1], [1, 1]]]], np.float32)
     return node("GridSample", [("fed", x), ("fed", corner)], [x[:, :, [[0, 4]], [[0, 5]]]], align_corners=1)
 
 
-@case
+@CASES.add
 def pad(rng):
     x = floats(rng, 2, 3, 4)
     want = np.pad(x, ((0, 0), (0, 0), (1, 2)), constant_values=3)
     return node("Pad", [("fed", x), np.array([[0, 0, 1, 0, 0, 2]]), np.array([3], np.float32)], [want])
 
 
-@case
+@CASES.add
 def trilu(rng):
     x = floats(rng, 2, 4, 6)
     return node("Trilu", [("fed", x), np.array(-1)], [np.tril(x, -1)], upper=0)
 
 
-@case
+@CASES.add
 def range_without_a_step(rng):
     return node("Range", [np.array([2], np.int32), np.array([7], np.int32)], [np.arange(2, 7)])
 
 
-@case
+@CASES.add
 def range_down(rng):
     return node("Range", [np.float32(9), np.float32(1), np.float32(-2.5)], [np.arange(9, 1, -2.5)])
 
 
-@case
+@CASES.add
 def sample(rng):
     x = floats(rng, 2, 3)
     return node("SampleOp", [("fed", x)], [x])
@@ -96,20 +91,20 @@ def test_expanded_dims(axis):
     judge(lambda rng: node("ExpandDims", [("fed", x := floats(rng, 2, 3)), np.int32(axis)], [np.expand_dims(x, axis)]))
 
 
-@case
+@CASES.add
 def expanded_in_the_middle(rng):
     x = floats(rng, 2, 3)
     return node("ExpandDims", [("fed", x), np.array([1], np.int32)], [x[:, None]])
 
 
-@case
+@CASES.add
 def unfolded(rng):
     x = floats(rng, 3, 8, 5)
     windows = np.lib.stride_tricks.sliding_window_view(x, 3, 1)[:, ::2]
     return node("UnfoldTensor", [("fed", x)], [windows], dim=1, size=3, step=2)
 
 
-@case
+@CASES.add
 def unfolded_integers_along_the_last_axis(rng):
     x = rng.integers(-9, 9, (2, 7))
     return node("UnfoldTensor", [("fed", x)], [np.lib.stride_tricks.sliding_window_view(x, 7, -1)], size=7)
@@ -118,7 +113,7 @@ def unfolded_integers_along_the_last_axis(rng):
 # --- matrices
 
 
-@case
+@CASES.add
 def inverse(rng):
     x = (floats(rng, 2, 5, 5) + 5 * np.eye(5)).astype(np.float32)
     return node("Inverse", [("fed", x)], [np.linalg.inv(x.astype(np.float64))])
@@ -137,21 +132,21 @@ def test_a_matrix_without_an_inverse_is_nan_beside_others():
     assert np.isnan(found[0]).all() and np.array_equal(found[1], np.eye(3) / 2)
 
 
-@case
+@CASES.add
 def products_of_16_bits(rng):
     a, b = (rng.integers(-20000, 20000, s).astype(np.int16) for s in ((2, 3, 5), (5, 4)))
     want = (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)
     return node("MatMulInteger16", [("fed", a), b], [want])
 
 
-@case
+@CASES.add
 def distances(rng):
     a, b = floats(rng, 5, 7), floats(rng, 3, 7)
     apart = a[:, None].astype(np.float64) - b
     return node("CDist", [("fed", a), ("fed", b)], [np.sqrt((apart**2).sum(-1))], metric="euclidean")
 
 
-@case
+@CASES.add
 def squared_distances_of_close_rows(rng):
     a = 1000 + floats(rng, 5, 7)
     b = a[:3] + np.float32(2**-6)
@@ -159,7 +154,7 @@ def squared_distances_of_close_rows(rng):
     return node("CDist", [("fed", a), ("fed", b)], [(apart**2).sum(-1)])
 
 
-@case
+@CASES.add
 def sparse_to_dense_product(rng):
     a, b = rng.integers(-9, 9, (3, 4)), rng.integers(-9, 9, (3, 5))
     return node("SparseToDenseMatMul", [a, ("fed", b)], [a.T @ b], transA=1)
@@ -191,7 +186,7 @@ def taps(x, kernel, strides, pads, fill):
     return np.lib.stride_tricks.sliding_window_view(x, kernel, (-2, -1))[..., :: strides[0], :: strides[1], :, :]
 
 
-@case
+@CASES.add
 def largest_of_channels_last(rng):
     x = rng.integers(-100, 100, (2, 7, 8, 3)).astype(np.int8)
     want = taps(x.transpose(0, 3, 1, 2), (3, 2), (2, 1), (1, 0, 1, 1), -128).max((-1, -2)).transpose(0, 2, 3, 1)
@@ -203,7 +198,7 @@ def test_quantized_convolutions_of_either_layout(last):
     judge(lambda rng: quantized_convolution(rng, last))
 
 
-@case
+@CASES.add
 def quantized_convolution(rng, last=1):
     x, w = rng.integers(0, 255, (2, 3, 5, 6)).astype(np.uint8), rng.integers(-90, 90, (4, 3, 3, 2)).astype(np.int8)
     scales, bias = rng.uniform(0.01, 0.02, 4).astype(np.float32), rng.integers(-900, 900, 4).astype(np.int32)
@@ -218,7 +213,7 @@ def quantized_convolution(rng, last=1):
     return node("QLinearConv", operands, [want], strides=[2, 1], pads=[1, 0, 1, 1], channels_last=last)
 
 
-@case
+@CASES.add
 def transposed_convolution_with_pads_as_input(rng):
     x, w, pads = floats(rng, 1, 2, 4, 5), floats(rng, 2, 3, 3, 2), (1, 0, 0, 1)
     y = np.zeros((1, 3, 2 * 3 + 3, 4 + 2))
@@ -257,7 +252,7 @@ def test_masked_windows(images):
     judge(make)
 
 
-@case
+@CASES.add
 def windows_of_a_line_that_a_mask_ends(rng):
     x, mask = floats(rng, 1, 2, 9), np.array([[[1, 1, 0, 1, 1, 1, 1, 0, 1]]], np.int32)
     least = np.finfo(np.float32).min
@@ -298,7 +293,7 @@ def test_crops_are_resized(mode, size):
     judge(make)
 
 
-@case
+@CASES.add
 def crop_and_resize(rng):
     x, boxes, batch = floats(rng, 1, 2, 5, 5), np.array([[0.9, 0.8, 0.1, 0.3]], np.float32), np.zeros(1, np.int32)
     want = cropped(x, boxes, batch, (4, 3), "bilinear", 0)

@@ -9,7 +9,7 @@ import pytest
 from models import small_cnn
 from native_programs import compiled, run
 from script_models import detector
-from test_native_plan import MODELS
+from native_models import MODELS
 
 import pelton
 from pelton import native

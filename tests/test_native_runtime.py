@@ -6,23 +6,12 @@ import random
 import numpy as np
 import pytest
 from native_interface import Refused, Session
+from native_models import MODELS, engines  # noqa: F401  (the fixture)
 from script_models import MODELS as SCRIPTS
-from test_native_plan import MODELS
 
 import pelton
 from pelton.engine import container, file
 from pelton.runtime import Engine
-
-
-@pytest.fixture(scope="module")
-def engines(kernel_cache):
-    found = {}
-    for name, (made, shapes) in MODELS.items():
-        model = made()
-        first = next(iter(pelton.build(model, level=0, cache_dir=kernel_cache).inputs)).name
-        given = {first: next(iter(shapes.values()))} if shapes else None
-        found[name] = pelton.build(model, level=0, cache_dir=kernel_cache, shapes=given).plain
-    return found
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnxruntime_models import (  # noqa: F401  (the fixture)
@@ -40,30 +45,50 @@ def test_get_build_info():
     assert "Build Info" in ort.get_build_info()
 
 
+def with_external_weights(folder: Path, location: str) -> Path:
+    """Writes the model with its constant in an external file, a path relative to the model's."""
+    path = folder / "mul.onnx"
+    (folder / location).parent.mkdir(parents=True, exist_ok=True)
+    made = onnx.load_model_from_string(mul())
+    onnx.save_model(made, path, save_as_external_data=True, location=location, size_threshold=0)
+    return path
+
+
+def check_nothing_is_written(model, caplog, folder: Path, optimized: str = "optimized.onnx", **entries: str) -> None:
+    """A session runs, with a warning in place of the optimized model."""
+    options, before = ort.SessionOptions(), sorted(folder.rglob("*"))
+    options.optimized_model_filepath = optimized
+    for name, value in entries.items():
+        options.add_session_config_entry(f"session.{name}", value)
+    assert squares(ort.InferenceSession(model, options))
+    assert "nothing is written" in caplog.text and sorted(folder.rglob("*")) == before
+
+
 def test_model_serialization(tmp_path, caplog):
-    options = ort.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    assert (
-        squares(ort.InferenceSession(mul(), options))
-        and not (tmp_path / "optimized.onnx").exists()
-        and "nothing is written" in caplog.text
-    )
+    check_nothing_is_written(mul(), caplog, tmp_path, str(tmp_path / "optimized.onnx"))
 
 
 def test_model_serialization_with_external_initializers(tmp_path, caplog):
-    test_model_serialization(tmp_path, caplog)
+    entry = {"optimized_model_external_initializers_file_name": "weights.bin"}
+    check_nothing_is_written(mul(), caplog, tmp_path, str(tmp_path / "optimized.onnx"), **entry)
 
 
 def test_model_serialization_with_external_initializers_to_directory(tmp_path, caplog):
-    test_model_serialization(tmp_path, caplog)
+    (tmp_path / "to").mkdir()
+    entry = {"optimized_model_external_initializers_file_name": "weights.bin"}
+    check_nothing_is_written(mul(), caplog, tmp_path, str(tmp_path / "to" / "optimized.onnx"), **entry)
 
 
 def test_model_serialization_with_original_external_initializers_to_directory(tmp_path, caplog):
-    test_model_serialization(tmp_path, caplog)
+    (tmp_path / "to").mkdir()
+    path = with_external_weights(tmp_path, "weights/mul.bin")
+    check_nothing_is_written(path, caplog, tmp_path, str(tmp_path / "to" / "optimized.onnx"))
 
 
-def test_model_serialization_with_original_external_initializers_to_current_directory(tmp_path, caplog):
-    test_model_serialization(tmp_path, caplog)
+def test_model_serialization_with_original_external_initializers_to_current_directory(tmp_path, caplog, monkeypatch):
+    path = with_external_weights(tmp_path, "mul.bin")
+    monkeypatch.chdir(tmp_path)
+    check_nothing_is_written(path.name, caplog, tmp_path)
 
 
 def test_get_providers():
@@ -74,9 +99,19 @@ def test_get_providers():
     assert "CPUExecutionProvider" in ort.InferenceSession(mul(), providers=["CPUExecutionProvider"]).get_providers()
 
 
-def test_enabling_and_disabling_telemetry():
-    ort.disable_telemetry_events()
-    ort.enable_telemetry_events()
+def test_enabling_and_disabling_telemetry(tmp_path):
+    """Nothing is sent in either state (a network would end the process)."""
+    program = (
+        "import no_network; no_network.forbid()\nimport numpy as np, pelton as ort\n"
+        "for switch in (ort.enable_telemetry_events, ort.disable_telemetry_events):\n    switch()\n"
+        "    print(ort.InferenceSession('mul.onnx').run([], {'X': np.ones((3, 2), np.float32)})[0].sum())\n"
+    )
+    (tmp_path / "mul.onnx").write_bytes(mul())
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0 and done.stdout.split() == [str(X.sum())] * 2, done.stderr
 
 
 def test_set_default_logger_callback():

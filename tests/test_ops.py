@@ -7,12 +7,12 @@ import time
 import numpy as np
 import pytest
 from compare import assert_close
-from draw import examples, operands
+from draw import examples, node_of, operands
 
 from pelton.importers.onnx import load  # noqa: F401  (declares the readers)
 from pelton.ir.evaluate import evaluate, evaluate_node, widen
 from pelton.ir.builder import Builder
-from pelton.ir.graph import Node, Value
+from pelton.ir.graph import Value
 from pelton.ir.types import F32, DType, TensorType
 from pelton.ops import REGISTRY
 from pelton.ops.op import Term
@@ -21,11 +21,6 @@ from pelton.passes.decompose import decompose
 
 ALL = list(examples())
 IDS = [name for name, *_ in ALL]
-
-
-def node_of(op, types, attrs) -> Node:
-    outputs = tuple(Value(t, f"y{i}") for i, t in enumerate(op.infer_types(types, attrs)))
-    return Node(op, tuple(Value(t, f"x{i}") for i, t in enumerate(types)), attrs, outputs)
 
 
 @pytest.mark.parametrize("name, op, types, attrs", ALL, ids=IDS)

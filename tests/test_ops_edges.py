@@ -6,17 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compare import assert_close
+from draw import node_of
 
 from pelton.importers.onnx import load  # noqa: F401  (declares the readers)
 from pelton.ir.evaluate import evaluate_node
-from pelton.ir.graph import Node, Value
 from pelton.ir.types import F16, I32, DType, TensorType
 from pelton.ops import REGISTRY
-
-
-def node_of(op, types, attrs) -> Node:
-    outputs = tuple(Value(t, f"y{i}") for i, t in enumerate(op.infer_types(types, attrs)))
-    return Node(op, tuple(Value(t, f"x{i}") for i, t in enumerate(types)), attrs, outputs)
 
 
 INF, NAN = np.inf, np.nan

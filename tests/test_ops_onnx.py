@@ -7,25 +7,20 @@ import numpy as np
 import onnx
 import pytest
 from compare import assert_close
-from draw import examples, operands
+from draw import examples, node_of, operands
 from onnx.reference import ReferenceEvaluator
 
 from pelton.importers.onnx import load  # noqa: F401  (declares the readers)
 from pelton.importers.onnx.node import READERS
 from pelton.importers.onnx.ops.declared import AsDeclared
 from pelton.ir.evaluate import evaluate_node
-from pelton.ir.graph import Node, Value
+from pelton.ir.graph import Node
 from pelton.ir.types import TensorType
 from pelton.ops import REGISTRY
 
 
 ALL = list(examples())
 IDS = [name for name, *_ in ALL]
-
-
-def node_of(op, types, attrs) -> Node:
-    outputs = tuple(Value(t, f"y{i}") for i, t in enumerate(op.infer_types(types, attrs)))
-    return Node(op, tuple(Value(t, f"x{i}") for i, t in enumerate(types)), attrs, outputs)
 
 
 def _pool(a, **more):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pelton.engine.model import Slice, Step, Tensor
+from pelton.engine.plan import Slice, Step, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.engine.order import waits
 

@@ -15,8 +15,8 @@ from pelton.ops import get
 from pelton.engine import memory
 from pelton.plan import fuse, layout, lower, place, placed
 from pelton.plan.region import Region
-from pelton.tune import candidates
-from pelton.tune.tasks import task_key
+from pelton.tuning import candidates
+from pelton.tuning.tasks import task_key
 
 
 def planned(graph):

@@ -10,7 +10,7 @@ import pelton
 from pelton.plugins import CKernel, plugin_named
 from pelton.plugins import scalar as sc
 from pelton.plugins.plugin import weight_shapes
-from pelton.tune import canaries
+from pelton.tuning import canaries
 
 pytestmark = pytest.mark.usefixtures("own_plugins")
 

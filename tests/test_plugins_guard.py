@@ -9,7 +9,7 @@ from plugin_examples import ROW_SUMS, normal, row_sums, single
 
 import pelton
 from pelton import plugins
-from pelton.tune import canaries
+from pelton.tuning import canaries
 
 pytestmark = pytest.mark.usefixtures("own_plugins")
 

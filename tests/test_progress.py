@@ -14,7 +14,7 @@ import pytest
 
 import pelton
 from pelton import progress
-from pelton.compiler import int8
+from pelton.quantize import int8
 from pelton.progress import Position, course
 
 
@@ -74,7 +74,7 @@ def test_a_build_goes_from_nothing_to_all(cnn, tmp_path, level, timed):
 @pytest.mark.parametrize("level", [0, 1])
 def test_a_calibrated_build_has_a_share_for_each_of_its_engines(cnn, tmp_path, monkeypatch, level):
     events, walks = [], course(level, calibrated=True)
-    monkeypatch.setattr(int8, "choose_by_time", lambda *a: False)
+    monkeypatch.setattr(int8, "choose_by_time", lambda choices, *engines: choices)
     monkeypatch.setattr(int8, "compare_times", lambda *a: (0.5, ""))
     (port,) = pelton.build(cnn, level=0, cache_dir=tmp_path).inputs
     data = {port.name: np.random.default_rng(0).random((40, *port.shape[1:]), np.float32)}

@@ -84,7 +84,7 @@ def test_weights_beside_a_configuration_are_hashed(tmp_path):
 
 
 def test_options_with_data_are_recorded_by_their_form(model, tmp_path):
-    from pelton.compiler.provenance import describe
+    from pelton.builder.provenance import describe
     from pelton.ir.imported import Info
 
     options = pelton.Options(

@@ -10,7 +10,7 @@ from test_integers import TARGETS, extremes, model, run
 
 import pelton
 from pelton.compiler.accuracy import check_accuracy
-from pelton.compiler.build import build_detailed
+from pelton.builder.build import build_detailed
 from pelton.diagnose.explain import explain
 from pelton.importers import load
 from pelton.ir.evaluate import evaluate

@@ -14,7 +14,7 @@ import pelton
 from pelton.backends.arrays import random_inputs
 from pelton.backends import FOLDERS, backend
 from pelton.backends.device import Backend
-from pelton.compiler.build import BuildResult, build_detailed
+from pelton.builder.build import BuildResult, build_detailed
 from pelton.compiler.targets.reference import by_reference
 from pelton.engine import file
 from pelton.errors import EngineError, InputError

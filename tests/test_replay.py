@@ -13,7 +13,7 @@ from script_models import MODELS
 import pelton
 from pelton.compiler import targets
 from pelton.cli import main
-from pelton.compiler.build import build_detailed
+from pelton.builder.build import build_detailed
 from pelton.engine import file
 from pelton.importers.onnx import load as importer
 from pelton.ir.dims import Undecided
@@ -26,7 +26,7 @@ from pelton.plan import fuse
 from pelton.backends.arrays import random_inputs
 from pelton.runtime.script_engine import ScriptEngine
 from pelton.compat.session.engine_cache import key_of
-from pelton.tune import candidates, chains, replay, search
+from pelton.tuning import candidates, chains, replay, search
 
 # the package offers the function `build` under the same name
 building = importlib.import_module("pelton.compiler.build")

@@ -16,7 +16,7 @@ from handmade import chain, compiled, engine, expected, python
 
 import pelton
 from pelton import AsyncQueue, AsyncRun, InferenceSession
-from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
+from pelton.engine.plan import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError, InputError
 from pelton.runtime import Engine, load
 
@@ -278,7 +278,7 @@ def test_the_floating_point_mode_is_the_callers():
         import numpy as np
         from handmade import compiled, engine
         from pelton.backends.cpu import load_code
-        from pelton.engine.model import Buffer, Port, Slice, Step
+        from pelton.engine.plan import Buffer, Port, Slice, Step
         from pelton.runtime import Engine
         code = load_code(compiled('''
             unsigned get(void) { unsigned m; __asm__("stmxcsr %0" : "=m"(m)); return m; }

@@ -8,7 +8,7 @@ import pytest
 from handmade import chain, compiled, engine, expected, python
 from test_runtime import N, equal, pair
 
-from pelton.engine.model import Buffer, Port, Slice, Step
+from pelton.engine.plan import Buffer, Port, Slice, Step
 from pelton.errors import InputError
 from pelton.runtime import Engine
 
@@ -206,7 +206,7 @@ def test_arrays_are_kept_while_they_are_read():
         import threading, time
         import numpy as np
         from handmade import engine
-        from pelton.engine.model import Buffer, Port, Slice, Step
+        from pelton.engine.plan import Buffer, Port, Slice, Step
         from pelton.runtime import Engine
         n = 1 << 20  # large enough to be given back to the system as soon as it is free
         buffers = [Buffer("input", 0, 4 * n), Buffer("output", 0, 4 * n)]

@@ -10,36 +10,15 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from session_fixtures import builds, cache  # noqa: F401  (fixtures)
 
 import pelton as ort
 from pelton.system.cache import Cache
 from pelton.engine.constants import DeferredConstants
-from pelton.compat.session import model as models
 from pelton.compat.session.engine_cache import EngineCache
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((4, 3)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PELTON_LEVEL", "0")
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def builds(monkeypatch) -> list:
-    """What engines were built for: (shapes, optimum)."""
-    seen = []
-    real = models.build_engine
-
-    def built(source, options, optimum, show):
-        seen.append((options.shapes, optimum))
-        return real(source, options, optimum, show)
-
-    monkeypatch.setattr(models, "build_engine", built)
-    return seen
 
 
 def network(batch: int | str | None = "batch", **more) -> onnx.ModelProto:

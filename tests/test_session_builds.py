@@ -16,7 +16,7 @@ from test_session import close, network
 import pelton
 import pelton as ort
 from pelton.system.cache import Cache
-from pelton.compiler import sessions
+from pelton.builder import sessions
 from pelton.compat.session import estimate
 from pelton.compat.session import model as models
 from pelton.compat.session.engine_cache import EngineCache

@@ -16,7 +16,7 @@ import pelton as ort
 from pelton.compat.session import limits as known
 from pelton.compat.session import model as models
 from pelton.compat.session.limits import Limits
-from pelton.compiler import sessions
+from pelton.builder import sessions
 from pelton.errors import ModelError
 from pelton.importers.onnx import load as importer
 from pelton.options import Options
@@ -313,7 +313,7 @@ def test_engines_refuse_without_planning_as_well(plans):
 
 def test_specialized_models_plan_impossible_inputs_once(monkeypatch):
     """Shapes, and values that decide the program, behind the interface of the onnx package's tests."""
-    from pelton.compiler import specialize
+    from pelton.builder import specialize
     from pelton.onnx_backend import prepare
 
     m = model([node("Slice", "x begin end axes", "s"), node("Conv", "s w", "y")], {"x": "f32[1, 4, h, 9]"}, ["y"])

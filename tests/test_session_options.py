@@ -13,19 +13,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from session_fixtures import cache  # noqa: F401  (fixtures)
 from test_session import RNG, W, close, network
 
 import pelton as ort
 from pelton.options import Options
 from pelton.compat.session import config, providers, settings
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PELTON_LEVEL", "0")
-    yield tmp_path / "cache"
-    logging.getLogger("pelton").setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from session_fixtures import builds, cache  # noqa: F401  (fixtures)
 
 import pelton as ort
 from pelton.compat.session import allowance, pool
-from pelton.compat.session import model as models
 
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PELTON_LEVEL", "0")
-    yield tmp_path / "cache"
-    logging.getLogger("pelton").setLevel(logging.NOTSET)  # sessions may set it, for the whole process
-
-
-@pytest.fixture
-def builds(monkeypatch) -> list:
-    """What engines were built for: (shapes, optimum)."""
-    seen = []
-    real = models.build_engine
-
-    def built(source, options, optimum, show):
-        seen.append((options.shapes, optimum))
-        return real(source, options, optimum, show)
-
-    monkeypatch.setattr(models, "build_engine", built)
-    return seen
 
 
 def made(inputs: dict, nodes: list, outputs: dict, /, **constants) -> bytes:

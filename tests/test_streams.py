@@ -10,7 +10,7 @@ from onnx import helper
 import pelton
 from pelton.backends.cpu import default_threads
 from pelton.cli import main
-from pelton.compiler import streams
+from pelton.builder import streams
 from pelton.engine.metadata import check_metadata
 from pelton.runtime.engine import Engine
 

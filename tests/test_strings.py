@@ -11,7 +11,7 @@ from onnx_models import model, one_node
 
 import pelton
 from pelton.engine.validate import validate
-from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
+from pelton.engine.plan import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError, InputError
 
 NAMES = np.array(["zero", "one", "zwei", "π", 'a "b"\n'], object)

@@ -22,7 +22,7 @@ from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose
 from pelton.plan import region
-from pelton.tune.candidates import rejection
+from pelton.tuning.candidates import rejection
 
 I8, U8, I32, I16, F32, F16 = (DType(n) for n in ("i8", "u8", "i32", "i16", "f32", "f16"))
 POINT = dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))

@@ -15,7 +15,7 @@ from pelton.backends.arrays import random_inputs
 from pelton.backends.cpu.prepared import CpuReady
 from pelton.compiler import ties
 from pelton.compiler.accuracy import check_accuracy, relative_error, resolve_sizes, run_stepwise
-from pelton.compiler.build import build_detailed
+from pelton.builder.build import build_detailed
 from pelton.ir.text import parse
 from pelton.ir.types import DType
 from pelton.options import Options

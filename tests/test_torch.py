@@ -1,6 +1,5 @@
 """PyTorch: modules, exported programs and TorchScript as engines, and `torch.compile(backend="pelton")`."""
 
-import logging
 import sys
 import zipfile
 from pathlib import Path
@@ -13,20 +12,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.pytorch.networks import NETWORKS  # noqa: E402
 from torch.utils import _pytree  # noqa: E402
+from torch_fixtures import cache, said  # noqa: E402, F401  (fixtures)
 
 import pelton  # noqa: E402
 from pelton import cli  # noqa: E402
 from pelton.compat.torch import compile_graph  # noqa: E402
 
 FAST = {"level": 0}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    """A cache of these tests' own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PELTON_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +44,6 @@ def relative_error(found, expected) -> float:
 
 def compiled(function, **options):
     return torch.compile(function, backend=compile_graph, options={**FAST, **options})
-
-
-@pytest.fixture
-def said(caplog):
-    """What the backend says: which graphs became engines, and which run eagerly, and why."""
-    caplog.set_level(logging.INFO, "pelton.torch")
-    return lambda what: [r.getMessage() for r in caplog.records if r.name == "pelton.torch" and what in r.getMessage()]
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -1,6 +1,5 @@
 """PyTorch semantics under `torch.compile(backend="pelton")`: shapes, views, in-place changes, gradients."""
 
-import logging
 import subprocess
 import sys
 import threading
@@ -11,19 +10,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed here; `mak
 pytest.importorskip("onnxscript", reason="onnxscript is not installed here; `make test-importers` installs it")
 
 from torch import nn  # noqa: E402
+from torch_fixtures import cache, said  # noqa: E402, F401  (fixtures)
 
 from pelton.compat.torch import compile_graph  # noqa: E402
 from pelton.compat.torch.agreement import check_agreement  # noqa: E402
 from pelton.compat.torch.compiled import CompiledGraph  # noqa: E402
 from pelton.compat.torch.frozen import Unsupported  # noqa: E402
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    """A cache of these tests' own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PELTON_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +24,6 @@ def fresh():
     torch.manual_seed(1)
     with torch.no_grad():
         yield
-
-
-@pytest.fixture
-def said(caplog):
-    """What the backend says: which graphs became engines, and which run eagerly, and why."""
-    caplog.set_level(logging.INFO, "pelton.torch")
-    return lambda what: [r.getMessage() for r in caplog.records if r.name == "pelton.torch" and what in r.getMessage()]
 
 
 @pytest.fixture

@@ -280,7 +280,7 @@ def test_what_triton_refuses_is_one_error(capfd):
 
 
 def test_a_gpus_templates_are_its_own():
-    from pelton.tune.candidates import accepting_templates, rejection
+    from pelton.tuning.candidates import accepting_templates, rejection
 
     graph = program(("y", "matmul", "a b"), a="f16[64, 64]", b="f16[64, 64]")
     assert [t.name for t in accepting_templates(region_of(graph), isa="sm_90")] == ["gemm", "cublaslt"] and rejection(

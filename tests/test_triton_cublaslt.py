@@ -26,9 +26,9 @@ from triton_harness import TARGET, Case, check  # noqa: E402
 import pelton  # noqa: E402
 from pelton.backends.cuda.cublaslt import CublasLtLibrary, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
-from pelton.compiler.build import build_detailed as build  # noqa: E402
+from pelton.builder.build import build_detailed as build  # noqa: E402
 from pelton.engine import file, library, work  # noqa: E402
-from pelton.engine.model import Step  # noqa: E402
+from pelton.engine.plan import Step  # noqa: E402
 from pelton.engine.product import MatmulDescriptor  # noqa: E402
 from pelton.engine.work import ALIGNED  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
@@ -36,9 +36,9 @@ from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.types import F16  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
-from pelton.tune import launches  # noqa: E402
-from pelton.tune.candidates import template_rejection  # noqa: E402
+from pelton.backends.cuda import kernel_choice  # noqa: E402
+from pelton.tuning import launches  # noqa: E402
+from pelton.tuning.candidates import template_rejection  # noqa: E402
 
 SYMBOL, NAMES = MatmulDescriptor.symbol, [f.name for f in fields(MatmulDescriptor)]
 HERE = replace(TARGET, libraries=((SYMBOL, 130100),))
@@ -228,7 +228,7 @@ def test_the_checks_on_a_gpu_know_it(blas, monkeypatch):
 @pytest.fixture
 def idle(monkeypatch):
     """Kernels in Triton do nothing on these devices: what they leave is not held against what the library writes."""
-    monkeypatch.setattr(cuda_tune, "groups", lambda results, types: [[i for i, _ in enumerate(results)]])
+    monkeypatch.setattr(kernel_choice, "groups", lambda results, types: [[i for i, _ in enumerate(results)]])
 
 
 def fast(launch) -> float:

@@ -18,7 +18,7 @@ from test_cuda_runtime import on_gpu  # noqa: E402
 
 from pelton.backends.cuda.cublaslt import CublasLtLibrary, bound  # noqa: E402
 from pelton.engine.validate import validate  # noqa: E402
-from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, Tensor  # noqa: E402
+from pelton.engine.plan import Buffer, EnginePlan, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.product import MatmulDescriptor  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 

@@ -27,14 +27,14 @@ from pelton.backends.cuda.cudnn import CudnnLibrary, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.engine import library  # noqa: E402
 from pelton.engine.validate import validate  # noqa: E402
-from pelton.engine.model import Buffer, EnginePlan, Port, Slice, Step, Tensor  # noqa: E402
+from pelton.engine.plan import Buffer, EnginePlan, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.convolution import ConvolutionDescriptor  # noqa: E402
 from pelton.engine.work import ALIGNED, CHOICES, KINDS  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.ir.types import F32  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
-from pelton.tune import launches  # noqa: E402
-from pelton.tune.candidates import template_rejection  # noqa: E402
+from pelton.tuning import launches  # noqa: E402
+from pelton.tuning.candidates import template_rejection  # noqa: E402
 
 SYMBOL, VERSION, NAMES = ConvolutionDescriptor.symbol, 92800, [f.name for f in fields(ConvolutionDescriptor)]
 HERE = replace(TARGET, libraries=((SYMBOL, VERSION),))

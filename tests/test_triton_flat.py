@@ -16,7 +16,7 @@ from triton_cases import conv  # noqa: E402
 
 import pelton  # noqa: E402
 from pelton.backends.cuda.null import seen  # noqa: E402
-from pelton.compiler.build import build_detailed  # noqa: E402
+from pelton.builder.build import build_detailed  # noqa: E402
 from pelton.compiler.stages import run_stages, start  # noqa: E402
 from pelton.compiler.targets.cuda import target_for  # noqa: E402
 from pelton.engine import file  # noqa: E402

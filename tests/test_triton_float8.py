@@ -16,7 +16,7 @@ from triton_harness import TARGET, Case, interpreted, nhwc  # noqa: E402
 
 from pelton.codegen.template import GPU_TEMPLATES, Tactic, Target  # noqa: E402
 from pelton.codegen.triton.toolchain import compile_source, extract_cubin  # noqa: E402
-from pelton.compiler.build import build_detailed  # noqa: E402
+from pelton.builder.build import build_detailed  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.types import DType  # noqa: E402

@@ -23,7 +23,7 @@ from triton_harness import TARGET, check, nhwc, tried  # noqa: E402
 
 import pelton  # noqa: E402
 from pelton.compiler import targets  # noqa: E402
-from pelton.compiler.build import build_detailed  # noqa: E402
+from pelton.builder.build import build_detailed  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
@@ -40,10 +40,10 @@ from pelton.codegen.triton.toolchain import (
 from pelton.codegen.triton.emit import TYPES, with_alignment  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.backends.cuda.tune import drop_wrong_kernels  # noqa: E402
+from pelton.backends.cuda.kernel_choice import drop_wrong_kernels  # noqa: E402
 from pelton.compiler.targets.cuda import target_for  # noqa: E402
-from pelton.tune import search  # noqa: E402
-from pelton.tune.candidates import template_rejection  # noqa: E402
+from pelton.tuning import search  # noqa: E402
+from pelton.tuning.candidates import template_rejection  # noqa: E402
 
 NAME, TEMPLATE = "im2col", GPU_TEMPLATES["im2col"]
 HERE = replace(TARGET, libraries=(("triton", GLUON),))

@@ -19,7 +19,7 @@ from triton_harness import TARGET, Case, check, check_dynamic, interpreted  # no
 
 from pelton.codegen.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noqa: E402
 from pelton.codegen.triton.toolchain import compile_source, extract_cubin  # noqa: E402
-from pelton.compiler.build import BuildResult, build_detailed  # noqa: E402
+from pelton.builder.build import BuildResult, build_detailed  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.options import Options  # noqa: E402

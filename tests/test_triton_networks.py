@@ -18,7 +18,7 @@ from onnx_models import draw, model
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 
-from pelton.compiler.build import build_detailed  # noqa: E402
+from pelton.builder.build import build_detailed  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.errors import BuildError, InputError  # noqa: E402
@@ -26,7 +26,7 @@ from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.codegen.triton import toolchain as triton_compile  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
+from pelton.backends.cuda import kernel_choice  # noqa: E402
 
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}  # of the largest output
 
@@ -180,12 +180,12 @@ def compared(data: bytes, sources: Mapping[str, str], wrong: str = "") -> tuple[
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    cuda_tune.log.addHandler(handler)
+    kernel_choice.log.addHandler(handler)
     device = triton_interpreter.device(sources)
     if wrong:
         device.kernels[wrong] = lambda programs, words: None
-    engine = cuda_tune.drop_wrong_kernels(file.read(data), device)
-    cuda_tune.log.removeHandler(handler)
+    engine = kernel_choice.drop_wrong_kernels(file.read(data), device)
+    kernel_choice.log.removeHandler(handler)
     return file.to_bytes(engine), len(device.happened("launch")), said
 
 

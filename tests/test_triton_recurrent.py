@@ -19,7 +19,7 @@ from triton_cases import BOTH, steps  # noqa: E402
 from triton.runtime.errors import InterpreterError  # noqa: E402
 from triton_harness import TARGET, check, checked  # noqa: E402
 
-from pelton.compiler.build import build_detailed  # noqa: E402
+from pelton.builder.build import build_detailed  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.ir.graph import Value, optimum_sizes  # noqa: E402
 from pelton.ir.types import F32, I32, I64  # noqa: E402

@@ -8,10 +8,10 @@ from onnx_models import model
 import pelton
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import TEMPLATES, Tactic
-from pelton.tune import measure, search
-from pelton.tune.timing_cache import TimingCache
-from pelton.tune.measure import Stopwatch, weight_traffic
-from pelton.tune.search import best_of, worth
+from pelton.tuning import measure, search
+from pelton.tuning.timing_cache import TimingCache
+from pelton.tuning.measure import Stopwatch, weight_traffic
+from pelton.tuning.search import best_of, worth
 
 
 def found(*names):

@@ -11,7 +11,7 @@ from onnx_models import model, one_node, value_info
 import pelton
 from pelton.cli import main
 from pelton.errors import InputError, ModelError
-from pelton.compiler.specialize import MAX_SPECIALIZED, Fitted
+from pelton.builder.specialize import MAX_SPECIALIZED, Fitted
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import TensorType

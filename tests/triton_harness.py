@@ -20,7 +20,7 @@ from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: F401 
 from pelton.plan.layout import Strides, dense, row_major, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
-from pelton.tune.candidates import template_rejection
+from pelton.tuning.candidates import template_rejection
 
 TARGET = Target(isa="sm_90", lanes=32, threads=4)
 POISON = {"f": np.nan, "i": 77, "u": 77}

@@ -20,7 +20,7 @@ from ml_dtypes import bfloat16
 
 import pelton
 from pelton.backends.cuda.null import NullDevice
-from pelton.compiler.build import BuildResult
+from pelton.builder.build import BuildResult
 from pelton.engine import file
 from pelton.codegen.triton.toolchain import read_tensor_maps, load, read_phased
 from pelton.passes.precision import tf32

@@ -1,16 +1,14 @@
-"""The command: checks everything on the GPU here, measures it, times Pelton beside torch and JAX, and writes it all
-into one file.
+"""Checks everything on this GPU, measures it, times Pelton, torch and JAX, and writes the results into one file.
 
     python -m benchmarks.gpu [--only PART …] [--again] [--output FOLDER] [--room FOLDER] [--seconds N] [--level N]
     [--seed N] [--jobs N] [--peers KIND …] [--warm]
 
-From the root of a source tree, nothing installed but Python's packages triton, cuda-bindings, onnx, onnxruntime, numpy,
-ml_dtypes, torch, jax and pytest (whose cases the checks of templates are). Results are merged into FOLDER/GPU.json part
-by part, with a page of tables beside it (benchmarks/results/h200.md). Parts that are there are not run again unless
---again says so, or they failed, which then have their turn last. --only takes parts, in the order in which they run, or
-`checks` and `models` for some of them. Checks run --jobs at a time, as most of their time is the CPU's; then figures
-are measured one by one. Models, engines, compiled kernels, and all that the processes at work say are
-kept in --room. The exit status is 1 where a check failed, or a part.
+Runs from the root of a source tree, with the packages triton, cuda-bindings, onnx, onnxruntime, numpy, ml_dtypes,
+torch, jax and pytest (the checks of templates use its cases). Results are merged into FOLDER/GPU.json part by part,
+with a page of tables (benchmarks/results/h200.md). Finished parts are not repeated without --again; failed ones run
+last. --only selects parts, in their order, or `checks` and `models` for several of them. --jobs checks run in parallel,
+as they mostly use the CPU; then figures are measured one by one. --room stores models, engines, compiled kernels and
+all output of processes. The exit status is 1 if a check or a part failed.
 """
 
 from __future__ import annotations

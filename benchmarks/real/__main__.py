@@ -1,15 +1,14 @@
-"""The command: fetches packages, runs all their models in Pelton and ONNX Runtime, and writes a page of results.
+"""Fetches packages, runs all their models in Pelton and ONNX Runtime, and writes a page of results.
 
     python -m benchmarks.real [NAME …] [--level N] [--threads N] [--seconds S] [--rounds N] [--no-times] [--again]
-    [--page PAGE.md] [--room FOLDER]
-                              [--peers-python PYTHON] [--patience S] [--exact S] [--memory GB] [--list]
+                              [--page PAGE.md] [--room FOLDER] [--peers-python PYTHON] [--patience S] [--exact S]
+                              [--memory GB] [--list]
 
-From the root of a source tree. NAME is a part of a package's or a file's name; without any, all of
-benchmarks/real/packages.py. Downloads, unpacked packages, inputs, outputs, engines and a result for each file are kept
-in the room (build/real), so that the same command goes on where it stopped: a file is run again if it was at another
-level or commit or on another machine, has no times yet, or --again says so. The page is written from all results that
-there are. `make real` gives ONNX
-Runtime a venv of its own. The exit status is 1 where a file that was run is not right.
+Runs from the root of a source tree. NAME is a part of a package's or a file's name; the default is all of
+benchmarks/real/packages.py. The room (build/real) stores downloads, packages, inputs, outputs, engines and a result per
+file, so an interrupted command continues: it repeats files with results of another level, commit or machine, files
+without times, and all with --again. The page shows all stored results. `make real` installs ONNX Runtime into its own
+venv. The exit status is 1 if a file is wrong.
 """
 
 from __future__ import annotations

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError, Needs
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from .engine.model import DynamicDimension, Port
+    from .engine.plan import DynamicDimension, Port
     from . import plugins as plugins
     from .editing import export_onnx, import_onnx
     from .network import Network, NetworkTensor
@@ -65,8 +64,8 @@ _HOMES = {
     "import_onnx": "editing",
     "export_onnx": "editing",
     "NetworkTensor": "network",
-    "Port": "engine.model",
-    "DynamicDimension": "engine.model",
+    "Port": "engine.plan",
+    "DynamicDimension": "engine.plan",
     "Engine": "runtime",
     "Context": "runtime",
     "load": "runtime",
@@ -116,21 +115,6 @@ _HOMES.update(
 )
 
 
-class _Package(ModuleType):
-    """A package whose `build` and `tune` stay functions when modules of these names are imported."""
-
-    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        """Pickles the package by its name, as cloudpickle pickles modules that functions use."""
-        return import_module, (self.__name__,)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name not in ("build", "tune") or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
-
-
 def build(
     model: Any,
     shapes: Mapping[str, str | Sequence[Any]] | None = None,
@@ -156,7 +140,7 @@ def build(
     returns False, and BuildError if the build fails for another reason.
     """
     with Needs("building engines"):
-        from pelton.compiler.build import build
+        from pelton.builder.build import build
     return build(model, shapes, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, options=options, **given)
 
 

@@ -13,14 +13,14 @@ from pelton.errors import InputError
 from pelton.options import Options
 
 if TYPE_CHECKING:
-    from pelton.compiler.specialize import Fitted
+    from pelton.builder.specialize import Fitted
 
 
 class PeltonRep(BackendRep):
     """A model, built for the inputs of its first run, and again for inputs that need another engine."""
 
     def __init__(self, model: onnx.ModelProto, options: Options):
-        from pelton.compiler.specialize import Fitted
+        from pelton.builder.specialize import Fitted
 
         self._fitted: Fitted = Fitted(model, options)
 

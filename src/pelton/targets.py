@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 WITH_ZEROS = ("cuda",)  # archs whose contexts have memory that stays zero between runs
 
@@ -22,42 +22,53 @@ def is_gpu(target: Mapping[str, Any]) -> bool:
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
-LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "x86_64": (),
-        "x86_64_v2": _V2,
-        "x86_64_v3": _V3,
-        "x86_64_v3_vnni": (*_V3, "avxvnni"),
-        "x86_64_v4": _V4,
-        "x86_64_v4_vnni": (*_V4, "avx512vnni"),
-        "x86_64_v4_vnni_bf16": (*_V4, "avx512bf16", "avx512vnni"),
-    }
-)
+_X86 = "x86_64-linux-gnu"
 
 
 @dataclass(frozen=True)
 class Isa:
-    """march: clang's name of the level. lanes: f32 elements of a vector. registers: number of vector registers. flags:
-    further flags of clang."""
+    """An instruction set level that kernels are compiled for.
 
+    triple, march, flags: for clang. features: of the CPU. lanes: f32 elements of a vector. registers: number of vector
+    registers. dot: the instruction for dot products of bytes, "pairs" (vpmaddubsw: sums of two products,
+    saturated to i16) or "vnni" (sums of four in i32). bf16: True if it multiplies bf16.
+    """
+
+    triple: str
     march: str
+    features: tuple[str, ...]
     lanes: int
     registers: int
+    dot: Literal["pairs", "vnni"] = "pairs"
+    bf16: bool = False
     flags: tuple[str, ...] = ()
 
 
-# The levels that kernels are compiled for, the best last.
+# The best last.
 ISAS: Mapping[str, Isa] = MappingProxyType(
     {
-        "x86_64_v3": Isa("x86-64-v3", 8, 16),
-        "x86_64_v3_vnni": Isa("x86-64-v3", 8, 16, ("-mavxvnni",)),
-        "x86_64_v4": Isa("x86-64-v4", 16, 32),
-        "x86_64_v4_vnni": Isa("x86-64-v4", 16, 32, ("-mavx512vnni",)),
-        "x86_64_v4_vnni_bf16": Isa("x86-64-v4", 16, 32, ("-mavx512vnni", "-mavx512bf16")),
+        "x86_64_v3": Isa(_X86, "x86-64-v3", _V3, 8, 16),
+        "x86_64_v3_vnni": Isa(_X86, "x86-64-v3", (*_V3, "avxvnni"), 8, 16, "vnni", flags=("-mavxvnni",)),
+        "x86_64_v4": Isa(_X86, "x86-64-v4", _V4, 16, 32),
+        "x86_64_v4_vnni": Isa(_X86, "x86-64-v4", (*_V4, "avx512vnni"), 16, 32, "vnni", flags=("-mavx512vnni",)),
+        "x86_64_v4_vnni_bf16": Isa(
+            _X86,
+            "x86-64-v4",
+            (*_V4, "avx512bf16", "avx512vnni"),
+            16,
+            32,
+            "vnni",
+            bf16=True,
+            flags=("-mavx512vnni", "-mavx512bf16"),
+        ),
     }
 )
-# Those that builds choose by themselves; the bf16 level requires its precision.
-BUILT = tuple(isa for isa in ISAS if not isa.endswith("bf16"))
+# All known levels of CPUs → the features that they need.
+LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"x86_64": (), "x86_64_v2": _V2, **{name: isa.features for name, isa in ISAS.items()}}
+)
+# Those that builds choose by themselves; levels with bf16 require its precision.
+BUILT = tuple(name for name, isa in ISAS.items() if not isa.bf16)
 
 
 def fits(level: str, features: Iterable[str]) -> bool:

@@ -15,11 +15,11 @@ from compare import assert_close
 
 from pelton.diagnose import support
 from pelton import preprocessing  # noqa: F401  (imported before children are made)
-from pelton.compiler.accuracy_bound import AccuracyBound
-from pelton.compiler.build import build, build_detailed
+from pelton.quantize.accuracy_bound import AccuracyBound
+from pelton.builder.build import build, build_detailed
 from pelton.compiler.stages import run_stages, start
 from pelton.engine.validate import validate
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.engine.script import validate_script
 from pelton.errors import Error, InputError
 from pelton.importers.onnx import load as importer
@@ -31,7 +31,7 @@ from pelton.ir.graph import Graph, with_sizes, symbols, optimum_sizes
 from pelton.ir.types import STRING
 from pelton.options import Options
 from pelton.plan import lower
-from pelton.compiler.assemble import assemble
+from pelton.builder.assemble import assemble
 from pelton.backends.arrays import random_inputs
 
 from . import graphs, mutate, seeds

@@ -12,9 +12,9 @@ from onnx_models import one_node
 from script_models import MODELS
 from test_engine_file import forge, with_host_step
 
-from pelton.compiler.build import build
+from pelton.builder.build import build
 from pelton.engine import file
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.engine.script import Script
 from pelton.options import Options
 from pelton.runtime import Engine

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.compiler.build import build
+from pelton.builder.build import build
 from pelton.options import Options
 
 from .cases import Run

@@ -132,7 +132,7 @@ static void test_dynamic_sizes(const char *path) {
         CHECK(!pelton_run(c, NULL, NULL));
     }
     shape[0] = most + 1;
-    CHECK(pelton_set_shapes(c, (const int64_t *const[]){shape}) && says("may have") && says("given"));
+    CHECK(pelton_set_shapes(c, (const int64_t *const[]){shape}) && says("may have") && says("got"));
     pelton_context_free(c);
     pelton_engine_free(e);
 }

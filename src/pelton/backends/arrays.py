@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pelton.engine.model import Port, numpy_dtype
+from pelton.engine.plan import Port, numpy_dtype
 from pelton.errors import EngineError, InputError, near
 
 from pelton.system import share

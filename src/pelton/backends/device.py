@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pelton.engine.model import EnginePlan, Port, Step
+from pelton.engine.plan import EnginePlan, Port, Step
 from pelton.errors import EngineError
 
 from .plan import Plan

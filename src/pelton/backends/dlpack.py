@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.model import NUMPY_NAMES, SIZES
+from pelton.engine.plan import NUMPY_NAMES, SIZES
 from pelton.errors import InputError
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pelton.engine.model import SIZES, Step, Tensor, numpy_dtype
+from pelton.engine.plan import SIZES, Step, Tensor, numpy_dtype
 from pelton.errors import EngineError, Needs
 
 

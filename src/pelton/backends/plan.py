@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from pelton.logs import Logger
-from pelton.engine import model as plain_engine
+from pelton.engine import plan as plain_engine
 from pelton.engine import sizes
 from pelton.engine.constants import DeferredConstants
-from pelton.engine.model import SIZES, Step, numpy_dtype, strings_in
+from pelton.engine.plan import SIZES, Step, numpy_dtype, strings_in
 from pelton.engine.shape_plan import ResolvedPlan, PlanTemplate
 from pelton.system.memory import aligned, populate
 

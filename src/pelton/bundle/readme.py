@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pelton.engine.model import SIZES, EnginePlan
+from pelton.engine.plan import SIZES, EnginePlan
 
 from . import tables
 

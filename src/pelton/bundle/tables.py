@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pelton.engine.constants import ALIGN, bytes_of
-from pelton.engine.model import SIZES, EnginePlan, Port, Step, numpy_dtype
+from pelton.engine.plan import SIZES, EnginePlan, Port, Step, numpy_dtype
 from pelton.errors import InputError
 from pelton.record import record
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pelton import native
 from pelton.engine import sizes
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.engine.stored import plan_rows
 from pelton.errors import EngineError, InputError
 from pelton.system import files

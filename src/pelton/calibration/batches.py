@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pelton.backends.arrays import check_names
-from pelton.engine.model import Port
+from pelton.engine.plan import Port
 from pelton.errors import InputError
 from pelton.ir import dims
 from pelton.ir.graph import Graph, Value, optimum_sizes, sizes_of, symbols

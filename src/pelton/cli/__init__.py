@@ -41,7 +41,7 @@ EXAMPLES = """from a model to an answer:
   pelton run resnet50.pelton --input x=input.npy --output y.npy
   pelton bench resnet50.onnx --vs onnxruntime --layers
 
-`pelton COMMAND --help` explains each command, with examples. `pelton demo` needs no model of yours."""
+`pelton COMMAND --help` explains each command, with examples. `pelton demo` needs no model."""
 
 # Commands in the order of `pelton --help`: a new one is a module with `add` and `main`, and a line here.
 GROUPS = {

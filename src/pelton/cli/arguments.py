@@ -101,6 +101,29 @@ def parse_metadata(pairs: Iterable[str]) -> dict[str, str]:
     return out
 
 
+def add_repeatable(command: argparse._ActionsContainer, flag: str, metavar: str, help: str) -> None:
+    """Adds an option that may be repeated; its value is the list of its values."""
+    command.add_argument(flag, action="append", default=[], metavar=metavar, help=help)
+
+
+def add_inputs(command: argparse._ActionsContainer) -> None:
+    add_repeatable(command, "--input", "NAME=FILE", "inputs, as for `pelton run` (default: random)")
+
+
+def add_warmup(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--warmup", type=seconds, default=0.5, metavar="S", help="seconds of warm-up (default 0.5)")
+
+
+def add_overwriting(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-o", "--output", metavar="FILE", help="file to write (default: overwrite the engine)")
+
+
+def add_part(command: argparse.ArgumentParser) -> None:
+    """Adds the options of commands that read a part of a model, or all of it."""
+    add_repeatable(command, "--shapes", "NAME=SIZES", SHAPE_HELP)
+    add_repeatable(command, "--outputs", "NAME", "only the nodes that these tensors need (repeatable)")
+
+
 def add_threads(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--threads",
@@ -120,12 +143,11 @@ def add_hint(command: argparse.ArgumentParser) -> None:
 
 
 def add_sizes(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
+    add_repeatable(
+        command,
         "--shapes",
-        action="append",
-        default=[],
-        metavar="NAME=SIZES",
-        help="sizes of inputs, for engines with dynamic dimensions (default: those that they are tuned for)",
+        "NAME=SIZES",
+        "sizes of inputs of engines with dynamic dimensions (default: the tuned sizes)",
     )
 
 
@@ -181,12 +203,11 @@ def add_build(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="for int8: write the table of scales, for --calibration in later builds",
     )
-    group.add_argument(
+    add_repeatable(
+        group,
         "--precision-of",
-        action="append",
-        default=[],
-        metavar="LAYERS=fp32",
-        help='for int8, and on CPUs fp16 and bf16: layers to leave in fp32, as in "head.*=fp32" (repeat)',
+        "LAYERS=fp32",
+        'int8, and on CPUs fp16 and bf16: layers to keep in fp32, as in "head.*=fp32" (repeatable)',
     )
     group.add_argument(
         "--max-drop",
@@ -224,12 +245,8 @@ def add_build(command: argparse.ArgumentParser) -> None:
             " mask=true, none for an optional without a value (repeat)"
         ),
     )
-    group.add_argument(
-        "--outputs",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="return these tensors, which may be inner ones, instead of the model's outputs (repeat)",
+    add_repeatable(
+        group, "--outputs", "NAME", "return these tensors, inner ones too, instead of the model's outputs (repeatable)"
     )
     group.add_argument(
         "--detections",

@@ -32,86 +32,78 @@ EXAMPLES = """examples:
   pelton bench resnet50.onnx --vs onnxruntime,openvino,mnn,ncnn --peers-python ~/peers/bin/python
   pelton bench old.pelton --json > old.json; pelton bench new.pelton --baseline old.json
 
-The time of a run is what a caller pays: passing inputs, the run, outputs in fresh arrays. The exit status is 1 if a
-runtime of --vs could not be timed or --max-slowdown is exceeded, 2 if nothing could be timed."""
+Times include passing inputs and returning outputs in new arrays. The exit status is 1 if a runtime of --vs could not be
+timed or --max-slowdown is exceeded, 2 if nothing could be timed."""
 ROUNDS = 5
 
 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "bench",
-        help="time a model or engine, alone or beside other runtimes",
-        description="Times a model (built first) or an engine.",
+        help="time a model or an engine, and other runtimes",
+        description="Times an engine, or a model, which is built first.",
         epilog=EXAMPLES,
     )
     command.add_argument(
-        "model", help="an engine file, or a model, which is built with the options below and not saved"
+        "model", help="an engine file, or a model to build with the options below, without saving the engine"
     )
-    command.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="what to run on, as for `pelton run` (default: random)",
-    )
+    arguments.add_inputs(command)
     command.add_argument(
         "--hint",
         choices=HINTS,
-        help="latency: one run after the other, with all threads (the default); throughput: several at once, in the"
-        " number of streams that gives most inputs a second. Models are built for that",
+        help="latency (default): consecutive runs on all threads; throughput: parallel runs, in the fastest number of"
+        " streams. Models are built for the same hint",
     )
     command.add_argument(
         "--streams",
         type=arguments.int_in_range(1, 256, "streams"),
         metavar="N",
-        help="so many runs at once, each with --threads, or its share of the CPUs (means --hint throughput)",
+        help="number of parallel runs, each on --threads, or its share of the CPUs (implies --hint throughput)",
     )
     command.add_argument(
-        "--seconds", type=arguments.seconds, default=3.0, metavar="S", help="how long to measure (default 3)"
+        "--seconds", type=arguments.seconds, default=3.0, metavar="S", help="seconds to measure (default 3)"
     )
-    command.add_argument(
-        "--warmup", type=arguments.seconds, default=0.5, metavar="S", help="how long to run before that (default 0.5)"
-    )
+    arguments.add_warmup(command)
     command.add_argument(
         "--iterations",
         type=arguments.int_in_range(1, 1 << 30, "runs"),
         metavar="N",
-        help="measure exactly so many runs, instead of --seconds",
+        help="number of runs to measure, instead of --seconds",
     )
     command.add_argument(
         "--percentiles",
         type=percentiles,
         default=timing.PERCENTILES,
         metavar="P,…",
-        help=f"percentiles of latency to report (default {','.join(map(str, timing.PERCENTILES))})",
+        help=f"latency percentiles to report (default {','.join(map(str, timing.PERCENTILES))})",
     )
     command.add_argument(
         "--batches",
         type=batches,
         default=(),
         metavar="N,…",
-        help="measure each of these batch sizes of an engine whose batch is dynamic",
+        help="batch sizes to measure, for engines with a dynamic batch",
     )
     command.add_argument(
-        "--layers", action="store_true", help="the time of every step, what bounds it, and how close it comes to that"
+        "--layers",
+        action="store_true",
+        help="the time of each step, its bound (compute or memory), and the percentage of that bound",
     )
-    command.add_argument("--plot", metavar="FILE.svg", help="draw the machine's roofline with the steps on it")
+    command.add_argument("--plot", metavar="FILE.svg", help="plot the steps on the machine's roofline")
     command.add_argument(
-        "--vs", metavar="RUNTIMES", help=f"time these as well, separated by commas: {', '.join(peers.PEERS)}"
+        "--vs", metavar="RUNTIMES", help=f"also time these runtimes, separated by commas: {', '.join(peers.PEERS)}"
     )
-    command.add_argument(
-        "--peers-python", metavar="PYTHON", help="the Python that has them installed (default: this one)"
-    )
+    command.add_argument("--peers-python", metavar="PYTHON", help="a Python with these runtimes (default: this one)")
     command.add_argument(
         "--baseline",
         metavar="FILE.json",
-        help="an earlier --json: how much faster or slower this is, and whether by more than the noise of both",
+        help="an earlier --json to compare with: the speed-up, and whether it exceeds the noise",
     )
     command.add_argument(
         "--max-slowdown",
         type=slowdown,
         metavar="FACTOR",
-        help="with --baseline: end with status 1 if this is more than so many times slower, and by more than the noise",
+        help="with --baseline: exit with status 1 if slower by more than this factor and the noise",
     )
     output.add_json(command)
     arguments.add_threads(command)
@@ -187,20 +179,20 @@ def check(args: argparse.Namespace) -> list[str]:
     unknown = [n for n in names if n not in peers.PEERS]
     if unknown or (args.vs is not None and not names):
         raise InputError(
-            f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}"
+            f"--vs must be {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}"
             + (near(unknown[0], peers.PEERS) if unknown else "")
         )
     if args.peers_python and not names:
         raise InputError("--peers-python is an option of --vs; add --vs onnxruntime")
     if args.streams and args.hint == "latency":
-        raise InputError("--streams means several runs at once, --hint latency one after the other; give one of both")
+        raise InputError("--streams means parallel runs, --hint latency consecutive ones; use only one of them")
     args.hint = args.hint or ("throughput" if args.streams else "latency")
     alone = [("--input", args.input), ("--layers", args.layers), ("--plot", args.plot), ("--vs", names)]
     alone.append(("--baseline", args.baseline))
     if args.batches and (given := [flag for flag, value in alone if value]):
-        raise InputError(f"--batches goes through several sizes, {given[0]} is for one; leave out one of both")
+        raise InputError(f"--batches measures several sizes, {given[0]} needs one; use only one of them")
     if args.max_slowdown is not None and not args.baseline:
-        raise InputError("--max-slowdown is a limit to what --baseline finds; give an earlier measurement, too")
+        raise InputError("--max-slowdown needs --baseline, an earlier measurement")
     if args.plot:
         if not args.plot.lower().endswith(".svg"):
             raise InputError(f"--plot writes SVG: name a file that ends in .svg, not {args.plot!r}")
@@ -217,10 +209,7 @@ def check_engine(args: argparse.Namespace, engine: Engine, built: bool, names: l
             "benchmarks/gpu in the source tree compares there"
         )
     if names and not built:
-        raise InputError(
-            "--vs gives the other runtimes the ONNX model, which an engine does not contain: pelton bench model.onnx"
-            " --vs …"
-        )
+        raise InputError("--vs needs the ONNX model, which an engine does not contain: pelton bench model.onnx --vs …")
 
 
 def time_runs(
@@ -250,7 +239,7 @@ def time_runs(
     on = context.machine if build.on_gpu(engine) else how
     say(f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, {on}")
     if engine.symbols:
-        say(f"run for {arrays.sizes_in_words(feeds)} (--shapes takes others)")
+        say(f"measured at {arrays.sizes_in_words(feeds)} (--shapes sets other sizes)")
     say("\n".join(times.lines(args.percentiles)))
     if tried:
         say("tried: " + ", ".join(f"{t.split} {t.rate:.1f}" for t in tried) + " runs per second")
@@ -331,12 +320,11 @@ def load_or_build(args: argparse.Namespace, names: Sequence[str]) -> tuple[Engin
         steers = [arguments.flag(name) for name in options if name not in ("shapes", "threads")]
         if steers:
             raise InputError(
-                f"{steers[0]} says how an engine is built, and {args.model} is one already; leave it out, or give the"
-                " model"
+                f"{steers[0]} is a build option, but {args.model} is already an engine; leave it out, or pass the model"
             )
         return pelton.load(args.model, trust=args.trust), False
     if args.trust:
-        raise InputError(f"--trust is for engines, which may be signed, and {args.model} is a model; leave it out")
+        raise InputError(f"--trust is for signed engines, but {args.model} is a model; leave it out")
     peers.check_installed(names, args.peers_python)
     if args.hint == "throughput" and not (args.target or "").startswith("cuda"):
         options["threads"] = throughput.splits(args.streams, args.threads)[-1].threads

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   pelton build resnet50.onnx                                    writes resnet50.pelton
-  pelton build resnet50.onnx --level 0                          in seconds: no kernel is timed
+  pelton build resnet50.onnx --level 0                          no timing: takes seconds
   pelton build bert.onnx -o bert.pelton --shapes input_ids=1x128,attention_mask=1x128
-  pelton build resnet50.onnx --timing-cache times.json          the same times give the same engine
+  pelton build resnet50.onnx --timing-cache times.json          a bit-equal engine from the same times
   pelton build resnet50.onnx --image "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb" --labels imagenet.txt
                                                                 then: pelton run resnet50.pelton --input cat.jpg --top 5
 
-An engine is built for this kind of machine and this number of threads. It contains machine code: run only engines you
-trust."""
+Engines are built for one kind of machine and one number of threads. They contain machine code: run only trusted
+engines."""
 
 SHOWN = 6  # names or kinds of host steps
 CONTROL = ("if", "loop", "scan")  # steps of scripts that run others
@@ -65,14 +65,10 @@ def add(commands) -> argparse.ArgumentParser:
         help='how pictures are prepared: "HEIGHTxWIDTH [crop=F|shorter=N|stretch|letterbox[=R,G,B]] [bicubic|…]'
         " [mean=R,G,B] [std=R,G,B] [scale=F] [rgb|bgr|gray]\", or Hugging Face's preprocessor_config.json",
     )
-    pictures.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
-    kept = command.add_argument_group("what the engine says of itself (`pelton inspect` shows it)")
-    kept.add_argument(
-        "--metadata",
-        action="append",
-        default=[],
-        metavar="NAME=TEXT",
-        help="a text of yours, kept in the engine (repeat)",
+    pictures.add_argument("--labels", metavar="FILE", help="class names, one per line")
+    kept = command.add_argument_group("contents of the engine file")
+    arguments.add_repeatable(
+        kept, "--metadata", "NAME=TEXT", "a text to store in the engine, shown by `pelton inspect` (repeatable)"
     )
     kept.add_argument(
         "--refit", action="store_true", default=None, help="keep what other weights need (see `pelton refit`)"
@@ -81,9 +77,11 @@ def add(commands) -> argparse.ArgumentParser:
         "--strip-weights",
         action="store_true",
         default=None,
-        help="leave out all weights that can be refitted: a small file, which `pelton refit` gives them again",
+        help="omit all refittable weights: `pelton refit` adds them to the small file",
     )
-    kept.add_argument("--sign", metavar="KEY", help="sign it with this Ed25519 private key (PEM; see `pelton sign`)")
+    kept.add_argument(
+        "--sign", metavar="KEY", help="sign the engine with this Ed25519 private key (PEM; see `pelton sign`)"
+    )
     output.add_json(command)
     return command
 

@@ -12,14 +12,14 @@ from pelton.options import Options
 from . import arguments, output, text
 
 EXAMPLES = """examples:
-  pelton cache info                     where it is, what it holds, and its limit
-  pelton cache prune --limit 500MB      removes the least recently used until 500 MB are left
-  pelton cache prune --unused 30        removes what has not been used for 30 days
+  pelton cache info                     path, contents and limit
+  pelton cache prune --limit 500MB      removes the least recently used files above 500 MB
+  pelton cache prune --unused 30        removes files unused for 30 days
   pelton cache clear                    removes everything
 
-The cache directory is ~/.cache/pelton, or PELTON_CACHE_DIR. Builds, those of sessions too, leave no more than
-PELTON_CACHE_LIMIT (default 4GB). What was removed is built again when it is needed; programs that use an engine are not
-disturbed. Environments of `pelton import-env` stay; it removes them itself."""
+The cache directory is ~/.cache/pelton, or PELTON_CACHE_DIR. Builds keep it below PELTON_CACHE_LIMIT (default 4GB).
+Later builds recreate removed files; running programs are not affected. `pelton import-env --remove` removes
+environments, `pelton cache` does not."""
 WHAT = {
     "objects": "compiled kernels",
     "cubins": "compiled kernels of GPUs",

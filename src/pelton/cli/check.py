@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   pelton check resnet50.onnx --no-python                 whether its engine runs in C, without Python
   pelton check resnet50.onnx --json                     for programs
 
-Nothing is compiled or timed. The exit status is 0 if the model can be built, 1 if it cannot (with --no-python, if its
+Checks compile and time nothing. The exit status is 0 if the model can be built, 1 if not (with --no-python, also if its
 engine would need Python), 2 if it cannot be read."""
 SHOWN = 3  # nodes named in one line
 MEANING = (
@@ -46,10 +46,7 @@ def add(commands) -> argparse.ArgumentParser:
     arguments.add_target(command)
     arguments.add_weights(command)
     arguments.add_memory(command)
-    command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
-    command.add_argument(
-        "--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)"
-    )
+    arguments.add_part(command)
     return command
 
 

@@ -31,17 +31,16 @@ EXAMPLES = """examples:
   pelton compare resnet50.onnx resnet50.pelton --top 5 --json
   pelton compare net.qdq.onnx net.pelton --data pictures.npz --with onnxruntime --peers-python ~/peers/bin/python
 
-Errors are relative to the largest value of the output. SQNR is 10·log10 of the sum of squares of the output by that of
-the differences, in dB; agreement is the share of rows (along the last axis of more than one element) whose largest
-element is in the same position. The engine runs step by step; the model is evaluated in float64, which takes seconds to
-minutes for each sample.
+Errors are relative to the largest value of the output. SQNR, in dB, is 10·log10 of signal power by noise power.
+Agreement is the share of rows (along the last axis of more than one element) with their largest element in the same
+position. The engine runs step by step; evaluating the model in float64 takes seconds to minutes for each sample.
 
-What is quantized is also judged in steps of its scale. A quotient that lies between two integers may become either in
-arithmetic of f32, and all that follows is then another sample of the same noise: for quantized models the noise of the
-model itself, every value rounded to its type, is shown beside. The exit status is 0 if all outputs are within the
-tolerance, or if they are quantized within --steps, or if the model is and they have no more than twice that noise (6
-dB); 1 if one is not, or has infinite elements that the model does not have; 2 if nothing can be compared. `pelton
-explain MODEL --error` builds an engine and also shows the error that each step adds by itself."""
+Errors of quantized tensors are also given in steps of their scale. A quotient between two integers may round to either
+in f32, and later values then differ by other samples of the same noise. So for quantized models, the model's own noise,
+with every value rounded to its type, is shown as well. The exit status is 0 if each output is within the tolerance, or
+if quantized outputs are within --steps, or if outputs of a quantized model have at most twice the model's own noise (6
+dB); 1 if not, or if an output has infinite elements that the model's has not; 2 if nothing can be compared. `pelton
+explain MODEL --error` builds an engine and also shows the error that each step adds."""
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -53,13 +52,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument("model", help="the model that the engine was built from")
     command.add_argument("engine", help="an engine file, for CPUs or GPUs")
-    command.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="what to run on, as for `pelton run` (default: random)",
-    )
+    arguments.add_inputs(command)
     command.add_argument(
         "--data",
         metavar="FILE",
@@ -73,24 +66,12 @@ def add(commands) -> argparse.ArgumentParser:
         choices=peers.RUNNERS,
         help="compare what this gives for the model, too (repeat)",
     )
-    command.add_argument(
-        "--peers-python", metavar="PYTHON", help="the Python that has it installed (default: this one)"
-    )
-    command.add_argument(
-        "--shapes",
-        action="append",
-        default=[],
-        metavar="NAME=SIZES",
-        help="sizes of random inputs, for engines with dynamic dimensions",
+    command.add_argument("--peers-python", metavar="PYTHON", help="a Python with this runtime (default: this one)")
+    arguments.add_repeatable(
+        command, "--shapes", "NAME=SIZES", "sizes of random inputs of engines with dynamic dimensions"
     )
     arguments.add_weights(command)
-    command.add_argument(
-        "--values",
-        action="append",
-        default=[],
-        metavar="NAME=NUMBERS",
-        help="the same --values as for `pelton build`",
-    )
+    arguments.add_repeatable(command, "--values", "NAME=NUMBERS", "the --values of `pelton build`")
     command.add_argument(
         "--seed",
         type=arguments.int_in_range(0, 1 << 32, "a seed"),

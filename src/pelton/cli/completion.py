@@ -15,7 +15,7 @@ EXAMPLES = """examples:
   pelton completion fish > ~/.config/fish/completions/pelton.fish
   pelton completion tcsh > ~/.pelton.csh            with `source ~/.pelton.csh` in ~/.tcshrc
 
-Write it again after an update of Pelton. Arguments that are files or folders complete as such."""
+Repeat this after updates of Pelton. Arguments of files and folders complete to paths."""
 
 # suggestions for arguments that also accept other words, or report wrong ones better than argparse
 SUGGESTED = {

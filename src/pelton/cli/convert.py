@@ -13,10 +13,10 @@ from . import arguments, arrays, output, text
 EXAMPLES = """examples:
   pelton convert yolov3.cfg --weights yolov3.weights             writes yolov3.onnx
   pelton convert model.tflite -o model.onnx
-  pelton convert model.onnx -o again.onnx --opset 23             as Pelton has read it: constants computed, sizes named
-  pelton convert model.onnx -o part.onnx --outputs layer3        only what this tensor needs
+  pelton convert model.onnx -o again.onnx --opset 23             the imported program: constants folded, sizes named
+  pelton convert model.onnx -o part.onnx --outputs layer3        only the nodes that this tensor needs
 
-An operator that ONNX has no form for is an error, which names the layer."""
+Operators without an equivalent in ONNX are errors that name the layer."""
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -31,17 +31,14 @@ def add(commands) -> argparse.ArgumentParser:
         "-o", "--output", metavar="FILE", help="the ONNX file (default: the model's name with .onnx, in this folder)"
     )
     arguments.add_weights(command)
-    command.add_argument("--opset", type=arguments.int_in_range(1, 999, "opset"), metavar="N", help="18 and up")
     command.add_argument(
-        "--external", action="store_true", help="put weights into FILE.data, as is done by itself above 2 GB"
-    )
-    command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
-    command.add_argument(
-        "--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)"
+        "--opset", type=arguments.int_in_range(1, 999, "opset"), metavar="N", help="opset of the ONNX file, 18 or later"
     )
     arguments.add_acceptance(command)
     output.add_json(command)
     return command
+    command.add_argument("--external", action="store_true", help="store weights in FILE.data (default: above 2 GB)")
+    arguments.add_part(command)
 
 
 def main(args: argparse.Namespace) -> None:

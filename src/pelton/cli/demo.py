@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 TOP = 3  # number of classes for a picture of the user's
 IMAGE = "32x32 scale=1 lanczos rgb"
-EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels), the pictures are 50 of those
-that CIFAR-10 tests with (Krizhevsky 2009), five of each class; both come with Pelton.
+EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels). The pictures are 50 of
+CIFAR-10's test set (Krizhevsky 2009), five of each class. Both are included in Pelton.
 
 examples:
   pelton demo
-  pelton demo --html demo.html                 all pictures, and the engine, on a page as `pelton view` writes
-  pelton demo --picture dog.jpg --level 0      what it says of a picture of yours"""
+  pelton demo --html demo.html                 all pictures, and the engine, on a page of `pelton view`
+  pelton demo --picture dog.jpg --level 0      classifies another picture"""
 
 
 def add(commands) -> argparse.ArgumentParser:

@@ -21,10 +21,10 @@ from pelton.targets import BUILT, LEVELS, best
 from . import output, text
 
 EXAMPLES = """examples:
-  pelton doctor                         what to look at first, and to put into a report
+  pelton doctor                         the first thing to look at, and to add to bug reports
   pelton doctor --json                  for programs
 
-The exit status is 1 where engines for CPUs cannot run here."""
+The exit status is 1 if engines for CPUs cannot run on this machine."""
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,12 @@ EXAMPLES = """examples:
   pelton explain resnet50.onnx --error --strict --input x=cat.npy
   pelton explain resnet50.qdq.onnx --error --data pictures.npz --level 0    which tensors suffer from quantization
 
-Of quantized models --error also ranks the tensors by what quantizing them does to the outputs: each alone is rounded,
-in turn, all others only saturate, and the SQNR is that of the outputs against the network in which none is rounded
-(sensitivity analysis, Wu et al. 2020). Weights are as the file has them. It takes a run for each tensor and sample
-(2 cores: mobilenet_v2 7 s for 2 samples, resnet50 17 s, bert_base 5 minutes for one); random inputs say little, --data
-with typical samples more.
+For quantized models, --error also ranks tensors by their effect on the outputs: rounds one tensor at a time, while all
+others only saturate, and computes the outputs' SQNR against the network without rounding (sensitivity analysis, Wu et
+al. 2020). Weights stay as in the file. This needs a run for each tensor and sample (2 cores: mobilenet_v2 7 s for 2
+samples, resnet50 17 s, bert_base 5 minutes for one). Typical samples in --data are better than random inputs.
 
-Without --error nothing is compiled or timed; `pelton inspect` shows what was chosen in an engine."""
+Without --error, nothing is compiled or timed. `pelton inspect` shows an engine's kernels."""
 SHOWN = 6  # names in one line
 
 
@@ -60,15 +59,9 @@ def add(commands) -> argparse.ArgumentParser:
     error.add_argument(
         "--error",
         action="store_true",
-        help="build it, run it once, and compare every step with an evaluation in float64",
+        help="build and run the engine once, and compare each step with float64",
     )
-    error.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="what to run on, as for `pelton run` (default: random)",
-    )
+    arguments.add_inputs(error)
     error.add_argument(
         "--data",
         metavar="FILE",

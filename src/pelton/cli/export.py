@@ -20,9 +20,8 @@ EXAMPLES = """examples:
   pelton export resnet50.pelton -o resnet50/                        an engine of any batch, with the runtime as source
   pelton export resnet50.pelton -o resnet50/ --threads 4            the same, where sizes are known
 
-The folder has a header, sources, weights, a main.c that runs it, a CMakeLists.txt and a README.md: nothing else is
-needed to compile and run it. It runs what the engine runs, bit for bit. C programs can also load engine files: see
-docs/native.md."""
+The folder contains a header, sources, weights, a main.c, a CMakeLists.txt and a README.md, and is complete. Its outputs
+equal the engine's bit for bit. C programs can also load engine files: see docs/native.md."""
 
 
 def add(commands) -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   pelton formats keras paddle           those whose names or files have one of these words
   pelton formats --json                 for programs
 
-`pelton build` tells formats by what files contain; their names matter only where that says nothing."""
+`pelton build` detects formats by the contents of files, and by their names only where these are ambiguous."""
 HEADINGS = {
     "files": "files",
     "export": "how to export",

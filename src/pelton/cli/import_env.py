@@ -13,14 +13,14 @@ from pelton.system import environments
 from . import output, text
 
 EXAMPLES = """examples:
-  pelton import-env                     which environments there are
-  pelton import-env tensorflow          makes the one that .keras, .h5, .pb and SavedModels need
-  $(pelton import-env jax -q) export.py runs a script of yours in the one of JAX
-  pelton import-env paddle --remove     removes one again
+  pelton import-env                     lists environments
+  pelton import-env tensorflow          creates the one for .keras, .h5, .pb and SavedModels
+  $(pelton import-env jax -q) export.py runs a script in the environment of JAX
+  pelton import-env paddle --remove     removes an environment
 
-Frameworks need versions of packages that exclude each other. Each environment lies in the cache directory
-(~/.cache/pelton, or PELTON_CACHE_DIR), takes 1 to 2 GB, and is filled by pip, with its settings. Builds use it by
-themselves; without it, they use the packages beside Pelton, if these are there. Its Python is printed."""
+Frameworks need conflicting versions of packages. Each environment is in the cache directory (~/.cache/pelton, or
+PELTON_CACHE_DIR) and takes 1 to 2 GB; pip installs its packages, with the user's settings. Builds use it automatically;
+without it, they use the packages installed next to Pelton. Prints the environment's Python."""
 
 
 def add(commands) -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.engine import signature
 from pelton.engine.constants import length
-from pelton.engine.model import Step
+from pelton.engine.plan import Step
 from pelton.engine.library import LIBRARIES, spoken, work
 from pelton.engine.sizes import at, optimum_sizes
 

@@ -61,7 +61,7 @@ def measure(context: Context, feeds: dict[str, np.ndarray]) -> tuple[list[dict[s
 def measure_roof(engine: Engine, threads: int) -> roofline.Roof | None:
     """Measures the peak of the machine; returns None without a compiler."""
     try:
-        from pelton.tune.peak import peak
+        from pelton.tuning.peak import peak
 
         return roofline.Roof(*peak(engine.plain.target["isa"], threads))
     except (ModuleNotFoundError, BuildError):

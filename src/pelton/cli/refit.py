@@ -13,7 +13,7 @@ import numpy as np
 from pelton.engine import signature
 from pelton.errors import InputAbsent, InputError, Needs
 
-from . import arrays, output, text
+from . import arguments, arrays, output, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
-  pelton build model.onnx --refit                                         an engine that can be refitted
+  pelton build model.onnx --refit                                         a refittable engine
   pelton refit model.pelton --weights finetuned.onnx                      with the weights of the same network
   pelton refit model.pelton --weights head.npz -o new.pelton              some of them, by the names of initializers
   pelton build model.onnx --strip-weights -o small.pelton                 an engine without weights, to ship
   pelton refit small.pelton --weights model.onnx -o model.pelton          which has them again
 
-Nothing is timed and no kernel is compiled. `pelton inspect` says how many weights can be refitted, and why others
-cannot."""
+Refitting times and compiles nothing. `pelton inspect` shows the number of refittable weights, and the reasons for
+others."""
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -45,8 +45,8 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="FILE",
         help="a model of the same network, or a .npz file of arrays by the names of its initializers",
     )
-    command.add_argument("-o", "--output", metavar="FILE", help="where to write (the same file, if not given)")
-    command.add_argument("--sign", metavar="KEY", help="sign it with this Ed25519 private key (PEM)")
+    arguments.add_overwriting(command)
+    command.add_argument("--sign", metavar="KEY", help="sign the engine with this Ed25519 private key (PEM)")
     output.add_json(command)
     return command
 

@@ -22,7 +22,7 @@ EXAMPLES = """examples:
   pelton run resnet50.pelton --input x=cat.jpg --top 5                       an engine built with --image and --labels
   pelton run resnet50.pelton --input cat.jpg --image "224x224 rgb" --top 5   the same for an engine built without them
 
-Without --output and --top, each output is described in a line."""
+Without --output and --top, prints a line for each output."""
 SHOWN = 8  # rows of a batch printed by --top
 
 
@@ -31,19 +31,11 @@ def add(commands) -> argparse.ArgumentParser:
         "run", help="run an engine once", description="Runs an engine once, on arrays or pictures.", epilog=EXAMPLES
     )
     command.add_argument("engine", help="an engine file")
-    command.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help=".npy, .npz or a picture; NAME= may be omitted if there is one input (repeat)",
+    arguments.add_repeatable(
+        command, "--input", "NAME=FILE", ".npy, .npz or a picture; engines with one input need no NAME= (repeatable)"
     )
-    command.add_argument(
-        "--output",
-        action="append",
-        default=[],
-        metavar="[NAME=]FILE",
-        help=".npy for one output, .npz for all of them (repeat)",
+    arguments.add_repeatable(
+        command, "--output", "[NAME=]FILE", ".npy for one output, .npz for all outputs (repeatable)"
     )
     command.add_argument(
         "--top",

@@ -6,16 +6,16 @@ import argparse
 
 from pelton.engine import signature
 
-from . import arrays, output
+from . import arguments, arrays, output
 
 EXAMPLES = """examples:
-  openssl genpkey -algorithm ed25519 -out key.pem      a private key, which you keep to yourself
-  openssl pkey -in key.pem -pubout -out key.pub        its public key, for those who run your engines
+  openssl genpkey -algorithm ed25519 -out key.pem      a private key, to keep secret
+  openssl pkey -in key.pem -pubout -out key.pub        its public key, for users of the engines
   pelton sign model.pelton --key key.pem               signs the file in place
   pelton run model.pelton --trust key.pub --input x.npy
 
-Every byte of the file is signed. Up to eight may sign the same file; each signature stays when another comes. This
-needs the package cryptography: pip install "pelton[sign]"."""
+A signature covers every byte of the file. A file may have up to eight signatures. Signing needs the package
+cryptography: pip install "pelton[sign]"."""
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -26,8 +26,8 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     command.add_argument("engine", help="an engine file")
-    command.add_argument("--key", required=True, metavar="FILE", help="the private key, in PEM form")
-    command.add_argument("-o", "--output", metavar="FILE", help="where to write (the same file, if not given)")
+    command.add_argument("--key", required=True, metavar="FILE", help="the private key (PEM)")
+    arguments.add_overwriting(command)
     output.add_json(command)
     return command
 

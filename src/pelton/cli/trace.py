@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton import __version__
-from pelton.engine.model import Step
+from pelton.engine.plan import Step
 
 from . import arguments, arrays, build, output, text, timing
 
@@ -25,10 +25,10 @@ EXAMPLES = """examples:
   pelton trace bert.pelton --shapes ids=1x384,mask=1x384       an engine with dynamic dimensions, at these sizes
   pelton trace detector.pelton --input x=street.npy            where the data decides what runs, on that data
 
-Open the file at ui.perfetto.dev (it stays on your machine) or chrome://tracing. Each run encloses its steps, and a step
-says its layers, tactic, shapes, bytes and speed. No two steps overlap while they are traced, so that a run may take
-longer than in `pelton bench`."""
-STEPS_ON_GPU = "times of steps are those of a second run, in which one comes after the other"
+Open the file at ui.perfetto.dev (it stays on this machine) or chrome://tracing. Each run contains its steps; a step
+shows its layers, tactic, shapes, bytes and speed. Traced steps do not overlap, so runs may take longer than in `pelton
+bench`."""
+STEPS_ON_GPU = "step times are from a second run, without overlap"
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -46,18 +46,14 @@ def add(commands) -> argparse.ArgumentParser:
         help="the trace, JSON (default: the engine's name with .trace.json, in this folder)",
     )
     command.add_argument(
-        "--runs", type=arguments.int_in_range(1, 10_000, "runs"), default=3, metavar="N", help="how many (default 3)"
+        "--runs",
+        type=arguments.int_in_range(1, 10_000, "runs"),
+        default=3,
+        metavar="N",
+        help="number of runs (default 3)",
     )
-    command.add_argument(
-        "--warmup", type=arguments.seconds, default=0.5, metavar="S", help="how long to run before that (default 0.5)"
-    )
-    command.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="what to run on, as for `pelton run` (default: random)",
-    )
+    arguments.add_warmup(command)
+    arguments.add_inputs(command)
     arguments.add_sizes(command)
     arguments.add_threads(command)
     output.add_json(command)

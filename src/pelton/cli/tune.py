@@ -18,9 +18,8 @@ EXAMPLES = """examples:
   pelton tune resnet50.pelton                           times its kernels on the GPU here and overwrites the engine
   pelton tune resnet50.pelton -o resnet50_h200.pelton   writes another file
 
-An engine that was built without a GPU has a few alternatives for each step (`pelton build --level` says how many) and
-uses the one that a cost model ranks first. Neither the model nor a compiler is needed. Engines for CPUs are timed when
-they are built."""
+An engine built without a GPU has a few alternative kernels for each step (more at higher levels), and uses the one that
+a cost model ranks first. Tuning needs neither the model nor a compiler. Engines for CPUs are tuned during the build."""
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -31,7 +30,7 @@ def add(commands) -> argparse.ArgumentParser:
         description="Times the kernels that an engine for GPUs carries, and writes it again with the fastest in place.",
     )
     command.add_argument("engine", help="an engine file, built with --target cuda")
-    command.add_argument("-o", "--output", metavar="FILE", help="where to write (the same file, if not given)")
+    arguments.add_overwriting(command)
     command.add_argument(
         "--device",
         type=arguments.int_in_range(0, 255, "the number of a GPU"),

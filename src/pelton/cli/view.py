@@ -26,8 +26,8 @@ EXAMPLES = """examples:
   pelton view fp32.pelton int8.pelton -o both.html    two engines side by side, aligned by the layers of the model
   pelton view bert.pelton --time --shapes ids=1x384   an engine with dynamic dimensions, at these sizes
 
-The page is one file that needs nothing else and fetches nothing. It has the names of the model's layers in it, its
-inputs and outputs, and how the engine was built, but none of its weights."""
+The page is a single file and fetches nothing. It shows names of layers, inputs and outputs, and build options, but no
+weights."""
 
 
 def add(commands) -> argparse.ArgumentParser:

@@ -15,6 +15,7 @@ from pelton.ir.types import F32, DType
 from pelton.plan.layout import Layout, Layouts, Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import KernelWorkspace
+from pelton.targets import ISAS, Isa
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Target:
     libraries: tuple[tuple[str, int], ...] = ()  # names and versions of those used in timing
     tf32: bool = False  # True if products of f32 may round their operands to TF32, ten bits of mantissa
     half: DType = F32  # the storage type of weights where it is faster: F32, F16 or BF16
+
+    @property
+    def level(self) -> Isa:
+        """The record of a CPU's instruction set level."""
+        return ISAS[self.isa]
 
     def version(self, library: str) -> int:
         """Returns the version of a library, 0 if it is absent."""

@@ -12,9 +12,9 @@ from pelton.passes.pipeline import PIPELINE
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region, cut
-from pelton.tune.candidates import why_no_kernel
-from pelton.tune.search import Choice
-from pelton.tune.packed_weights import Packing
+from pelton.tuning.candidates import why_no_kernel
+from pelton.tuning.search import Choice
+from pelton.tuning.packed_weights import Packing
 
 from . import half_weights
 from .compilation import Compilation

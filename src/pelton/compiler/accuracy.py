@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pelton.engine import sizes
-from pelton.engine.model import Slice, Step, Tensor
+from pelton.engine.plan import Slice, Step, Tensor
 from pelton.errors import BuildError, InputError
 from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Graph, Node, Value

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pelton.codegen.template import Target
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.ir.imported import Imported
 from pelton.ir.graph import Graph
 from pelton.options import Options
@@ -16,10 +16,10 @@ from pelton.plan.fuse import Fused
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import LayoutConstraints, Placed
 from pelton.plan.region import Region
-from pelton.tune.replay import Decisions
-from pelton.tune.search import Choice, Timing
+from pelton.tuning.replay import Decisions
+from pelton.tuning.search import Choice, Timing
 
-from .targets.backend import BackEnd
+from .targets.interface import BackEnd
 
 
 def filled_by(stage: str) -> Any:

@@ -11,7 +11,7 @@ from pelton.options import Options
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed
 from pelton.runtime import Engine
-from pelton.tune import replay
+from pelton.tuning import replay
 
 from .accuracy import check_accuracy
 from .stages import run_stages, start
@@ -51,7 +51,7 @@ def compile_graph(
     for step in c.lowered.scheduled:
         if step.kernel is None:
             why = f"; {step.info['reason']}" if "reason" in step.info else ""
-            log.warning("%s runs as a host step by its reference: no kernel takes it%s", step.info["name"], why)
+            log.warning("%s runs in numpy: no kernel supports it%s", step.info["name"], why)
     c = run_stages(c, "link")
     engine = Engine(c.plain)
     if options.check:

@@ -13,8 +13,8 @@ from pelton.ir.types import F32
 from pelton.options import Options
 from pelton.plan.placed import Placed, Task
 from pelton.plan.region import Region
-from pelton.tune.candidates import template_rejection
-from pelton.tune.search import Choice, Found
+from pelton.tuning.candidates import template_rejection
+from pelton.tuning.search import Choice, Found
 
 UNREAD = "no kernel for these sizes reads it in halves"
 
@@ -28,8 +28,8 @@ def override(placed: Placed, options: Options) -> Callable[[Task, Found], Found]
         if not any(_matches(pattern, r) for r in regions):
             known = [name for r in regions if _variants(r, "") for name in r.layers][:3]
             raise InputError(
-                f"precision_of names {pattern!r}, which is no layer with a kernel; those that may have weights in"
-                f" {options.precision} are such as {', '.join(known) or 'none'}"
+                f"precision_of matches no layer with a kernel: {pattern!r}; layers that may have weights in"
+                f" {options.precision} include {', '.join(known) or 'none'}"
             )
 
     def among(task: Task, found: Found) -> Found:

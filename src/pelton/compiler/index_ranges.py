@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pelton.engine.model import IndexRange
+from pelton.engine.plan import IndexRange
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import I32, I64

@@ -22,7 +22,7 @@ from pelton.codegen.template import Target
 from pelton.engine import refit_record
 from pelton.engine.constants import DeferredConstants, bytes_of, length
 from pelton.engine.file import STORED
-from pelton.engine.model import Buffer, EnginePlan, Port
+from pelton.engine.plan import Buffer, EnginePlan, Port
 from pelton.engine.refit_record import RefitRecord
 from pelton.errors import EngineError, Error, InputError, ModelError, near
 from pelton.ir import lineage
@@ -33,12 +33,12 @@ from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.plan.placed import Placed
 from pelton.system.memory import allocate
-from pelton.tune import replay
+from pelton.tuning import replay
 from pelton.version import VERSION
 
 from .refit_program import RefitProgram
 from .stages import run_stages, start
-from .targets.backend import Choices
+from .targets.interface import Choices
 from .targets.cpu import CpuBackEnd
 
 
@@ -130,9 +130,11 @@ def _refuse_missing(plain: EnginePlan, known: RefitRecord, given: Mapping[str, A
     if missing := sorted(needed - given.keys()):
         listed = ", ".join(map(repr, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
         why = (
-            "it was built without weights" if plain.absent else "the build made one constant of them and of those given"
+            "it was built without weights"
+            if plain.absent
+            else "the build merged them with the replaced weights into one constant"
         )
-        raise InputError(f"engine {plain.label!r} also needs the weights {listed}: {why}; give them, too")
+        raise InputError(f"engine {plain.label!r} also needs the weights {listed}: {why}; add them")
 
 
 def _stand_in(port: Port) -> np.ndarray:
@@ -150,8 +152,8 @@ def _constants(plain: EnginePlan, again: EnginePlan, known: RefitRecord, given: 
             whole[b.offset : b.offset + b.size] = piece(again, i)
         elif not names and bytes(piece(plain, i)) != bytes(piece(again, i)):
             raise EngineError(
-                f"a constant of {plain.label!r} that should not depend on weights does ({plain.meta['constants'][i]});"
-                " build an engine of the model that has them (and please report this)"
+                f"a constant of {plain.label!r} depends on weights unexpectedly ({plain.meta['constants'][i]});"
+                " build an engine from the model with these weights, and please report this"
             )
     return whole
 
@@ -176,7 +178,7 @@ def weights_in(model: Any) -> dict[str, np.ndarray]:
             if not known.names:  # else the failure concerns the rest of the model, which needs more options
                 raise
     if not known.names:
-        raise ModelError("this model has no weights with names, as ONNX models have; give a .npz file of them")
+        raise ModelError("this model has no named weights, unlike ONNX models; use a .npz file")
     return {name: array for array, name in known.names.values()}
 
 

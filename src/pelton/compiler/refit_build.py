@@ -16,7 +16,7 @@ import numpy as np
 
 from pelton.codegen.template import Target
 from pelton.engine import refit_record
-from pelton.engine.model import EnginePlan, Port
+from pelton.engine.plan import EnginePlan, Port
 from pelton.engine.refit_record import RefitRecord
 from pelton.errors import Error
 from pelton.ir import lineage
@@ -26,7 +26,7 @@ from pelton.ir.lineage import Lineage
 from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.tune import replay
+from pelton.tuning import replay
 from pelton.version import VERSION
 
 from .compile import BuildResult, compile_graph

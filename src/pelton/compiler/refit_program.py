@@ -17,10 +17,10 @@ from pelton.ir.text import parse, to_text
 from pelton.ir.types import BF16, F16, F32, F64, DType, TensorType
 
 FLOATS = (F16, BF16, F32, F64)
-NUMBER = "it is a single number, which kernels have in their code"
-READ = "its numbers were read while the model was imported, and decided what the program is"
-UNUSED = "nothing in the program needs it"
-OUTPUT = "it is an output of the model as it stands"
+NUMBER = "it is a scalar, part of the kernels' code"
+READ = "its values determined the program during the import"
+UNUSED = "unused"
+OUTPUT = "it is an output of the model"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _rejection(array: np.ndarray, known: Lineage) -> str | None:
     """Returns the reason why a constant cannot change, as far as it shows before a build; or None."""
     dtype = DType.of(array)
     if dtype not in FLOATS:
-        return f"it holds {dtype.value}, no floats: such constants decide what the program is"
+        return f"it has type {dtype.value}: constants that are no floats may determine the program"
     if array.size <= 1:
         return NUMBER if array.size else "it is empty"
     return READ if known.is_read(array) else None

@@ -22,7 +22,7 @@ from pelton.passes import pipeline, precision
 from pelton.passes.decompose import Takes, expansion
 from pelton.passes.precision.widen import is_narrow
 from pelton.plan import fuse, layout_search, lower, memory_limits, place, region
-from pelton.tune import candidates, chains, layout_costs, replay, search
+from pelton.tuning import candidates, chains, layout_costs, replay, search
 
 from . import about, decisions, half_weights, targets
 from .compilation import Compilation, Lowered
@@ -90,8 +90,8 @@ def _advise(scripted: partition.UnbuiltScript, reason: OnData) -> tuple[str, ...
     given = ", ".join(f"{name!r}: ..." for name in reason.values)
     dynamic = "" if all(map(is_known, sizes.values())) else " and numbers for all unspecified sizes with shapes="
     return (
-        f"the value of {' and '.join(reason.values)} decides what runs: values={{{given}}}{dynamic} may give one"
-        f" engine, which is faster than a script ({scripted.info.label or scripted.name})",
+        f"the value of {' and '.join(reason.values)} determines the program: with values={{{given}}}{dynamic}, one"
+        f" engine may replace the script, and be faster ({scripted.info.label or scripted.name})",
     )
 
 
@@ -123,8 +123,8 @@ def _optimize(c: Compilation) -> Compilation:
     """Runs the rewrite rules; BuildError for a tensor that cannot fit in memory."""
     if c.options.precision in ("int8", "best"):
         raise InputError(
-            f"precision {c.options.precision!r} is decided by a whole build, which compiles a program several times:"
-            " build an engine, and `pelton inspect` shows what became of each layer"
+            f"precision {c.options.precision!r} needs a complete build, which compiles the program several times:"
+            " build an engine, and `pelton inspect` shows each layer"
         )
     memory_limits.check_tensors(c.graph, c.options.memory)
     c = _run_precision_passes(c, precision.FIRST, lambda graph, node: False)  # these do not ask for kernels
@@ -237,7 +237,7 @@ def _link(c: Compilation) -> Compilation:
 def _region_rejection(c: Compilation) -> Rejection:
     def rejection(r: region.Region) -> str | None:
         if any(v.type.dtype is STRING for v in (*r.body.inputs, *r.body.constants, *r.body.outputs)):
-            return "strings are Python objects, which only host steps may touch"
+            return "strings are Python objects, for host steps only"
         if len(r.body.nodes) > MAX_REGION_NODES:
             return f"a region may have at most {MAX_REGION_NODES} nodes"
         return candidates.rejection(r, c.options.strict, c.target.isa)
@@ -274,7 +274,7 @@ STAGES = (
     ),
     Stage(
         "decompose",
-        "expands ops that no kernel takes into simpler ones; parts in narrow floats may become f32",
+        "expands ops without a kernel into simpler ones; parts in narrow floats may become f32",
         _decompose,
         True,
     ),
@@ -282,8 +282,8 @@ STAGES = (
         "fuse", "cuts the program into regions, one per kernel; chains of them become one where that is faster", _fuse
     ),
     Stage("layout", "chooses the template of each region that decides the layouts of its operands", _layout),
-    Stage("place", "places every value in memory: views, concats, and copies where nothing else will do", _place),
-    Stage("tune", "chooses a template and its tactic for every region, by timing or by a guess", _tune),
+    Stage("place", "places every value in memory: as views, in concatenations, or by copies", _place),
+    Stage("tune", "chooses a template and its tactic for every region, by timing or by a cost model", _tune),
     Stage(
         "lower",
         "generates the machine code of all kernels; on GPUs, runs of small ones become one launch first",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pelton import html, importers
-from pelton.compiler import provenance
+from pelton.builder import provenance
 from pelton.compiler.accuracy import ExactValues, copy_outputs
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages, start

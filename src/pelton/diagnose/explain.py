@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from pelton.compiler.accuracy import ExpectedOutputs, StepRecord, relative_error, resolve_sizes, run_stepwise
-from pelton.compiler.build import build_detailed
+from pelton.builder.build import build_detailed
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import NUMBER, start, read_script, run_stages
-from pelton.engine.model import Step
+from pelton.engine.plan import Step
 from pelton.errors import Cancelled, InputError
 from pelton.partition import partition
 from pelton.ir.imported import Imported, OnData
@@ -30,8 +30,8 @@ from pelton.plan.region import Region, cut
 from pelton.runtime import Engine
 from pelton.backends.arrays import random_inputs
 from pelton.backends.cpu.check import check_runs_here
-from pelton.tune import chains
-from pelton.tune.candidates import candidates, template_rejection
+from pelton.tuning import chains
+from pelton.tuning.candidates import candidates, template_rejection
 
 ALL = 1 << 20  # tactics per template: every one
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pelton.engine.model import Port
+from pelton.engine.plan import Port
 from pelton.errors import InputError, near
 
 Sample = dict[str, np.ndarray]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pelton.compiler.build import build_program, explain_undecided
+from pelton.builder.build import build_program, explain_undecided
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages
-from pelton.compiler.switches import noises, together
+from pelton.quantize.switches import noises, together
 from pelton.errors import BuildError, InputError
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Undecided

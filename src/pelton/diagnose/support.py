@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pelton.compiler.build import explain_undecided
+from pelton.builder.build import explain_undecided
 from pelton.compiler.stages import start, read_script, run_stages
 from pelton.compiler.targets import describe_target
 from pelton.errors import Error, ModelError

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .model import SIZES, UNBOUNDED, Buffer, DynamicDimension, EnginePlan, Port
+from .plan import SIZES, UNBOUNDED, Buffer, DynamicDimension, EnginePlan, Port
 from .plan_tables import DTYPES, Tables, with_hash
 from .script import SOURCES, Action, Block, Feed, HostAction, RunAction, Script
 

@@ -37,7 +37,7 @@ from .container import (
     to_json,
     write_file,
 )
-from .model import Buffer, EnginePlan
+from .plan import Buffer, EnginePlan
 from .plan_rows import PlanRows
 from .plan_tables import HASH, NAMED, with_hash
 from .stored import plan_rows, stored_plan

@@ -10,7 +10,7 @@ from typing import Any
 from pelton.errors import EngineError
 
 from .convolution import ConvolutionDescriptor
-from .model import SIZES, Slice, Step
+from .plan import SIZES, Slice, Step
 from .product import MatmulDescriptor
 from .work import ALIGNED, Work
 

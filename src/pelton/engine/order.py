@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .model import Step
+from .plan import Step
 
 Span = tuple[int, int]  # from, to, in bytes
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton import native
 
-from .model import KINDS, Buffer, DynamicDimension, IndexRange, Number, Port, Slice, Step, Tensor
+from .plan import KINDS, Buffer, DynamicDimension, IndexRange, Number, Port, Slice, Step, Tensor
 from .plan_tables import DTYPES, FUNCTIONS, HEAD, NAMED, TABLES
 
 LARGEST_TREE = 1 << 16  # operands of the expression of a size

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .model import KINDS, Buffer, EnginePlan, Number, Port, Tensor
+from .plan import KINDS, Buffer, EnginePlan, Number, Port, Tensor
 
 DTYPES = (
     "f64 f32 f16 bf16 i64 i32 i16 i8 u64 u32 u16 u8 bool other c64 c128 string f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz"

@@ -17,7 +17,7 @@ from pelton.errors import EngineError
 from pelton.record import record
 
 from .container import AGAIN, to_json
-from .model import SIZES, EnginePlan, Port, numpy_dtype
+from .plan import SIZES, EnginePlan, Port, numpy_dtype
 
 VERSION = 1
 HASH, SIZE = 32, 8

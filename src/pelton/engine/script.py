@@ -10,7 +10,7 @@ from typing import Any
 from .validate import Refusal, check_target
 from .constants import length
 from .metadata import check_metadata
-from .model import SIZES, EnginePlan, Port, DynamicDimension
+from .plan import SIZES, EnginePlan, Port, DynamicDimension
 from pelton.record import record
 from .sizes import multiple_of, is_well_formed
 

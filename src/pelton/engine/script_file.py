@@ -24,7 +24,7 @@ from .container import (
     to_json,
     write_file,
 )
-from .model import DynamicDimension, EnginePlan, IndexRange, Number, Port
+from .plan import DynamicDimension, EnginePlan, IndexRange, Number, Port
 from .script import (
     DEEPEST,
     Action,

@@ -18,7 +18,7 @@ from pelton.errors import EngineError
 from pelton.record import record
 from pelton.system.memory import address
 
-from .model import KINDS, EnginePlan, Port
+from .plan import KINDS, EnginePlan, Port
 from .sizes import at
 from .stored import plan_rows
 from .validate import validate

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from pelton.errors import InputError
 
-from .model import UNBOUNDED, Buffer, EnginePlan, Number, Port, Slice, Step, DynamicDimension, Tensor
+from .plan import UNBOUNDED, Buffer, EnginePlan, Number, Port, Slice, Step, DynamicDimension, Tensor
 from .memory import Lifetime, assign
 
 FUNCTIONS: dict[str, Callable[[list[int]], int]] = {

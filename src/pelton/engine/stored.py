@@ -9,7 +9,7 @@ from pelton.targets import is_gpu
 
 from .constants import length
 from .container import as_text
-from .model import EnginePlan
+from .plan import EnginePlan
 from .plan_rows import PlanRows
 from .plan_tables import Tables
 from .validate import validate, validate_front

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from pelton.record import record
 
-from .model import Step
+from .plan import Step
 
 FLOPS, BYTES = 50, 20  # maximum in a nanosecond
 

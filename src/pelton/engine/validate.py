@@ -10,7 +10,7 @@ from pelton.errors import EngineError
 from pelton.targets import WITH_ZEROS
 
 from .constants import bytes_of, length
-from .model import KINDS, SIZES, Buffer, EnginePlan, Port, Slice, Step, Tensor, strings_in
+from .plan import KINDS, SIZES, Buffer, EnginePlan, Port, Slice, Step, Tensor, strings_in
 from .metadata import check_metadata
 from .library import LIBRARIES, work
 from .sizes import at, multiple_of, optimum_sizes, is_well_formed

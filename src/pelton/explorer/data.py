@@ -9,7 +9,7 @@ from typing import Any
 
 from pelton.engine.constants import length
 from pelton.engine.library import LIBRARIES
-from pelton.engine.model import SIZES, EnginePlan, Port, Step, Tensor
+from pelton.engine.plan import SIZES, EnginePlan, Port, Step, Tensor
 from pelton.engine.script import Script
 from pelton.engine.sizes import at, lives, optimum_sizes, ports
 from pelton.engine.times import StepTime, is_number, recorded_time, times_of

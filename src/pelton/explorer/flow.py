@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pelton.engine.model import SIZES, EnginePlan, Slice, Step, Tensor
+from pelton.engine.plan import SIZES, EnginePlan, Slice, Step, Tensor
 from pelton.engine.script import Action, Block, IfAction, LoopAction, RunAction, ScanAction, Script, read_by
 from pelton.record import record
 

@@ -10,7 +10,7 @@ static bool fits(const plan *p, const int64_t *cells, const int64_t *const *shap
         const port_row *t = &p->ports[i];
         for (int32_t d = 0; d < t->rank; d++)
             if (cells[t->shape + d] != shapes[i][d])
-                return refuse(why, "axis %d of input %s is %d, given %d", (int64_t)d, p->text + t->name,
+                return refuse(why, "axis %d of input %s is %d, got %d", (int64_t)d, p->text + t->name,
                               cells[t->shape + d], shapes[i][d]);
     }
     return true;
@@ -69,7 +69,7 @@ pelton_context *pelton_context_of(pelton_engine *e, int threads, int64_t milli_c
 
 pelton_context *pelton_context_new(pelton_engine *e, int threads) {
     if (!e || threads < 0 || threads > MAX_THREADS) {
-        refuse(&last, e ? "threads are 0 to %d, given %d" : "a context needs an engine", (int64_t)MAX_THREADS,
+        refuse(&last, e ? "threads are 0 to %d, got %d" : "a context needs an engine", (int64_t)MAX_THREADS,
                (int64_t)threads);
         return NULL;
     }

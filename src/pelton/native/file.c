@@ -32,10 +32,10 @@ bool file_open(engine_file *f, const void *bytes, size_t size, reason *why) {
                       (int64_t)p->version, (int64_t)FILE_VERSION,
                       p->version > FILE_VERSION ? "install a newer Pelton or " : "");
     if (size < p->size)
-        return refuse(why, "it is truncated: it should have %d bytes and has %d; " AGAIN, (int64_t)p->size,
+        return refuse(why, "it is truncated: it must have %d bytes, but has %d; " AGAIN, (int64_t)p->size,
                       (int64_t)size);
     if (size > p->size)
-        return refuse(why, "it is altered: it should have %d bytes and has %d; " AGAIN, (int64_t)p->size,
+        return refuse(why, "it is altered: it must have %d bytes, but has %d; " AGAIN, (int64_t)p->size,
                       (int64_t)size);
     f->count = p->count;
     if (p->count > SECTIONS || p->count * sizeof *f->sections > size - sizeof *p)

@@ -12,7 +12,7 @@ enum {
     F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, OTHER, C64, C128, STRING, F8E4M3FN, F8E4M3FNUZ,
     F8E5M2, F8E5M2FNUZ, F8E8M0FNU, F6E2M3FN, F6E3M2FN, F4E2M1FN, I4, U4, I2, U2, DTYPES
 };
-/* Kinds of buffers: see `pelton.engine.model.Buffer`. */
+/* Kinds of buffers: see `pelton.engine.plan.Buffer`. */
 enum { ARENA, ZEROS, CONSTANT, TABLE, INPUT, OUTPUT, STRINGS, TEXT, SIZES, IOTA, KINDS };
 enum { SUM, PRODUCT, MAXIMUM, MINIMUM, QUOTIENT, REMAINDER, FUNCTIONS };
 

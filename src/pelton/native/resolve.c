@@ -294,7 +294,7 @@ bool plan_solve(const plan *p, const int64_t *const *shapes, bool bounded, int64
             const symbol_row *of = &p->symbols[s];
             const int64_t size = shapes[i][d] / times;
             if (shapes[i][d] < 0 || (bounded && (size < of->minimum || size > of->maximum)))
-                return refuse(why, "axis %d of input %s may have %d to %d, given %d", (int64_t)d, p->text + t->name,
+                return refuse(why, "axis %d of input %s may have %d to %d, got %d", (int64_t)d, p->text + t->name,
                               of->minimum * times, of->maximum * times, shapes[i][d]);
             symbols[s] = size;
         }

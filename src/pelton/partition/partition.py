@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pelton.engine.model import Port
+from pelton.engine.plan import Port
 from pelton.engine.script import DEEPEST, Action, Block, HostAction, RunAction
 from pelton.errors import ModelError
 from pelton.ir import dims

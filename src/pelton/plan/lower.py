@@ -15,7 +15,7 @@ import numpy as np
 
 from pelton.engine import sizes
 from pelton.engine.constants import ALIGN, DeferredConstants
-from pelton.engine.model import Buffer, EnginePlan, Number, Port, Slice, Step, DynamicDimension, Tensor
+from pelton.engine.plan import Buffer, EnginePlan, Number, Port, Slice, Step, DynamicDimension, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.ir import lineage
 from pelton.ir.dims import Dim, Size, is_known, maximum

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from pelton.engine import sizes
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.errors import BuildError
 from pelton.ir.dims import UNBOUNDED, bounds
 from pelton.ir.graph import Graph, Value

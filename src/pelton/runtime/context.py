@@ -13,8 +13,8 @@ import numpy as np
 from pelton.backends.arrays import named_inputs, check_names, check_shape, check_shapes, refuse_mapping
 from pelton.backends.device import Ready, Stamped, Streamed, Streaming, Workspace
 from pelton.engine import sizes
-from pelton.engine.model import EnginePlan
-from pelton.engine.model import Port, Step
+from pelton.engine.plan import EnginePlan
+from pelton.engine.plan import Port, Step
 from pelton.errors import InputError
 from pelton.system.forks import survives_fork
 

@@ -13,8 +13,8 @@ from pelton.backends import backend
 from pelton.backends.device import Loaded, Stamped, Workspace
 from pelton.backends.plan import Plan
 from pelton.engine import file, refit_record, sizes
-from pelton.engine import model as plain_engine
-from pelton.engine.model import Port, Step, DynamicDimension
+from pelton.engine import plan as plain_engine
+from pelton.engine.plan import Port, Step, DynamicDimension
 from pelton.engine.stored import check
 from pelton.errors import EngineError, Needs
 

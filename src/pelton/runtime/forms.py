@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.model import numpy_dtype
+from pelton.engine.plan import numpy_dtype
 from pelton.errors import InputError
 
 # Name in the model → its ports in order, for a list; None for an optional without a value;

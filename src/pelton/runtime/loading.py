@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from pelton.engine import file
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 
 from .engine import Engine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pelton import html
-from pelton.engine.model import EnginePlan, Port
+from pelton.engine.plan import EnginePlan, Port
 from pelton.engine.sizes import at, optimum_sizes
 from pelton.engine.times import recorded_time, shares
 

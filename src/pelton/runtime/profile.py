@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pelton.engine.model import Step
+from pelton.engine.plan import Step
 
 
 class StepRuns:

@@ -26,7 +26,7 @@ from pelton.backends.arrays import (
 from pelton.backends.cpu import describe
 from pelton.backends.device import Stamped
 from pelton.engine import sizes
-from pelton.engine.model import Port, Step
+from pelton.engine.plan import Port, Step
 from pelton.engine.script import (
     Action,
     Block,

@@ -13,7 +13,7 @@ from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends import backend
 from pelton.engine import script_file, sizes
 from pelton.engine.constants import bytes_of
-from pelton.engine.model import DynamicDimension, Port, Step, numpy_dtype, strings_in
+from pelton.engine.plan import DynamicDimension, Port, Step, numpy_dtype, strings_in
 from pelton.engine.script import (
     Block,
     Feed,

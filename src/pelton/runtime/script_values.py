@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pelton.backends.arrays import out_array, refuse_out
-from pelton.engine.model import Port, numpy_dtype
+from pelton.engine.plan import Port, numpy_dtype
 from pelton.engine.script import Feed
 from pelton.errors import EngineError, InputError
 from pelton.system.memory import address

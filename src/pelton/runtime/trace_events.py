@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pelton.engine.model import Step
+from pelton.engine.plan import Step
 
 
 class TraceEvents:

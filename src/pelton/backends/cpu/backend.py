@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.engine.shape_plan import refuse_sizes
 from pelton.errors import EngineError, InputError
 from pelton.native import REASON, Handle, library

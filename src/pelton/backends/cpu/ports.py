@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pelton.engine.model import Port
+from pelton.engine.plan import Port
 
 from pelton.native import library_with_the_lock
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine import model as plain_engine
+from pelton.engine import plan as plain_engine
 from pelton.engine import sizes
-from pelton.engine.model import Port, Step
+from pelton.engine.plan import Port, Step
 from pelton.engine.validate import validate
 from pelton.native import Handle, library
 from pelton.record import record

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pelton.engine.model import Step, Tensor
+from pelton.engine.plan import Step, Tensor
 
 from ..host import view
 from . import clock

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.model import NUMPY_NAMES, SIZES, Port, numpy_dtype
+from pelton.engine.plan import NUMPY_NAMES, SIZES, Port, numpy_dtype
 from pelton.errors import InputError
 
 from .. import dlpack

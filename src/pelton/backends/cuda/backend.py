@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 
 from ..device import Backend, ProgressCallback, check_here
 from ..plan import Plan
@@ -51,7 +51,7 @@ def tune(
     progress: ProgressCallback | None,
 ) -> list[EnginePlan]:
     """Tunes as `tune.tune_engines` does; equal kernels of all these engines are timed once."""
-    from .tune import tune_engines  # imported only for tuning
+    from .kernel_choice import tune_engines  # imported only for tuning
 
     return tune_engines([load(CudaCode(Plan(plain)), device) for plain in engines], deadline, progress)
 

@@ -9,7 +9,7 @@ from typing import Any
 from pelton.logs import Logger
 from pelton.engine.cubin import Cubin
 from pelton.engine.library import LIBRARIES, aligned, spoken, work
-from pelton.engine.model import Step
+from pelton.engine.plan import Step
 from pelton.errors import EngineError
 
 from ..plan import Plan

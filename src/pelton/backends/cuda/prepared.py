@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine import model as plain_engine
+from pelton.engine import plan as plain_engine
 from pelton.engine import sizes
 from pelton.engine.order import Span, waits
 from pelton.engine.shape_plan import ResolvedPlan

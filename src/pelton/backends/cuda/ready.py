@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.model import EnginePlan, Port, Step
+from pelton.engine.plan import EnginePlan, Port, Step
 from pelton.errors import InputError
 
 from ..arrays import borrow, check_no_overlap, check_out, fit, out_array, refuse_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pelton.engine.model import Port
+from pelton.engine.plan import Port
 from pelton.errors import InputError
 
 from ..arrays import fit

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pelton.engine import sizes
-from pelton.engine.model import EnginePlan, Step
+from pelton.engine.plan import EnginePlan, Step
 from pelton.engine.shape_plan import ResolvedPlan
 from pelton.engine.validate import validate
 from pelton.errors import EngineError, InputError

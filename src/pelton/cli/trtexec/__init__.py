@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pelton import __version__
 from pelton.backends.cpu import describe
 
-from pelton.engine.model import UNBOUNDED
+from pelton.engine.plan import UNBOUNDED
 from pelton.errors import Error, InputError
 from pelton.options import Options
 from pelton.system.temporary import temporary_folder

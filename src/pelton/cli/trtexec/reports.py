@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.engine.model import EnginePlan, Step
+from pelton.engine.plan import EnginePlan, Step
 from pelton.engine.sizes import at, optimum_sizes
 
 if TYPE_CHECKING:

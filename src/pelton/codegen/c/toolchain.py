@@ -187,7 +187,7 @@ class ClangCompiler:
         driver = [self.cc] if self.cc else [zig(), "clang"]
         ready = ["-include-pch", self._prepared] if self._prepared else []
         isa = ISAS[self.isa]
-        target = ["-target", "x86_64-linux-gnu", f"-march={isa.march}", *isa.flags]
+        target = ["-target", isa.triple, f"-march={isa.march}", *isa.flags]
         return [*driver, *target, *FLAGS, *ready, "-I", str(SOURCES)]
 
     def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:

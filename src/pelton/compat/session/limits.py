@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pelton.engine import sizes
-from pelton.engine.model import DynamicDimension, Port
+from pelton.engine.plan import DynamicDimension, Port
 from pelton.errors import InputError
 from pelton.system.forks import survives_fork
 
@@ -74,7 +74,7 @@ class Requirement:
 class Limits:
     """The impossible shapes of a model, by its nodes' requirements and by failed attempts. Thread-safe.
 
-    `known`: result of an import, as JSON (`compiler.sessions.infer_outputs`); None without one.
+    `known`: result of an import, as JSON (`builder.sessions.infer_outputs`); None without one.
     """
 
     def __init__(self, known: Mapping[str, Any] | None):

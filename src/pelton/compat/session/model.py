@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 _UNKNOWN = "tensor(float)"  # the type of an unknown port
 
 
-def _compiler() -> ModuleType:
-    """Returns the compiler's part in sessions. Raises BuildError if a package for building is missing."""
-    with Needs("a session builds an engine for a model that has none in the engine cache, which"):
-        from pelton.compiler import sessions
+def _builder() -> ModuleType:
+    """Returns the part of builds in sessions. Raises BuildError if a package for building is missing."""
+    with Needs("building an engine in a session, for a model without one in the engine cache,"):
+        from pelton.builder import sessions
     return sessions
 
 
@@ -37,7 +37,7 @@ def load_model(model: Path | bytes, sizes: Mapping[str, int], changes: Changes |
 
     Raises ModelError if it is not a model; BuildError if Pelton is installed without the packages for building.
     """
-    source: Source = _compiler().load_model(model, sizes)
+    source: Source = _builder().load_model(model, sizes)
     if changes is not None:
         changes.apply(source.model)
     return source
@@ -45,25 +45,25 @@ def load_model(model: Path | bytes, sizes: Mapping[str, int], changes: Changes |
 
 def external_files(model: Path | bytes) -> list[str]:
     """Returns the files in which a model keeps constants, relative to its own."""
-    found: list[str] = _compiler().external_files(load_model(model, {}).model)
+    found: list[str] = _builder().external_files(load_model(model, {}).model)
     return found
 
 
 def requirements(error: ModelError) -> list[dict[str, Any]]:
     """Returns the size requirements of a failed import, in the form of `Limits`."""
-    found: list[dict[str, Any]] = _compiler().requirements(error.requirements)
+    found: list[dict[str, Any]] = _builder().requirements(error.requirements)
     return found
 
 
 def count_layers(model: onnx.ModelProto) -> int:
     """Counts the different layers that a build tunes one by one."""
-    count: int = _compiler().count_layers(model)
+    count: int = _builder().count_layers(model)
     return count
 
 
 def weights_bytes(model: onnx.ModelProto) -> int:
     """Returns the size in bytes of a model's constants, which a build reads, packs and writes."""
-    size: int = _compiler().weights_bytes(model)
+    size: int = _builder().weights_bytes(model)
     return size
 
 
@@ -72,10 +72,10 @@ def read_signature(source: Source, options: Options) -> Signature:
 
     Raises ModelError for faults of the model that no sizes or values of inputs could mend.
     """
-    compiler = _compiler()
+    builder = _builder()
     model, graph = source.model, source.model.graph
     stored = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-    metadata = metadata_from_json(compiler.metadata(model))
+    metadata = metadata_from_json(builder.metadata(model))
     inferred: dict[str, NodeArg] = {}
     plugins: dict[str, str | None] = {}
     limits: dict[str, Any] | None = None
@@ -83,13 +83,13 @@ def read_signature(source: Source, options: Options) -> Signature:
     # with an input of unknown rank, nothing is known before a run
     declared = [i.type for i in graph.input if i.name not in stored]
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):
-        outputs, plugins, limits = compiler.infer_outputs(source, options)
+        outputs, plugins, limits = builder.infer_outputs(source, options)
         inferred = {name: NodeArg(name, NAMES[o.dtype], o.shape) for name, o in outputs.items()}
     untyped = [o.name for o in graph.output if not o.type.WhichOneof("value") and o.name not in inferred]
     if untyped:  # sizes that depend on the data
-        types = compiler.inferred_element_types(model)
+        types = builder.inferred_element_types(model)
         inferred.update({name: NodeArg(name, NAMES[types[name]], [], False) for name in untyped if name in types})
-    fixed = compiler.fixed_sizes(options)
+    fixed = builder.fixed_sizes(options)
     inputs = tuple(
         _fix_sizes(_declared(i, None), fixed.get(i.name, ()))
         for i in graph.input
@@ -125,7 +125,7 @@ def _declared(value: onnx.ValueInfoProto, inferred: NodeArg | None) -> NodeArg:
         ranked = kind != "optional_type" or held.HasField("shape")
         return NodeArg(value.name, _format_type(value.type, value.name), _dims(held), ranked)
     tensor = value.type.tensor_type
-    dtype = _compiler().element_type(tensor.elem_type)
+    dtype = _builder().element_type(tensor.elem_type)
     if dtype is not None:
         type = NAMES[dtype]
     elif inferred is not None:
@@ -150,7 +150,7 @@ def _dims(tensor: onnx.TypeProto.Tensor) -> list[int | str | None]:
 
 def _format_type(type: onnx.TypeProto, name: str) -> str:
     """Formats a type in ONNX Runtime's notation: seq(map(int64,tensor(float)))."""
-    element_type = _compiler().element_type
+    element_type = _builder().element_type
     match type.WhichOneof("value"):
         case "sequence_type":
             return f"seq({_format_type(type.sequence_type.elem_type, name)})"
@@ -167,7 +167,7 @@ def _format_type(type: onnx.TypeProto, name: str) -> str:
 def build_engine(source: Source, options: Options, optimum: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:
     """Builds an engine for the dynamic dimensions that `options` leave, tuned for the shapes of `optimum`; `show`: with
     a progress bar."""
-    from pelton.compiler.build import build
+    from pelton.builder.build import build
 
     check_runs_here(options.target, "the session")
     stages = progress.course(options.level, options.calibration is not None)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pelton.backends.arrays import fit
 from pelton.engine import sizes
-from pelton.engine.model import numpy_dtype
+from pelton.engine.plan import numpy_dtype
 from pelton.errors import InputError
 from pelton.logs import at_level
 from pelton.runtime import Engine

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pelton.engine.model import Port
+from pelton.engine.plan import Port
 from pelton.errors import InputError
 
 from .limits import Limits

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pelton.engine.model import ML_DTYPES_NAMES, NUMPY_NAMES, numpy_dtype
+from pelton.engine.plan import ML_DTYPES_NAMES, NUMPY_NAMES, numpy_dtype
 from pelton.errors import InputError
 from pelton.runtime.in_process import InProcess
 

@@ -1,5 +1,5 @@
 """`torch.compile(model, backend="pelton")`: graphs that dynamo captures as cached engines."""
 
-from .backend import compile_graph
+from .compile import compile_graph
 
 __all__ = ["compile_graph"]

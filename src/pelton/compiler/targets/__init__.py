@@ -13,11 +13,11 @@ from pelton.errors import BuildError
 from pelton.options import Options
 from pelton.system import files
 from pelton.system.cache import open_cache
-from pelton.tune import replay
-from pelton.tune.timing_cache import TimingCache
+from pelton.tuning import replay
+from pelton.tuning.timing_cache import TimingCache
 
 from . import cpu, cuda
-from .backend import BackEnd, Kind, named, progress_reporter
+from .interface import BackEnd, Kind, named, progress_reporter
 
 __all__ = ["back_end", "check_requirements", "describe_target", "progress_reporter", "target_kind"]
 
@@ -58,8 +58,7 @@ def check_requirements(options: Options) -> None:
         )
         if why is not None and options.level:
             raise BuildError(
-                f"the timing cache {options.timing_cache} cannot be written: {why}; give another file with"
-                " --timing-cache"
+                f"cannot write the timing cache {options.timing_cache}: {why}; use another file with --timing-cache"
             )
     if options.load_tactics is not None:
         replay.read(options.load_tactics, cpu.describe(options)[0].isa)
@@ -67,7 +66,7 @@ def check_requirements(options: Options) -> None:
         why = files.rejection(options.save_tactics)
         if why is not None:
             raise BuildError(
-                f"tactics cannot be recorded in {options.save_tactics}: {why}; give another file with save_tactics="
+                f"cannot write tactics to {options.save_tactics}: {why}; use another file with save_tactics="
             )
 
 

@@ -12,7 +12,7 @@ from pelton.backends.cpu import load_code
 from pelton.backends.cpu.machine import target as runs_on
 from pelton.codegen.c.toolchain import ClangCompiler, compiler_id
 from pelton.codegen.template import Target
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.errors import InputError
 from pelton.ir.types import BF16, F16, F32, DType
 from pelton.options import Options
@@ -22,13 +22,13 @@ from pelton.plan.placed import Placed
 from pelton.backends.cpu.check import check_runs_here, lacks
 from pelton.system.cache import Cache
 from pelton.targets import ISAS, best
-from pelton.tune import search
-from pelton.tune.canaries import Guard
-from pelton.tune.measure import CpuBench, weight_traffic
-from pelton.tune.tasks import at_several_sizes, is_of_plugin
-from pelton.tune.timing_cache import template_hash
+from pelton.tuning import search
+from pelton.tuning.canaries import Guard
+from pelton.tuning.measure import CpuBench, weight_traffic
+from pelton.tuning.tasks import at_several_sizes, is_of_plugin
+from pelton.tuning.timing_cache import template_hash
 
-from .backend import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
+from .interface import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
 
 HALVES: Mapping[str, DType] = {"fp16": F16, "bf16": BF16}  # by precision
 
@@ -72,8 +72,8 @@ class CpuBackEnd:
         lacking = lacks(self.target.isa)
         if own and lacking:
             log.warning(
-                "kernels of plugins were not run between canaries, which find writes out of bounds (%s): the engine"
-                " needs %s; build it once on such a CPU, too",
+                "plugin kernels were not checked for writes out of bounds (%s): the engine needs %s; build it"
+                " once on such a CPU",
                 ", ".join(dict.fromkeys(task.region.title() for task, _ in own)),
                 lacking,
             )
@@ -112,7 +112,7 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     between = weight_traffic(weights, target.l3)
     lacking, times_any = lacks(target.isa), options.level > 0 and options.load_tactics is None
     if lacking and times_any:
-        log.warning("nothing is timed, tactics are guessed: the engine needs %s", lacking)
+        log.warning("kernels are not timed, a cost model chooses: the engine needs %s", lacking)
     with (
         ClangCompiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler,
         open_timing_cache(options, _key(machine, target, between, options), kept) as times,

@@ -12,7 +12,7 @@ from pelton.logs import Logger
 from pelton.backends import cpu
 from pelton.codegen.template import Kernel, Packed, Target
 from pelton.engine.library import LIBRARIES
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.errors import BuildError, EngineError, InputError
 from pelton.ir.graph import Value
 from pelton.options import Options
@@ -21,11 +21,11 @@ from pelton.plan.placed import Placed, Task
 from pelton.plan.workspace import KernelWorkspace
 from pelton.system.cache import Cache
 from pelton.targets import ARCHITECTURES, fitting, gpus, typical
-from pelton.tune import search
-from pelton.tune.timing_cache import template_hash
-from pelton.tune.candidates import candidates
+from pelton.tuning import search
+from pelton.tuning.timing_cache import template_hash
+from pelton.tuning.candidates import candidates
 
-from .backend import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
+from .interface import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
 
 if TYPE_CHECKING:
     from pelton.backends.cuda.device import Device
@@ -64,7 +64,7 @@ class GpuCompilation:
         self._level, self._strict = options.level, options.strict
 
     def merge_launches(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
-        from pelton.tune import launches  # only GPU engines need it
+        from pelton.tuning import launches  # only GPU engines need it
 
         if not self._level:
             return placed, choices, ()
@@ -120,7 +120,7 @@ class GpuCompilation:
 
     def check_kernels(self, plain: EnginePlan, placed: Placed, choices: Choices) -> EnginePlan:
         from pelton.backends.cuda.device import KernelHangs  # only GPU engines need it
-        from pelton.backends.cuda.tune import drop_wrong_kernels
+        from pelton.backends.cuda.kernel_choice import drop_wrong_kernels
 
         if self._device is None or not any(s.alternatives for s in plain.steps):
             return plain
@@ -129,7 +129,7 @@ class GpuCompilation:
         except KernelHangs:
             raise
         except EngineError as e:
-            log.warning("what kernels give was not compared: %s", e)
+            log.warning("results of kernels were not compared: %s", e)
             return plain
 
 
@@ -174,7 +174,7 @@ def precision(options: Options) -> frozenset[str]:
 def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     from pelton.codegen.triton import toolchain as triton_compile
     from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
-    from pelton.tune.measure_cuda import GpuBench
+    from pelton.tuning.measure_cuda import GpuBench
 
     archs, device = architectures(options)
     target = target_for(archs, device, options.level, options.precision)
@@ -183,7 +183,7 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
         idle = [name for name in ("budget", "timing_cache") if getattr(options, name) is not None]
         if idle:
             log.warning(
-                "%s has no effect: nothing is timed %s",
+                "%s has no effect: kernels are not timed %s",
                 " and ".join(idle),
                 "without a GPU" if options.level else "at level 0",
             )

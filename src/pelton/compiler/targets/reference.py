@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.plan.lower import ScheduledTask, lower
 from pelton.plan.placed import Placed
 

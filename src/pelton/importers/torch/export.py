@@ -122,7 +122,7 @@ def _export_program(program: Any, called: Called) -> Exported:
     """Exports an ExportedProgram to ONNX. Raises ModelError if it changes its own state, as engines have none."""
     import torch
 
-    from . import reference
+    from . import eager
 
     name, outputs = called.name, _output_names(program)
     try:
@@ -154,7 +154,7 @@ def _export_program(program: Any, called: Called) -> Exported:
         for name, value in inputs.items()
         if name in program.graph_signature.user_inputs and isinstance(value, torch.Tensor)
     }
-    return called.exported(found.model_proto, examples, reference.of_program(program, found.exported_program, outputs))
+    return called.exported(found.model_proto, examples, eager.of_program(program, found.exported_program, outputs))
 
 
 def _output_names(program: Any) -> list[str]:
@@ -187,7 +187,7 @@ def _export_script(
     """Exports TorchScript to ONNX, by the exporter made for it."""
     import torch
 
-    from . import reference
+    from . import eager
 
     name, schema = called.name, module.forward.schema
     parameters = schema.arguments[1:]
@@ -221,7 +221,7 @@ def _export_script(
             model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), port.name))
             model.graph.input.remove(port)
     shapes = {n: tuple(full[n].shape) for n in tensors if n in dynamic}
-    return called.exported(model, shapes, reference.of_script(module, full))
+    return called.exported(model, shapes, eager.of_script(module, full))
 
 
 def _names_of_results(type: Any) -> list[str] | None:
@@ -266,10 +266,10 @@ def _examples_of(
             f" {', '.join(map(repr, missing))}; for tensors of f32, sizes suffice: give shapes={{{missing[0]!r}: ...}},"
             f" else in Python example_inputs={{{missing[0]!r}: torch.randn(1, 3, 224, 224)}}"
         )
-    from . import reference  # imports torch
+    from . import eager  # imports torch
 
     return {
-        name: reference.random([size if isinstance(size, int) else max(size.optimum, 2) for size in shape])
+        name: eager.random([size if isinstance(size, int) else max(size.optimum, 2) for size in shape])
         for name, shape in sizes.items()
     }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.model import numpy_dtype
+from pelton.engine.plan import numpy_dtype
 from pelton.errors import InputError
 from pelton.onnxruntime.missing import missing_names
 from pelton.compat.session.signature import NAMES

@@ -192,7 +192,7 @@ class Filters:
         self.runs = array.reshape(len(array), array.shape[1] // kw, -1, array.shape[3]) if rows else array
         self.runs = np.clip(self.runs, -128, 127)
         self.beyond = places_beyond(array, nr)
-        self.fits = None if "vnni" in target.isa else steps_by_pairs(self.runs, nr)
+        self.fits = None if target.level.dot == "vnni" else steps_by_pairs(self.runs, nr)
         self.dot = VNNI if self.fits is None else dot_method(self.fits, self.runs.shape[2], single)
         self.copied = single and self.dot == WIDE
         self.signed, self.offset = signed, 128 if signed and self.dot != WIDE else 0

@@ -71,7 +71,7 @@ def _dot_method(filters: np.ndarray, target: Target) -> int:
     """Chooses how to multiply and add four rows of a column; i16 filters are always widened."""
     if filters.dtype != np.int8:
         return WIDE
-    if "vnni" in target.isa:
+    if target.level.dot == "vnni":
         return VNNI
     # rows act as channels here
     return PAIRS if pairs_fit(_columns(filters)) else WIDE

@@ -38,7 +38,7 @@ class GemmBf16(GemmHalf):
         return None
 
     def half_type(self, region: Region, target: Target) -> tuple[DType, int] | None:
-        if target.half is not BF16 or not target.isa.endswith("bf16"):
+        if target.half is not BF16 or not target.level.bf16:
             return None
         return (BF16, ASKED) if self.rounding_rejection(region, BF16) is None else None
 

@@ -12,7 +12,7 @@ def main(target: str, model: str, parameters: str = "") -> None:
     paddle2onnx.export(model, parameters, target, opset_version=OPSET, enable_onnx_checker=True)
 
     import paddle
-    from reference import write_reference
+    from framework_run import write_reference
 
     settings = paddle.inference.Config(model, parameters)
     settings.switch_ir_optim(False)

@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.grappler import tf_optimizer
 from onnx import numpy_helper
-from reference import write_reference
+from framework_run import write_reference
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
 from weights import put_back, take_out
 

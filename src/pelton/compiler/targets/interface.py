@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 from pelton.logs import Logger
 from pelton.codegen.template import Target
-from pelton.engine.model import EnginePlan
+from pelton.engine.plan import EnginePlan
 from pelton.errors import BuildError, Cancelled
 from pelton.options import Options
 from pelton.plan.lower import ScheduledTask
 from pelton.plan.placed import Placed
 from pelton.system.cache import Cache, mark_used
-from pelton.tune import search
-from pelton.tune.timing_cache import TimingCache
+from pelton.tuning import search
+from pelton.tuning.timing_cache import TimingCache
 
 log = Logger("pelton.build")
 
@@ -123,7 +123,7 @@ def _common(machine: str, path: Path | None, kept: Cache) -> TimingCache:
 @contextmanager
 def named(options: Options) -> Iterator[None]:
     """Turns errors of the user's timing cache into BuildErrors with advice."""
-    advice = "give another file with timing_cache="
+    advice = "use another file with timing_cache="
     try:
         yield
     except BuildError as e:

@@ -6,14 +6,13 @@ import time
 from typing import Any
 
 from pelton.backends.cpu import default_threads
+from pelton.compiler.targets import target_kind
 from pelton.errors import EngineError, InputError
 from pelton.logs import Logger
 from pelton.options import Options
+from pelton.quantize.accuracy_bound import Feed
+from pelton.quantize.race import random_feed
 from pelton.runtime.queue import AsyncQueue
-
-from .accuracy_bound import Feed
-from .race import random_feed
-from .targets import target_kind
 
 log = Logger("pelton.build")
 

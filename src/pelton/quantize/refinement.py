@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pelton.compiler.compile import compile_graph
 from pelton.ir.graph import Graph
 from pelton.ir.imported import Imported, Info
 from pelton.options import Options
@@ -22,7 +23,6 @@ from pelton.passes.precision.equalize import (
 from pelton.runtime import Engine
 
 from .accuracy_bound import Feed
-from .compile import compile_graph
 
 
 # Minimum of calibration batches; with fewer, these include the held-out ones.

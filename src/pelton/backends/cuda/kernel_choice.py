@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from pelton.logs import Logger
-from pelton.engine import model as plain_engine
+from pelton.engine import plan as plain_engine
 from pelton.engine import sizes
 from pelton.engine.library import LIBRARIES, aligned, of_version, work
-from pelton.engine.model import Slice, Step
+from pelton.engine.plan import Slice, Step
 from pelton.errors import Cancelled, EngineError
 
 from ..arrays import random_inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pelton.errors import InputError
@@ -15,7 +15,7 @@ from pelton.runtime import Engine
 from .race import microseconds
 
 
-@dataclass
+@dataclass(frozen=True)
 class LayerPrecision:
     """Decision on a layer: "int8" or "fp32", the reason, and the microseconds of its steps in either, where known."""
 
@@ -25,9 +25,9 @@ class LayerPrecision:
     times: Mapping[str, float] = field(default_factory=dict)
     fixed: bool = False  # by the caller
 
-    def set_back(self, reason: str) -> None:
-        """Leaves the layer in FP32."""
-        self.precision, self.reason = "fp32", reason
+    def reverted(self, reason: str) -> LayerPrecision:
+        """Returns the decision for FP32 instead."""
+        return replace(self, precision="fp32", reason=reason)
 
     def describe(self, rest: str) -> dict[str, Any]:
         """Returns plain data for the metadata of an engine. rest: the precision of layers outside INT8."""
@@ -40,22 +40,26 @@ class LayerPrecision:
         }
 
 
-def override(choices: Sequence[LayerPrecision], given: Mapping[str, str]) -> None:
+def override(choices: Sequence[LayerPrecision], precision_of: Mapping[str, str]) -> tuple[LayerPrecision, ...]:
     """Fixes the precision of layers whose names match a pattern, by the last match; InputError if none matches."""
-    for pattern, precision in given.items():
-        found = [c for c in choices if any(fnmatch.fnmatchcase(name, pattern) for name in c.layer.names)]
-        if not found:
+    fixed = list(choices)
+    for pattern, precision in precision_of.items():
+        matches = [
+            i for i, c in enumerate(choices) if any(fnmatch.fnmatchcase(name, pattern) for name in c.layer.names)
+        ]
+        if not matches:
             known = ", ".join(c.layer.name for c in choices[:3])
             raise InputError(
-                f"precision_of names {pattern!r}, which is no layer that can be in INT8; there are"
-                f" {len(choices)} of these, such as {known or 'none'}"
+                f"precision_of matches no layer that can use INT8: {pattern!r}; there are {len(choices)} such"
+                f" layers, including {known or 'none'}"
             )
-        for choice in found:
-            choice.precision, choice.reason, choice.fixed = precision, "as asked for", True
+        for i in matches:
+            fixed[i] = replace(choices[i], precision=precision, reason="as asked for", fixed=True)
+    return tuple(fixed)
 
 
-def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine) -> bool:
-    """Reverts layers whose steps took longer in integers; True if there were any.
+def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine) -> tuple[LayerPrecision, ...]:
+    """Reverts layers whose steps took longer in integers, and adds the times.
 
     Steps of several layers count for these together. Untimed steps use a model's estimate (GPUs); without a model,
     engines with such steps decide nothing.
@@ -73,16 +77,17 @@ def choose_by_time(choices: Sequence[LayerPrecision], fp32: Engine, int8: Engine
             for name in _parts(step.info.get("layers") or ())[:1]:
                 cluster = sums.setdefault(clusters.find(name), dict.fromkeys(engines, 0.0))
                 cluster[kind] += microseconds(step)
-    changed = False
-    for choice in choices:
+
+    def timed(choice: LayerPrecision) -> LayerPrecision:
         times = sums.get(clusters.find(_parts([choice.layer.name])[0]), {})
         if choice.precision != "int8" or choice.fixed or not times or not all(t > 0 for t in times.values()):
-            continue
-        choice.times = times
-        if times["int8"] > times["fp32"]:
-            choice.set_back(f"slower in integers: {times['int8']:.0f} µs, {times['fp32']:.0f} µs without")
-            changed = True
-    return changed
+            return choice
+        choice = replace(choice, times=times)
+        if times["int8"] <= times["fp32"]:
+            return choice
+        return choice.reverted(f"slower in integers: {times['int8']:.0f} µs, {times['fp32']:.0f} µs without")
+
+    return tuple(map(timed, choices))
 
 
 def _parts(layers: Iterable[str]) -> list[str]:

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from pelton.compiler.compile import compile_graph
 from pelton.ir.dims import is_known
 from pelton.ir.imported import Imported
 from pelton.network import Network
 from pelton.options import Options
 from pelton.runtime import Engine
 
-from .compile import compile_graph
 
 CONSTANT = " (a constant answer)"  # suffix of the engines' names
 MOST = 10  # answers: a metric may be slow

@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton.logs import Logger
 from pelton.engine.constants import DeferredConstants, bytes_of
-from pelton.engine.model import Buffer, DynamicDimension, EnginePlan, IndexRange, Port
+from pelton.engine.plan import Buffer, DynamicDimension, EnginePlan, IndexRange, Port
 from pelton.engine.script import (
     Action,
     Block,
@@ -130,9 +130,7 @@ def _renumber(block: Block, built: Sequence[EnginePlan | Undecided]) -> Block:
                     steps.append(replace(a, engine=sum(isinstance(e, EnginePlan) for e in built[: a.engine])))
                 elif a.otherwise is None or a.otherwise.outputs != a.outputs:
                     raise BuildError(
-                        f"the program that computes {', '.join(a.outputs)}: {why}; give the sizes that this"
-                        " depends on as numbers with"
-                        " shapes="
+                        f"the program that computes {', '.join(a.outputs)}: {why}; fix these sizes with shapes="
                     ) from why
                 else:
                     log.warning("the program that computes %s runs by reference: %s", ", ".join(a.outputs), why)

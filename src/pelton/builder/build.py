@@ -7,28 +7,28 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pelton import progress
-from pelton.logs import Logger
-from pelton.engine.model import EnginePlan
-from pelton.variables import warn_of_unknown
+from pelton.compiler.compilation import Compilation
+from pelton.compiler.compile import BuildResult, compile_graph
+from pelton.compiler.refit_build import compile_refittable
+from pelton.compiler.stages import read_script, run_stages
+from pelton.compiler.targets import check_requirements, describe_target, progress_reporter
+from pelton.engine.plan import EnginePlan
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.importers import Traceable
 from pelton.ir import lineage
-from pelton.ir.imported import Imported, Info, OnData
 from pelton.ir.dims import Undecided
+from pelton.ir.imported import Imported, Info, OnData
+from pelton.logs import Logger
 from pelton.options import Options
+from pelton.quantize.best import compile_best
+from pelton.quantize.int8 import compile_int8
 from pelton.runtime import Engine
 from pelton.runtime.script_engine import ScriptEngine
-from pelton.tune import replay
+from pelton.tuning import replay
+from pelton.variables import warn_of_unknown
 
 from . import provenance, streams
 from .assemble import assemble
-from .best import compile_best
-from .compilation import Compilation
-from .compile import BuildResult, compile_graph
-from .int8 import compile_int8
-from .refit_build import compile_refittable
-from .stages import read_script, run_stages
-from .targets import check_requirements, describe_target, progress_reporter
 
 if TYPE_CHECKING:
     from pelton.options import BuildOptions
@@ -112,7 +112,7 @@ def build_detailed(model: Any, options: Options) -> BuildResult:
         imported = _import_model(model, options)
     except OnData as e:
         raise ModelError(
-            f"{e}: it becomes a script over several engines, of which no step-by-step errors are known"
+            f"{e}: it becomes a script over several engines, which cannot be checked step by step"
         ) from None
     return _build_imported(imported, options)
 
@@ -162,7 +162,7 @@ def build_program(imported: Imported, options: Options) -> BuildResult:
 def explain_undecided(imported: Imported, e: Undecided) -> str:
     """Returns the message for a program that depends on a size known only at run time."""
     name = imported.info.label or imported.graph.name
-    return f"{name}: {e}; give the sizes that this depends on as numbers with shapes="
+    return f"{name}: {e}; fix these sizes with shapes="
 
 
 def _import_model(model: Any, options: Options) -> Imported:
@@ -191,7 +191,8 @@ def _compile(imported: Imported, options: Options, recorded: replay.Decisions | 
     result = compiled(imported, options, recorded)
     if recorded is None and options.load_tactics is not None:
         raise BuildError(
-            f"{options.load_tactics} says that {imported.graph.name} became no engine, here it does; {replay.AGAIN}"
+            f"{options.load_tactics} records no engine for {imported.graph.name}, but this build has one;"
+            f" {replay.AGAIN}"
         )
     return result
 
@@ -221,6 +222,6 @@ def _check_labels(outputs: Sequence[tuple[str, str, Sequence[Any]]], options: Op
         shape.pop()
     if shape and isinstance(shape[-1], int) and shape[-1] != len(options.labels):
         raise InputError(
-            f"labels name {len(options.labels)} classes, output {name!r} {described} has {shape[-1]} along its"
-            " last axis; give one name for each class, in their order"
+            f"labels= has {len(options.labels)} names, but output {name!r} {described} has {shape[-1]} classes"
+            " along its last axis; pass one name per class, in order"
         )

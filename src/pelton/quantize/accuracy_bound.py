@@ -149,12 +149,12 @@ class AccuracyBound:
             try:
                 score = self._score(engine)
             except BuildError as e:
-                log.info("whether the metric tells engines from a constant answer is unknown: %s", e)
+                log.info("the metric was not checked with constant answers: %s", e)
                 return
             if score >= self._reference - self.max_drop - ROUNDING:
                 log.warning(
-                    "metric rates the FP32 engine %g and the same answer to everything %g, which max_drop %g allows: it"
-                    " cannot tell whether INT8 is accurate; check its labels, and how it prepares the inputs",
+                    "metric rates the FP32 engine %g and a constant answer %g, within max_drop %g: it cannot"
+                    " measure the accuracy of INT8; check its labels, and its preprocessing",
                     self._reference,
                     score,
                     self.max_drop,
@@ -173,9 +173,11 @@ class AccuracyBound:
         except InputError:
             raise
         except Exception as e:
-            raise BuildError(f"metric raised {type(e).__name__}: {e}; it takes an engine and gives a number") from e
+            raise BuildError(
+                f"metric raised {type(e).__name__}: {e}; it must be a function from an engine to a number"
+            ) from e
         if not math.isfinite(score):
-            raise BuildError(f"metric gave {score}; it gives a finite number, larger where the engine is better")
+            raise BuildError(f"metric returned {score}; it must return a finite number, larger for better engines")
         return score
 
 

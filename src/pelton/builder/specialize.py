@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .build import build_program, build_script, with_recorded_threads
-from .compilation import Compilation
-from .stages import run_stages
+from pelton.backends.cpu.check import check_runs_here
+from pelton.compiler.compilation import Compilation
+from pelton.compiler.stages import run_stages
 from pelton.errors import InputError, ModelError
-from pelton.ir.imported import Imported, OnData
 from pelton.importers.onnx.file import array_of, read
+from pelton.ir.imported import Imported, OnData
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.backends.cpu.check import check_runs_here
+
+from .build import build_program, build_script, with_recorded_threads
 
 MAX_ENGINES = 64  # kept at a time
 # values of one input with an engine of their own, if one engine for all values is possible, too

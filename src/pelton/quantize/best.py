@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pelton.logs import Logger
+from pelton.compiler.compile import BuildResult, compile_graph
+from pelton.compiler.targets import target_kind
 from pelton.ir.imported import Imported
+from pelton.logs import Logger
 from pelton.options import Options
 from pelton.runtime import Engine
 
-from .compile import BuildResult, compile_graph
 from .int8 import compile_int8, without_int8
 from .race import compare_times, random_feed
-from .targets import target_kind
 
 log = Logger("pelton.build")
 
@@ -54,7 +54,7 @@ def _faster(imported: Imported, options: Options) -> tuple[str, Mapping[str, str
     if ratio >= 1:
         return "fp32", why, fp32
     if not here:
-        log.warning("nothing runs here on %s: precisions are compared by a model", options.target)
+        log.warning("no %s on this machine: a model compares the precisions", options.target)
     elif _overflows(fp16.engine, fp32.engine):
         log.warning("FP16 overflows: BF16 is taken")
         return "bf16", {**why, "bf16": "as FP16 overflows"}, compile_graph(imported, without_int8(options, "bf16"))
