@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures build times at every level, with empty caches, and writes the defaults of sessions' estimates."""
+"""Measures build times at every level with empty caches, and writes the defaults of sessions' time estimates."""
 
 from __future__ import annotations
 

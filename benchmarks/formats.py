@@ -1,5 +1,6 @@
-"""Rewrites parts of docs/formats.md: the tables of formats, from the registry, and differences from frameworks, from
-the last `make test-importers` in build/importers/frameworks."""
+"""Rewrites parts of docs/formats.md: tables of formats from the registry, and differences from frameworks from the last
+`make test-importers` in build/importers/frameworks.
+"""
 
 import json
 import re

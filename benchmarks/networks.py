@@ -1,4 +1,4 @@
-"""Networks to time, as torch modules with random inputs."""
+"""Benchmark networks, as torch modules with random inputs."""
 
 from __future__ import annotations
 

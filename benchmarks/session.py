@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times the start of a script with Pelton, cold and warm, and ONNX Runtime: import, session, first run."""
+"""Times the start of a script with Pelton, cold and warm, and with ONNX Runtime: import, session, first run."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 """Times two checkouts of Pelton on the same models, in turns, each installed into its own venv.
 
     python benchmarks/turns.py OLD-CHECKOUT NEW-CHECKOUT MODEL_OR_FOLDER … [--rounds N] [--seconds S] [--builds N]
-    [--threads N] [--level N]
-                               [--shapes x=1x3x224x224] [--venvs FOLDER] [--output TABLE.md]
+                               [--threads N] [--level N] [--shapes x=1x3x224x224] [--venvs FOLDER] [--output TABLE.md]
 
 Imports nothing from Pelton: installs both folders (with uncommitted changes), builds every model with both, each with
 an empty cache, and alternates processes of both, which load the engine, warm up and time it. Uses public interfaces

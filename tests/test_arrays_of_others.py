@@ -91,9 +91,9 @@ def test_outputs_of_other_libraries(net, x):
     assert results["y"] is out["y"] and results["z"] is z and equal({"y": y, "z": z}, expected(x))
     for wrong, why in (
         (Tensor(y[:-1]), "axis 0 has 999 instead of 1000"),
-        (Tensor(y.astype(np.float64)), "given float64; results are not converted"),
-        (Converts(y), "as a numpy array, given .*Converts"),
-        (y.tolist(), "given list"),
+        (Tensor(y.astype(np.float64)), "got float64; results are not converted"),
+        (Converts(y), "as a numpy array, got .*Converts"),
+        (y.tolist(), "got list"),
     ):
         with pytest.raises(InputError, match=why):
             net.run({"x": x}, {"y": wrong})
@@ -151,14 +151,14 @@ def test_what_is_refused_says_whose_word_it_is(x):
     for given, why in (
         (
             Tensor(x, kind=dlpack.CUDA),
-            "input 'x' lies on a device of DLPack's kind 2; copy it to the memory of the CPU",
+            "input 'x' is on a device of DLPack type 2; copy it to CPU memory",
         ),
         (
             Converts(TypeError("use Tensor.cpu() first")),
             "input 'x' cannot become an array in the memory of the CPU: use Tensor.cpu",
         ),
-        (Tensor(x.astype(np.float64)), "given float64"),
-        (Tensor(x[None]), "given 2 dimensions"),
+        (Tensor(x.astype(np.float64)), "got float64"),
+        (Tensor(x[None]), "got 2 dimensions"),
         (Converts(x.astype(object)), "of Python objects"),
     ):
         with pytest.raises(InputError, match=why):
@@ -186,11 +186,11 @@ def test_calls_by_name():
     for given in (net(a=a, b=b), net(b=b, a=a), net(a, b=b), net.context()(b=b, a=Tensor(a))):
         assert np.array_equal(given, want)
     for arrays, named, why in (
-        ((a,), {"a": a}, "input 'a' is given twice, in order and by name"),
-        ((a,), {}, r"takes 2 arrays \(a: .*\), given 1"),
+        ((a,), {"a": a}, "input 'a' is passed twice, in order and by name"),
+        ((a,), {}, r"expected 2 arrays \(a: .*\), got 1"),
         ((), {"a": a}, "input 'b' is missing"),
         ((a,), {"bb": b}, r"no input 'bb' \(did you mean 'b'\?\)"),
-        ((a, b, a), {}, "takes 2 arrays"),
+        ((a, b, a), {}, "expected 2 arrays"),
         ((a, b), {"c": a}, "no input 'c'"),
     ):
         with pytest.raises(InputError, match=why):

@@ -181,7 +181,7 @@ def test_a_child_of_a_fork_goes_on(engine):
 
 @pytest.mark.parametrize("jobs", [0, 257, True, 1.5, "2"])
 def test_numbers_of_jobs_are_checked(engine, jobs):
-    with pytest.raises(InputError, match="jobs is a whole number from 1 to 256"):
+    with pytest.raises(InputError, match="jobs is an integer from 1 to 256"):
         AsyncQueue(engine, jobs)
 
 

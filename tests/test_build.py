@@ -118,7 +118,7 @@ def test_a_budget_of_nothing_times_nothing(cnn, tmp_path, caplog):
 
 def test_an_unwritable_cache_costs_time_not_the_build(cnn, tmp_path):
     blocked = tmp_path / "file"
-    blocked.write_text("a file where the cache directory should be")
+    blocked.write_text("a file where the cache directory must be")
     engine = pelton.build(cnn, level=0, cache_dir=blocked)
     assert engine.run(feeds(engine))["y"].shape == (1, 10)
 
@@ -151,7 +151,7 @@ def test_a_named_timing_cache_that_cannot_be_written_is_an_error(cnn, tmp_path, 
         blocked.write_text(text)
         with pytest.raises(pelton.BuildError) as e:
             pelton.build(cnn, level=1, timing_cache=blocked, cache_dir=cache)
-        assert str(e.value) == f"{blocked} is no timing cache of version 1; give another file with timing_cache="
+        assert str(e.value) == f"{blocked} is no timing cache of version 1; use another file with timing_cache="
 
 
 def test_a_timing_cache_is_merged_with_what_others_wrote(tmp_path):
@@ -188,7 +188,7 @@ def test_timing_caches_that_are_saved_at_once_lose_nothing(tmp_path, monkeypatch
     "given, words",
     [
         ({"level": 6}, "level"),
-        ({"progress": True}, "progress is a function"),
+        ({"progress": True}, "progress must be a function"),
         ({"threads": 0}, "threads"),
         ({"target": "tpu"}, "target"),
         ({"target": "cpu:sse2"}, "made for x86_64_v3, x86_64_v3_vnni, x86_64_v4"),

@@ -146,7 +146,7 @@ def test_it_builds_with_cmake(built, tmp_path):
 def test_what_needs_python_is_refused(built, tmp_path):
     wrong = {
         "step 0, odd, runs in Python": with_host_step(),
-        "has no type in C": replace(chain(), outputs=(replace(chain().outputs[0], dtype="c64"),)),
+        "has no C type": replace(chain(), outputs=(replace(chain().outputs[0], dtype="c64"),)),
         "engines for cuda cannot be exported": replace(chain(), target={**chain().target, "arch": "cuda"}),
         "without its weights": replace(chain(), absent=(4,)),
     }
@@ -154,7 +154,7 @@ def test_what_needs_python_is_refused(built, tmp_path):
         with pytest.raises(InputError, match=why):
             bundle.write(plan, tmp_path / "e")
     for name in ("2nd", "a-b", "int", ""):
-        with pytest.raises(InputError, match="is no name for functions of C"):
+        with pytest.raises(InputError, match="is no valid name of C functions"):
             bundle.write(chain(), tmp_path / "e", name)
     assert not (tmp_path / "e").exists()
     (tmp_path / "file").touch()
@@ -171,11 +171,11 @@ def test_on_the_command_line(built, tmp_path, monkeypatch, capsys):
     assert main(["export", "net.pelton", "-o", "my-net", "--shapes", "x=2x3x12x12"]) == 0
     assert "my_net.h has its functions" in capsys.readouterr().out and not Path("my-net/pelton.h").exists()
     for shapes, why in (
-        ("x=9x3x12x12", "may have 1 to 8, given 9"),
+        ("x=9x3x12x12", "may have 1 to 8, got 9"),
         ("x=2x3x12x13", "must be 12"),
         ("z=2", "there is no input 'z'"),
         ("x=1..4x3x12x12", "one size of each axis"),
-        ("x=2x3", "give one size of each axis"),
+        ("x=2x3", "pass one size per axis"),
     ):
         assert main(["export", "net.pelton", "-o", "other", "--shapes", shapes]) != 0
         assert why in capsys.readouterr().err and not Path("other").exists()

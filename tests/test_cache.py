@@ -205,7 +205,7 @@ def test_builds_keep_to_the_limit(small, tmp_path, monkeypatch):
         pelton.build(small, level=1, threads=1, cache_dir=home, **limits)
         assert 0 < sum(e.size for e in Cache(home).entries()) <= 2000
     monkeypatch.setenv("PELTON_CACHE_LIMIT", "much")
-    with pytest.raises(pelton.InputError, match="PELTON_CACHE_LIMIT should be a size such as 500MB or 4GB, got 'much'"):
+    with pytest.raises(pelton.InputError, match="PELTON_CACHE_LIMIT must be a size such as 500MB or 4GB, got 'much'"):
         pelton.build(small, level=0, cache_dir=tmp_path)
     with pytest.raises(pelton.InputError, match="cache_limit"):
         pelton.Options(cache_limit=-1)
@@ -226,7 +226,7 @@ def test_sessions_keep_to_the_limit(small, tmp_path, caplog, monkeypatch):
     pelton.InferenceSession(small, options)
     assert sum(e.size for e in Cache(tmp_path).entries()) <= 1000 and "is not kept" in caplog.text
     options.add_session_config_entry("pelton.cache_limit", "lots")
-    with pytest.raises(pelton.InputError, match="pelton.cache_limit should be a size"):
+    with pytest.raises(pelton.InputError, match="pelton.cache_limit must be a size"):
         pelton.InferenceSession(small, options)
 
 

@@ -84,7 +84,7 @@ def test_a_cache_that_cannot_be_read(small, tmp_path, foreign):
     assert (
         done.returncode == 2
         and "Traceback" not in done.stderr
-        and "Permission denied; give another file with --timing-cache" in done.stderr
+        and "Permission denied; use another file with --timing-cache" in done.stderr
     )
 
 

@@ -244,7 +244,7 @@ def test_detections_of_wrong_sizes():
         (((1, 8), (1, 6), (1, 2, 4)), "cannot be reshaped"),
         (((1, 4), (1, 5), (1, 2, 4)), "cannot be reshaped"),
         (((1, 4), (1, 3), (1, 8)), r"needs prior boxes \[1, 2"),
-        (((1, 4), (1, 3)), "takes the operands where, scores, priors, got 2"),
+        (((1, 4), (1, 3)), "needs the operands where, scores, priors, got 2"),
     ):
         given = dict(zip("abc", shapes))
         net = text(given, layer("DetectionOutput", "detection_output_param { num_classes: 3 }", tuple(given)))

@@ -37,20 +37,20 @@ def refused(net, reason, weights=None):
         ),
         (layer("Python"), "is of a type that is not read"),
         (layer("Filter"), "read it with a plugin"),
-        (layer("ReLU", bottoms=("z",)), "reads 'z', which no layer before it makes"),
-        (layer("ReLU", bottoms=("y",)), "reads 'y', which no layer before it makes"),
+        (layer("ReLU", bottoms=("z",)), "reads 'z', which no earlier layer writes"),
+        (layer("ReLU", bottoms=("y",)), "reads 'y', which no earlier layer writes"),
         (layer("ReLU", bottoms=("y",)) + layer("AbsVal", bottoms=("y",), tops=("y",)), "reads 'y'"),
         (
             layer("ReLU", bottoms=("a",)) + layer("ReLU", bottoms=("y",), tops=("a",)),
-            "layer 'a', which makes it, comes later",
+            "its producer, layer 'a', comes later",
         ),
         (
             layer("Data", "include { phase: TRAIN }", (), ("d",)) + layer("ReLU", bottoms=("d",)),
-            "reads 'd', .*; layer 'd' in line 2, which makes it, is left out in the phase TEST: give the deploy",
+            "reads 'd', .*; its producer, layer 'd' in line 2, is not in the phase TEST: use the deploy",
         ),
-        (layer("ReLU") + layer("AbsVal"), "makes 'y', which the layer in line 2 makes, too"),
-        (layer("ReLU", tops=("x",)) + layer("Input", tops=("x",), bottoms=()), "does not say what shape|makes 'x'"),
-        (layer("ReLU", tops=("a", "b")), "gives 1 tops, got names for 2"),
+        (layer("ReLU") + layer("AbsVal"), "writes 'y', which the layer in line 2 also writes"),
+        (layer("ReLU", tops=("x",)) + layer("Input", tops=("x",), bottoms=()), "does not declare the shape|writes 'x'"),
+        (layer("ReLU", tops=("a", "b")), "has 1 tops, got 2 names"),
         (layer("ReLU", bottoms=()), "needs 1 bottoms, got 0"),
         (layer("Convolution"), "needs kernel_size"),
         (layer("Convolution", "convolution_param { kernel_size: 3 }"), "needs 3 channels and num_output 0 divisible"),
@@ -89,7 +89,7 @@ def refused(net, reason, weights=None):
         (layer("Reshape", "reshape_param { shape { dim: -1 dim: -1 } }"), "-1 at most once"),
         (layer("Reshape", "reshape_param { shape { dim: -9223372036854775808 } }"), "sizes of 0 and more"),
         (layer("Slice", "slice_param { slice_point: 3 slice_point: 1 }", tops=("a", "b", "c")), "needs rising points"),
-        (layer("Slice", tops=("a", "b")), "needs a size that 2 tops share"),
+        (layer("Slice", tops=("a", "b")), "needs a size divisible by its 2 tops"),
         (layer("Eltwise"), "needs two bottoms"),
         (layer("Eltwise", "eltwise_param { coeff: 1 }", ("x", "x")), "needs a coeff for each"),
         (layer("Flatten", tops=("f",)) + layer("Eltwise", "", ("x", "f")), "needs bottoms of one shape"),
@@ -103,7 +103,7 @@ def refused(net, reason, weights=None):
         (layer("LSTM", "recurrent_param { num_output: 3 }"), "2 bottoms, got 1"),
         (layer("ReLU", "include { phase: TEST } exclude { phase: TRAIN }"), "rules to include and to exclude it"),
         (layer("ReLU", "include { phase: TRAIN }"), "has no layers; .* a solver names in its field net"),
-        (layer("Silence", tops=()), "no layer gives anything"),
+        (layer("Silence", tops=()), "no layer has an output"),
         (
             'layers { name: "o" type: RELU bottom: "x" top: "y" } layer { name: "n" type: "ReLU" }',
             "two versions of Caffe",
@@ -127,12 +127,12 @@ def test_layers_that_cannot_be_read(one, reason):
         ('layers { type: NONSENSE bottom: "x" }', "the prototxt:1: .*NONSENSE"),
         ("layer " + "{ a " * 100000, "nested deeper than 50 levels"),
         ("layer { x <" + " y <" * 49 + "> " * 49 + "> }", "nested deeper than 50 levels"),
-        ('input: "x" layer { }', "needs|no layer|does not say"),
+        ('input: "x" layer { }', "needs|no layer|does not declare"),
         ('input: "x" input_dim: 3 layer { }', "needs four numbers input_dim"),
         ('input: "x" input_shape { dim: 0 dim: 3 } layer { }', "needs sizes of 1 and more for 'x'"),
         ('input: "x" input_shape { dim: -1 } layer { }', "needs sizes of 1 and more for 'x'"),
         ('input: "x" input_shape { dim: 1000000 dim: 1000000 } layer { }', "at most 2147483647"),
-        ('input: "x" input: "x" input_shape { dim: 1 } layer { }', "has a tensor 'x' already"),
+        ('input: "x" input: "x" input_shape { dim: 1 } layer { }', "already has a tensor 'x'"),
         ("input: \xff layer { }", "the prototxt:1"),
     ],
 )
@@ -144,7 +144,7 @@ def test_unknown_fields_of_forks_do_not_refuse_a_layer():
     net = NET.replace("num_output: 4", "num_output: 4 engine_of_mine: { a: [1, 2] b <c: 'x'> } other: 3")
     found = load(net.encode())
     assert "the prototxt:2: no layer that is read has a field 'engine_of_mine'" in found.info.warnings[0]
-    assert "plugins take what it says from python_param.param_str" in found.info.warnings[0]
+    assert "plugins read python_param.param_str" in found.info.warnings[0]
     refused(net + "\n}", "the prototxt:7")
 
 
@@ -159,7 +159,7 @@ def test_engines_and_normalizations_of_forks_say_nothing_of_what_is_computed():
 @pytest.mark.parametrize("kind", ["DenseImageData", "ImageSegData", "VideoData"])
 def test_data_layers_of_forks_are_inputs(kind):
     net = "\n".join((layer(kind, "own_param { batch_size: 2 }", (), ("x", "label")), layer("ReLU")))
-    with pytest.raises(ModelError, match=r"give it with shapes=\{'x': ...\}"):
+    with pytest.raises(ModelError, match=r"set it with shapes=\{'x': ...\}"):
         load(net.encode())
     assert [str(v.type) for v in load(net.encode(), shapes={"x": (1, 3, 4, 4)}).graph.inputs] == ["f32[1, 3, 4, 4]"]
 
@@ -175,12 +175,12 @@ def test_files_that_are_not_there(tmp_path):
     with pytest.raises(ModelAbsent, match="there is no file"):
         load(ModelFiles(tmp_path / "a.prototxt", tmp_path / "a.caffemodel"))
     (tmp_path / "b.caffemodel").write_bytes(b"\xff")
-    with pytest.raises(ModelError, match="give the prototxt of its net"):
+    with pytest.raises(ModelError, match="pass the prototxt of its net"):
         load(tmp_path / "b.caffemodel")
     (tmp_path / "c.caffemodel").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(ModelError, match="it is a Git LFS pointer, not the file"):
         load(ModelFiles(tmp_path / "a.prototxt", tmp_path / "c.caffemodel"))
-    with pytest.raises(InputError, match="weights= names a prototxt"):
+    with pytest.raises(InputError, match="weights= is a prototxt"):
         load(ModelFiles(tmp_path / "b.caffemodel", tmp_path / "a.prototxt"))
     (tmp_path / "d.prototxt").mkdir()
     with pytest.raises(ModelError, match="cannot be read"):

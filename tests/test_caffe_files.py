@@ -185,7 +185,7 @@ def test_sparse_and_unknown_fillers():
     sparse = net.replace('"FILLER"', '"gaussian" sparse: 5')
     (weight,) = [a for a in load(sparse.encode()).graph.constants.values() if a.ndim == 2]
     assert 0.05 < (weight != 0).mean() < 0.2
-    with pytest.raises(ModelError, match="has the filler 'FILLER', which is not known"):
+    with pytest.raises(ModelError, match="has the unknown filler 'FILLER'"):
         load(net.encode())
 
 
@@ -284,7 +284,7 @@ def test_a_net_for_training_is_read_as_it_is_at_inference():
     found = load(TRAINED.replace("RULE", "").encode())
     assert [str(v.type) for v in found.graph.inputs] == ["f32[2, 3, 6, 6]"]
     assert [v.name for v in found.graph.outputs] == ["loss"]
-    assert "left to you" in found.info.warnings[0]
+    assert "preprocess images accordingly" in found.info.warnings[0]
     assert "left out: 'one_hot', 'accuracy', 'other'" in found.info.warnings[-1]
     x = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
     np.testing.assert_allclose(evaluate(found.graph, {"data": x})["loss"].sum(1), 1, rtol=1e-5)
@@ -325,7 +325,7 @@ def test_inputs_of_other_layers_and_shapes():
         net = layer(kind, params, (), ("x",)) + layer("ReLU")
         assert load(net.encode()).graph.inputs[0].type.shape == shape
     net = (layer("Data", "", (), ("x", "label")) + layer("ReLU")).encode()
-    with pytest.raises(ModelError, match="does not say what shape 'x' has; give it with shapes="):
+    with pytest.raises(ModelError, match="does not declare the shape of 'x'; set it with shapes="):
         load(net)
     assert load(net, {"x": (1, 3, 4, 4)}).graph.outputs[0].type.shape == (1, 3, 4, 4)
 
@@ -342,7 +342,7 @@ def test_shapes_and_batches_may_be_others():
         ({"x": (1, 3, 8)}, "has 4 axes"),
         ({"y": (1, 3, 8, 8)}, "there is no input 'y'"),
         ({"x": (0, 3, 8, 8)}, "sizes of 1 and more"),
-        ({"x": "1x3x8xa"}, "should be like"),
+        ({"x": "1x3x8xa"}, "must be like"),
     ):
         with pytest.raises(InputError, match=reason):
             load(tall.encode(), shapes)

@@ -121,9 +121,9 @@ def test_samples_are_counted_and_compared(graph, data, samples, alike):
 @pytest.mark.parametrize(
     "data, said",
     [
-        (X[:1], "the calibration data has 1 sample, which says little"),
-        (np.tile(X, (9, 1, 1)), "the calibration data has 99 samples, which says little"),
-        (np.tile(X[:1], (120, 1, 1)), "the calibration data has 120 samples that are all the same, which says little"),
+        (X[:1], "the calibration data has 1 sample: too few for reliable ranges"),
+        (np.tile(X, (9, 1, 1)), "the calibration data has 99 samples: too few for reliable ranges"),
+        (np.tile(X[:1], (120, 1, 1)), "the calibration data has 120 samples that are all the same: too few for"),
         (np.tile(X, (10, 1, 1)), ""),
     ],
 )
@@ -158,7 +158,7 @@ def test_pictures(tmp_path):
     (tmp_path / "d.png").write_bytes(b"torn")
     with pytest.raises(pelton.InputError, match="d.png cannot be read"):
         cut(graph, tmp_path, "4x4")
-    for image, why in ((None, "needs the option image="), ("8x8", "pictures of 8x8")):
+    for image, why in ((None, "needs their preprocessing, image="), ("8x8", "pictures of 8x8")):
         with pytest.raises(pelton.InputError, match=why):
             cut(graph, tmp_path, image)
     (tmp_path / "empty").mkdir()
@@ -177,27 +177,27 @@ NAN[5, 1, 2], INF[0, 0, 0] = np.nan, -np.inf
     [
         (FIXED, {"y": X}, "no input 'y'.*inputs are 'x'"),
         (PAIR, {"a": X[:2, 0]}, "input 'b' is missing"),
-        (FIXED, {"x": X.astype(np.float64)}, r"'x' of the calibration data is of float64, the .*astype\(np.float32\)"),
-        (FIXED, [X[:4], X[:4].astype(np.uint8)], "'x' of calibration batch 2 is of uint8"),
-        (FIXED, {"x": X[:, :1]}, r"of shape \[11, 1, 3\], the model takes f32\[4, 2, 3\]; give f32\[samples, 2, 3\]"),
-        (FIXED, {"x": X[0]}, r"of shape \[2, 3\]"),
-        (FIXED, {"x": X[:, None, None]}, r"of shape \[11, 1, 1, 2, 3\]"),
-        (FIXED, [X[:4], X[:4, :, :2]], r"calibration batch 2 is of shape \[4, 2, 2\]"),
+        (FIXED, {"x": X.astype(np.float64)}, r"'x' of the calibration data has type float64, .*astype\(np.float32\)"),
+        (FIXED, [X[:4], X[:4].astype(np.uint8)], "'x' of calibration batch 2 has type uint8"),
+        (FIXED, {"x": X[:, :1]}, r"shape \[11, 1, 3\], but the model needs f32\[4, 2, 3\]; pass f32\[samples, 2, 3\]"),
+        (FIXED, {"x": X[0]}, r"shape \[2, 3\]"),
+        (FIXED, {"x": X[:, None, None]}, r"shape \[11, 1, 1, 2, 3\]"),
+        (FIXED, [X[:4], X[:4, :, :2]], r"calibration batch 2 has shape \[4, 2, 2\]"),
         (FIXED, [X[:3], np.stack([X[:4]] * 2)], "batch 2 has 4 axes, the batches before had 3"),
         (FIXED, {"x": X[:0]}, r"'x' of the calibration data is empty: \[0, 2, 3\]"),
-        (FIXED, {"x": X[:3]}, "3 samples of input 'x', a batch of the model has 4"),
-        (OPEN, {"x": X[:1]}, "1 samples of input 'x', a batch of the model has 4"),
+        (FIXED, {"x": X[:3]}, "3 samples of input 'x', but the model's batch is 4"),
+        (OPEN, {"x": X[:1]}, "1 samples of input 'x', but the model's batch is 4"),
         (FIXED, {"x": NAN}, r"'x' of the calibration data has nan at \[5, 1, 2\]; .*leave this sample out"),
         (FIXED, [X[:4], INF[:4]], r"'x' of calibration batch 2 has -inf at \[0, 0, 0\]"),
         (FIXED, {"x": np.ma.masked_array(X)}, "masked array"),
-        (FIXED, {"x": X.tolist()}, "should be a numpy array, given list"),
+        (FIXED, {"x": X.tolist()}, "must be a numpy array, got list"),
         (FIXED, [], "is empty; expected at least one batch"),
         (FIXED, iter(()), "is empty; expected at least one batch"),
-        (FIXED, [(X[:4], np.arange(4))], "a calibration batch is 2 arrays, the model has 1 inputs.*without labels"),
-        (PAIR, [X[:2, 0]], "a calibration batch is ndarray, the model has 2 inputs"),
+        (FIXED, [(X[:4], np.arange(4))], "batch has 2 arrays, but the model has 1 inputs.*without labels"),
+        (PAIR, [X[:2, 0]], "a calibration batch is ndarray, but the model has 2 inputs"),
         (PAIR, {"a": X[:4, 0], "b": X[:3, 0]}, "different numbers of batches: 2 of 'a', 3 of 'b'"),
         (PAIR, {"a": X[:6, 0], "b": X[:2, 0]}, "different numbers of batches: 3 of 'a', 2 of 'b'"),
-        (FIXED, 7, "calibration takes a dict of arrays.*got int$"),
+        (FIXED, 7, "calibration must be a dict of arrays.*got int$"),
         (FIXED, lambda: iter([X]), "got function; it is a function: call it"),
         (FIXED, None, "got NoneType"),
     ],
@@ -313,7 +313,7 @@ def test_tables_need_no_run(tmp_path, options, caplog):
     assert not caplog.text
     assert calibrate(FIXED, CalibrationTable({"x": 0.5}), names=["x", "y"], options=options).missing(["y"]) == ["y"]
     assert "has no scale of 'y': they stay unquantized" in caplog.text
-    with pytest.raises(pelton.InputError, match="is that of another model.*'sum'"):
+    with pytest.raises(pelton.InputError, match="belongs to another model.*'sum'"):
         calibrate(PAIR, table, names=["a", "b", "sum"], options=options)
     assert not (tmp_path / "cache").exists()
 

@@ -177,7 +177,7 @@ def test_a_cache_of_another_algorithm_is_not_used(options, caplog):
     cache = lambda self: CalibrationTable({"a": 7.0}, "EntropyCalibration2").to_bytes()  # noqa: E731
     made = calibrator([[X[:2]]], read_calibration_cache=cache)
     assert calibrate(ONE, made, names=["a"], options=options).scales["a"] < 1
-    assert "of Made gives is of EntropyCalibration2, not of MinMaxCalibration" in caplog.text
+    assert "of Made is of EntropyCalibration2, not of MinMaxCalibration" in caplog.text
     made = calibrator([], base=trt.IInt8EntropyCalibrator2, read_calibration_cache=cache)
     assert calibrate(ONE, made, names=["a"], options=options).scales["a"] == 7
 
@@ -212,28 +212,31 @@ def test_legacy_takes_a_quantile(options):
         (lambda: calibrator([]), "data is empty"),
         (lambda: trt.IInt8MinMaxCalibrator(), "no method get_batch_size"),
         (lambda: calibrator([[X[:2]]], base=trt.IInt8Calibrator), "derives from no calibrator with an algorithm"),
-        (lambda: calibrator([], size=0), "get_batch_size of .* gives 0"),
-        (lambda: calibrator([], size="2"), "get_batch_size of .* gives '2'"),
-        (lambda: calibrator([[X[:2], X[:2]]]), "gives 2 arrays or addresses for 1 inputs"),
+        (lambda: calibrator([], size=0), "get_batch_size of .* returned 0"),
+        (lambda: calibrator([], size="2"), "get_batch_size of .* returned '2'"),
+        (lambda: calibrator([[X[:2], X[:2]]]), "returned 2 arrays or addresses for 1 inputs"),
         (lambda: calibrator([[0]]), "address 0x0, where there can be no memory"),
-        (lambda: calibrator([[64]]), r"address 0x40, of whose 48 bytes this process can read 0.*Memory of a GPU"),
+        (
+            lambda: calibrator([[64]]),
+            r"address 0x40 of a batch of 48 bytes, but 0 are readable.*GPU memory",
+        ),
         (lambda: calibrator([[1 << 63]]), "where there can be no memory"),
         (lambda: calibrator([[-8]]), "where there can be no memory"),
-        (lambda: calibrator([[X.ctypes.data]], size=1), "get_batch_size gives 1 samples, input 'a'.* has 2 along"),
-        (lambda: calibrator([["a"]]), "should be a numpy array, given str"),
-        (lambda: calibrator([[X[:2].astype(np.float64)]]), r"is of float64, the model takes .*astype\(np.float32\)"),
+        (lambda: calibrator([[X.ctypes.data]], size=1), "returned 1 samples, but input 'a'.* has 2 along"),
+        (lambda: calibrator([["a"]]), "must be a numpy array, got str"),
+        (lambda: calibrator([[X[:2].astype(np.float64)]]), r"type float64, but the model needs .*astype\(np.float32\)"),
         (lambda: calibrator([{"c": X[:2]}]), "no input 'c'"),
-        (lambda: calibrator([[X[:2]]], get_algorithm=lambda self: 2), "get_algorithm of .* gives 2"),
+        (lambda: calibrator([[X[:2]]], get_algorithm=lambda self: 2), "get_algorithm of .* returned 2"),
         (lambda: calibrator([[X[:2]]], read_calibration_cache=lambda self: b"{}"), "is no calibration table"),
         (
             lambda: calibrator([[X[:2]]], base=trt.IInt8LegacyCalibrator, get_quantile=lambda self: 2),
-            "get_quantile of .* gives 2",
+            "get_quantile of .* returned 2",
         ),
         (
             lambda: calibrator([[X[:2]]], base=trt.IInt8LegacyCalibrator, get_regression_cutoff=lambda self: -1),
-            "get_regression_cutoff of .* gives -1",
+            "get_regression_cutoff of .* returned -1",
         ),
-        (lambda: trt.MseCalibrator(calibrator([])), "MseCalibrator takes data, given the calibrator Made"),
+        (lambda: trt.MseCalibrator(calibrator([])), "MseCalibrator needs data, got the calibrator Made"),
         (lambda: trt.PercentileCalibrator({"a": X}, 101), "a percentile"),
     ],
 )
@@ -246,9 +249,9 @@ def test_arrays_on_gpus_are_refused(options):
     class OnGpu:
         __cuda_array_interface__ = {"shape": (2, 2, 3), "typestr": "<f4", "data": (1 << 40, False), "version": 3}
 
-    with pytest.raises(pelton.InputError, match=r"lies on a GPU.*\.cpu\(\)"):
+    with pytest.raises(pelton.InputError, match=r"is on a GPU.*\.cpu\(\)"):
         calibrate(ONE, calibrator([[OnGpu()]]), names=["a"], options=options)
-    with pytest.raises(pelton.InputError, match="lies on a GPU"):
+    with pytest.raises(pelton.InputError, match="is on a GPU"):
         calibrate(ONE, {"a": OnGpu()}, names=["a"], options=options)
 
 

@@ -83,7 +83,7 @@ def test_chains_that_fit_the_cache_stay_apart(graphs):
 def test_chains_that_are_apart_without_times_say_why(graphs):
     """Those that a clock decides about, and those that fit the cache; none of one kernel."""
     for target, decided, reason in (
-        (replace(SMALL, l2=80 << 10), 3, "timing decides whether they are one kernel"),
+        (replace(SMALL, l2=80 << 10), 3, "timing decides between one kernel and several"),
         (Target(), 0, "not one kernel, as all between them fits the L2 cache"),
     ):
         fused = join(graphs[0], target=target)

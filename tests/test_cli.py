@@ -44,7 +44,7 @@ def test_help_teaches_with_examples(capsys, command):
         (["build", "m.onnx", "--threads", "0"], "1 to 256"),
         (["build", "m.onnx", "--budget", "soon"], "number of seconds"),
         (["run"], "engine"),
-        (["run", "e.pelton", "--top", "0"], "whole number"),
+        (["run", "e.pelton", "--top", "0"], "an integer from 1"),
         (["build", "m.onnx", "--lev", "3"], "--lev"),
     ],
 )
@@ -180,7 +180,7 @@ def test_run_on_several(tmp_path, engines):
         ([], [], "the engine needs a f32[2, 4], b f32[2, 4]"),
         (["a=good.npy"], [], "the engine needs b f32[2, 4]"),
         (["c=good.npy"], [], "no input 'c'"),
-        (["good.npy"], [], "say which input"),
+        (["good.npy"], [], "may be any of the inputs"),
         (["a=good.npy", "a=good.npy"], [], "twice"),
         (["a=missing.npy"], [], "cannot be read"),
         (["a=text.npy"], [], "cannot be read"),
@@ -252,7 +252,7 @@ def test_top_says_how_numbers_became_probabilities(capsys, tmp_path, engines):
     )
     given = run.top_classes(np.array([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]]), 1, ["a", "b"])
     assert given == [
-        "probabilities, as the model gives them:",
+        "probabilities (the output):",
         "(the engine has 2 labels for 3 classes)",
         "row 0:",
         "   0.5000  b",
@@ -281,11 +281,11 @@ def test_pictures_go_in_as_the_engine_says(capsys, tmp_path, engines, refused):
         assert main(["run", engines[name], "--input", given.replace("p.", f"{tmp_path}/p."), *more]) == 0
         said.append(capsys.readouterr().out)
     assert len(set(said)) == 1
-    assert "does not say how pictures" in refused("run", engines["cnn"], "--input", f"{tmp_path}/p.png")
+    assert "has no preprocessing for pictures" in refused("run", engines["cnn"], "--input", f"{tmp_path}/p.png")
     assert "need an input of shape" in refused(
         "run", engines["cnn"], "--input", f"{tmp_path}/p.png", "--image", "24x24"
     )
-    assert "takes 1 pictures at once" in refused(
+    assert "needs 1 pictures per run" in refused(
         "run", engines["seeing"], "--input", f"{tmp_path}/p.png", "--input", f"{tmp_path}/p.png"
     )
 

@@ -97,7 +97,7 @@ def test_the_plot_needs_a_compiler_before_anything_is_timed(refused, engines, mo
 
 def test_bench_refuses(refused, engines, cnn):
     assert "onnxruntime, openvino" in refused("bench", cnn, "--vs", "tensorrt")
-    assert "--vs takes" in refused("bench", cnn, "--vs", "")
+    assert "--vs must be" in refused("bench", cnn, "--vs", "")
     assert "model.onnx" in refused("bench", engines["cnn"], "--vs", "onnxruntime")
     assert "ends in .svg" in refused("bench", engines["cnn"], "--plot", "roofline.png")
     assert "no folder" in refused("bench", engines["cnn"], "--plot", "no/such/roofline.svg")
@@ -115,7 +115,7 @@ def test_bench_refuses(refused, engines, cnn):
     ],
 )
 def test_an_engine_is_built_already(refused, engines, given):
-    assert f"{given[0]} says how an engine is built, and {engines['cnn']} is one already" in refused(
+    assert f"{given[0]} is a build option, but {engines['cnn']} is already an engine" in refused(
         "bench", engines["cnn"], *given
     )
 
@@ -196,11 +196,11 @@ def test_shapes_that_no_input_can_have(refused, engines, pair, cache, tmp_path, 
     assert main(["build", pair, "-o", f"{tmp_path}/open.pelton", "--level", "0", "-q", *cache]) == 0
     capsys.readouterr()
     for engine, shapes, why in (
-        ("cnn", "x=1x3x13x12", "--shapes gives input x 1x3x13x12, expected 1x3x12x12 (f32[1, 3, 12, 12])"),
-        ("pair", "a=3x4", "a 3x4, expected 2x4"),
-        ("open", "a=3x4,b=4x4", "b 4x4, expected 3x4 (f32[N, 4])"),
+        ("cnn", "x=1x3x13x12", "--shapes sets input x to 1x3x13x12, expected 1x3x12x12 (f32[1, 3, 12, 12])"),
+        ("pair", "a=3x4", "a to 3x4, expected 2x4"),
+        ("open", "a=3x4,b=4x4", "b to 4x4, expected 3x4 (f32[N, 4])"),
         ("open", "a=3x5", "expected 3x4"),
-        ("open", "a=0x4", "given 0"),
+        ("open", "a=0x4", "got 0"),
         ("open", "a=1000000000000x4", "GB to make up, this process may use"),
         ("open", f"a={'9' * 5000}x4", "sizes such as"),
     ):
@@ -209,7 +209,7 @@ def test_shapes_that_no_input_can_have(refused, engines, pair, cache, tmp_path, 
         )
     assert (
         main(["bench", f"{tmp_path}/open.pelton", "--shapes", "a=3x4", *QUICK]) == 0
-        and "run for a 3x4, b 3x4" in capsys.readouterr().out
+        and "measured at a 3x4, b 3x4" in capsys.readouterr().out
     )
 
 

@@ -80,7 +80,7 @@ def test_limits_and_problems_are_told(capsys, monkeypatch):
     monkeypatch.setenv("PELTON_CACHE_LIMIT", "much")
     text = said(capsys)
     assert "limited by the control group to 1.5" in text and "limited to 2.00 GB" in text
-    assert "cache: PELTON_CACHE_LIMIT should be a size" in text and "PELTON_CACHE_LIMIT  much" in text
+    assert "cache: PELTON_CACHE_LIMIT must be a size" in text and "PELTON_CACHE_LIMIT  much" in text
 
 
 def test_variables_that_nothing_reads(capsys, monkeypatch, caplog):

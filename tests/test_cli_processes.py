@@ -109,9 +109,9 @@ def test_engines_run_without_what_building_needs(tmp_path, engines):
         " raise ModuleNotFoundError(f'no {name}', name=name)\nsys.meta_path.insert(0, Only())\nengine ="
         f" {engines['cnn']!r}\nbench = ['bench', engine, '--seconds', '0', '--warmup', '0']\nfor command in (['run',"
         " engine, '--input', 'x.npy'], ['inspect', engine, '--verify'], bench):\n    assert main(command) =="
-        " 0\ncompiler = {'ir', 'ops', 'importers', 'partition', 'passes', 'reference', 'plan', 'codegen', 'tune',"
-        " 'compiler', 'diagnose'}\nassert not [m for m in sys.modules if m.startswith('pelton.') and m.split('.')[1]"
-        " in compiler]\nassert main([*bench, '--layers']) == 0\n"
+        " 0\ncompiler = {'ir', 'ops', 'importers', 'partition', 'passes', 'reference', 'plan', 'codegen', 'tuning',"
+        " 'compiler', 'quantize', 'builder', 'diagnose'}\nassert not [m for m in sys.modules if"
+        " m.startswith('pelton.') and m.split('.')[1] in compiler]\nassert main([*bench, '--layers']) == 0\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env=HERE)
     assert done.returncode == 0, done.stderr

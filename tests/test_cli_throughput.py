@@ -123,22 +123,22 @@ def test_batches(folder, cache, capsys, refused, engines):
     assert main(["bench", engine, "--batches", "3", *QUICK]) == 0 and re.search(
         r"^ *3 +1 ", capsys.readouterr().out, re.M
     )
-    assert "given 33" in refused("bench", engine, "--batches", "33")
+    assert "got 33" in refused("bench", engine, "--batches", "33")
     assert "needs an engine with a dynamic batch" in refused("bench", engines["cnn"], "--batches", "1,2")
-    assert "--layers is for one" in refused("bench", engine, "--batches", "1", "--layers")
+    assert "--layers needs one" in refused("bench", engine, "--batches", "1", "--layers")
 
 
 @pytest.mark.parametrize(
     "given, why",
     [
-        (["--hint", "latency", "--streams", "2"], "--streams means several runs at once"),
+        (["--hint", "latency", "--streams", "2"], "--streams means parallel runs"),
         (["--streams", "0"], "from 1 to 256"),
         (["--iterations", "0"], "from 1"),
         (["--percentiles", "101"], "0 to 100"),
         (["--percentiles", "p99"], "0 to 100"),
         (["--batches", "1,,2"], "batch sizes"),
         (["--baseline", "absent.json"], "absent.json cannot be read"),
-        (["--max-slowdown", "1.1"], "give an earlier measurement"),
+        (["--max-slowdown", "1.1"], "an earlier measurement"),
         (["--max-slowdown", "0.9"], "a factor from 1 on"),
         (["--max-slowdown", "much"], "a factor from 1 on"),
     ],

@@ -76,9 +76,9 @@ def test_what_would_change_results_is_refused(trtexec, f):
     [
         (["--fp61"], "Unknown option: --fp61 (did you mean '--fp16'?)"),
         (["--FP16"], "Unknown option: --FP16"),
-        (["--onnx=a", "--onnx=a"], "--onnx is given twice"),
+        (["--onnx=a", "--onnx=a"], "--onnx is set twice"),
         (["--onnx="], "--onnx needs a value: --onnx=FILE"),
-        (["--fp16"], "give a model to build, --onnx=FILE, or an engine"),
+        (["--fp16"], "set a model to build, --onnx=FILE, or an engine"),
         (["--onnx=none.onnx"], "there is no file none.onnx"),
         (["--loadEngine=none.pelton"], "none.pelton cannot be read"),
         (["--loadEngine=x", "--saveEngine=y"], "exclude each other"),
@@ -91,14 +91,14 @@ def test_what_would_change_results_is_refused(trtexec, f):
         (["--onnx=x", "--infStreams=0"], "1 to 256"),
         (["--onnx=x", "--builderOptimizationLevel=6"], "to 5"),
         (["--onnx=x", "--shapes=1x3"], "--shapes is written x:1x3"),
-        (["--onnx=x", "--shapes=x:1xa"], "gives each input sizes"),
-        (["--onnx=x", "--shapes=x:1,x:2"], "gives each input sizes"),
-        (["--onnx=x", "--minShapes=x:2", "--optShapes=x:1"], "in ascending order"),
+        (["--onnx=x", "--shapes=x:1xa"], "needs sizes for each input"),
+        (["--onnx=x", "--shapes=x:1,x:2"], "needs sizes for each input"),
+        (["--onnx=x", "--minShapes=x:2", "--optShapes=x:1"], "ascending sizes"),
         (["--onnx=x", "--precisionConstraints=prefers"], "did you mean 'prefer'?"),
         (["--onnx=x", "--profilingVerbosity=all"], "layer_names_only, detailed or none"),
-        (["--onnx=x", "--infStreams=0"], "--infStreams=0: expected a whole number from 1 to 256, got"),
+        (["--onnx=x", "--infStreams=0"], "--infStreams=0: expected an integer from 1 to 256, got"),
         (["--onnx=x", "--timingCacheFile=nowhere/y"], "nowhere/y cannot be written: there is no folder"),
-        (["--onnx=x", "--trust=y.pub"], "--trust is for engines"),
+        (["--onnx=x", "--trust=y.pub"], "--trust is for signed engines"),
     ],
 )
 def test_how_wrong_flags_end(trtexec, given, why):
@@ -166,7 +166,7 @@ def test_sizes_to_run_with(trtexec, pair, kernel_cache, monkeypatch):
     status, out, err = trtexec("--loadEngine=e", *QUICK)
     assert status == 0 and err.count("no shapes were provided. It is run with: 3x4") == 2
     status, out, err = trtexec("--loadEngine=e", *QUICK, "--shapes=a:11x4,b:11x4")
-    assert status == 1 and "1 to 9, given 11; build the engine for another range by --minShapes, --optShapes and" in err
+    assert status == 1 and "1 to 9, got 11; build the engine for another range by --minShapes, --optShapes and" in err
 
 
 # --- precision
@@ -216,7 +216,7 @@ def test_pictures_to_calibrate_with(trtexec, cnn, kernel_cache, monkeypatch):
         image.fromarray(pixels).save(f"pictures/{i}.png")
     given = (f"--onnx={cnn}", "--int8", "--calib=pictures", "--builderOptimizationLevel=0", "--skipInference")
     status, _, err = trtexec(*given)
-    assert status == 1 and "needs the option --image, which says" in err
+    assert status == 1 and "needs their preprocessing, --image" in err
     status, _, err = trtexec(*given, "--image=12x12 rgb", "--saveEngine=e")
     assert status == 0 and pelton.load("e").meta["int8"] and pelton.load("e").meta["image"].startswith("12x12")
 
@@ -236,7 +236,7 @@ def test_precisions_of_layers_are_obeyed_or_an_error(trtexec, kernel_cache, monk
     Path("m.onnx").write_bytes(model(nodes, {"x": (1, 5)}, {"y": (1, 3)}, weights).SerializeToString())
     given = ("--onnx=m.onnx", "--fp16", "--builderOptimizationLevel=0", "--skipInference", "--saveEngine=e")
     status, _, err = trtexec(*given, "--layerPrecisions=*:fp16", "--precisionConstraints=obey")
-    assert status == 1 and "[E] --layerPrecisions is not possible for head, which stays in f32: no kernel" in err
+    assert status == 1 and "[E] --layerPrecisions is not possible for head, which remains in f32: no kernel" in err
     assert not Path("e").exists()
     status, _, err = trtexec(*given, "--layerPrecisions=*:fp16", "--precisionConstraints=prefer")
     assert status == 0 and "[W] --layerPrecisions is not possible for head" in err

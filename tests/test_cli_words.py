@@ -70,7 +70,7 @@ def test_errors_of_a_build_call_the_model_by_its_file(refused, folder, cnn, cach
     from pelton.options import Options
     from pelton.builder.build import build
 
-    with pytest.raises(pelton.BuildError, match="a run of 'cnn.onnx' takes"):
+    with pytest.raises(pelton.BuildError, match="a run of 'cnn.onnx' needs"):
         build(cnn, options=Options(level=0, cache_dir=cache[1], memory=30_000))
 
 
@@ -155,7 +155,7 @@ def test_an_unknown_operator_gets_advice_that_can_be_followed(refused, folder, c
 @pytest.mark.parametrize(
     "said, spoken",
     [
-        ("give it with shapes=", "give it with --shapes"),
+        ("set it with shapes=", "set it with --shapes"),
         ("with shapes= (m.onnx)", "with --shapes (m.onnx)"),
         ("shapes names 'a', but", "--shapes names 'a', but"),
         ("shapes={'x': ...} (input 'x')", "--shapes x=SIZES (input 'x')"),
@@ -245,7 +245,7 @@ def test_output_is_a_file(refused, cnn, engines):
         ("view", engines["cnn"]),
         ("refit", engines["cnn"], "--weights", cnn),
     ):
-        assert "goes to files, not to stdout; a file of the name - is ./-" in refused(*args, "-o", "-")
+        assert "written to files, not to stdout; for a file named -, write ./-" in refused(*args, "-o", "-")
 
 
 def test_an_input_names_a_file(refused, engines):

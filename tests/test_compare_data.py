@@ -87,18 +87,18 @@ def test_an_array_of_one_sample_is_taken_for_all():
 @pytest.mark.parametrize(
     "change, why",
     [
-        ({"y": np.ones(3)}, r"data has an array 'y', which is no input.*it takes x: f32\[1, 3, 4\]"),
+        ({"y": np.ones(3)}, r"data has an array 'y', but no such input exists.*it takes x: f32\[1, 3, 4\]"),
         ({"idz": np.ones(3)}, "did you mean 'ids'"),
         ({"x": None}, "data has no array 'x'"),
         ({"x": np.ones((7, 3, 4))}, r"needs f32.*float64; convert it with .astype\(np.float32\)"),
-        ({"x": np.ones((7, 3, 4), object)}, "given object"),
-        ({"x": np.ones((7, 4, 3), np.float32)}, r"shape \[7, 4, 3\]; give it samples along axis 0: \[samples, 1, 3"),
-        ({"x": np.ones((3, 4), np.float32)}, "give it samples"),
+        ({"x": np.ones((7, 3, 4), object)}, "got object"),
+        ({"x": np.ones((7, 4, 3), np.float32)}, r"shape \[7, 4, 3\]; pass samples along axis 0: \[samples, 1, 3"),
+        ({"x": np.ones((3, 4), np.float32)}, "pass samples"),
         ({"x": np.ones((0, 3, 4), np.float32)}, r"no elements: shape \[0, 3, 4\]"),
-        ({"x": np.full((7, 3, 4), np.nan, np.float32)}, r"given nan at \[0, 0, 0\]"),
+        ({"x": np.full((7, 3, 4), np.nan, np.float32)}, r"got nan at \[0, 0, 0\]"),
         ({"x": np.where(np.arange(84) == 83, np.inf, 0).reshape(7, 3, 4).astype("f")}, r"inf at \[6, 2, 3\]"),
         ({"ids": np.ones((4, 5), np.int64)}, "different numbers of samples: x 7, ids 4"),
-        ({"n": np.ones((2, 2), np.float32)}, "give it samples"),
+        ({"n": np.ones((2, 2), np.float32)}, "pass samples"),
     ],
 )
 def test_data_that_does_not_fit(change, why):
@@ -108,7 +108,7 @@ def test_data_that_does_not_fit(change, why):
 
 
 def test_samples_that_are_no_whole_runs():
-    with pytest.raises(pelton.InputError, match="7 along axis 0, which is no multiple of 2"):
+    with pytest.raises(pelton.InputError, match="7 along axis 0, not a multiple of 2"):
         split([OPEN], {"x": np.ones((7, 3, 9), np.float32)}, optimum(OPEN))
 
 
@@ -251,7 +251,7 @@ def test_outputs_of_others_are_beside(quantized, data):
     found = compare(qdq_cnn(), quantized, data, others={"itself": quantized.run, "zero": lambda x: {"y": ZERO}})
     assert found.others["itself"] == found.outputs
     assert found.others["zero"][0].sqnr == pytest.approx(0)
-    with pytest.raises(pelton.InputError, match=r"flat gives output 'y' shape \[10\], the model \[1, 10\]"):
+    with pytest.raises(pelton.InputError, match=r"flat returns output 'y' with shape \[10\], the model \[1, 10\]"):
         compare(qdq_cnn(), quantized, data, others={"flat": lambda x: {"y": ZERO[0]}})
 
 
@@ -332,9 +332,9 @@ def test_bad_input_from_the_command_line(files, capsys, monkeypatch):
     for more, why in (
         (["--data", "none.npz"], "none.npz cannot be read"),
         (["--data", "text.npz"], "cannot be read as an array"),
-        (["--data", "wrong.npz"], "wrong.npz has an array 'z', which is no input"),
-        (["--data", "nan.npz"], "given nan at"),
-        (["--data", "data.npz", "--input", "x=x.npy"], "leave one of them out"),
+        (["--data", "wrong.npz"], "wrong.npz has an array 'z', but no such input exists"),
+        (["--data", "nan.npz"], "got nan at"),
+        (["--data", "data.npz", "--input", "x=x.npy"], "use only one of them"),
         (["--data", "data.npz", "--seed", "1"], "leave them out"),
         (["--peers-python", sys.executable], "add --with"),
         (["--with", "onnxruntime", "--peers-python", "no-such-python"], "does not start"),
@@ -343,7 +343,7 @@ def test_bad_input_from_the_command_line(files, capsys, monkeypatch):
         assert why in capsys.readouterr().err
     for program, why in (
         ("raise ImportError('no onnxruntime here')", "onnxruntime is not installed for"),
-        (FAKE.replace("%COUNT%", "2"), "gives 2 outputs, the engine 1"),
+        (FAKE.replace("%COUNT%", "2"), "has 2 outputs, the engine 1"),
         (FAKE.replace("%COUNT%", "out_of_order"), "name 'out_of_order' is not defined"),
     ):
         (files / "fake" / "onnxruntime.py").write_text(program)

@@ -43,7 +43,7 @@ def test_a_wrong_script_is_not_within_the_tolerance(build):
 def test_a_script_of_another_model_is_refused(build):
     m, every = MODELS["branches_of_two_shapes"]()
     other, _ = MODELS["shapes_as_inputs"]()
-    with pytest.raises(pelton.InputError, match="the engine takes x: f32, the model x: f32, shape: i64, "):
+    with pytest.raises(pelton.InputError, match="the engine's inputs are x: f32, the model's x: f32, shape: i64, "):
         compare(other, build(m), every[0])
 
 
@@ -67,7 +67,7 @@ def test_values_that_the_engine_has_are_asked_for(build):
     known = {"most": np.array(3)}
     engine = build(m, values=known, shapes={"start": (1, 2)})
     feeds = {"start": every[0]["start"]}
-    with pytest.raises(pelton.InputError, match=r"the model start: i64, most: i64; .*with values for inputs"):
+    with pytest.raises(pelton.InputError, match=r"the model's start: i64, most: i64; .*with values for inputs"):
         compare(m, engine, feeds)
     assert compare(m, engine, feeds, values=known).ok
 
@@ -81,7 +81,7 @@ def test_a_model_of_another_file_is_compared_with_a_warning(script, build, tmp_p
     onnx.save(m, tmp_path / "other.onnx")
     for name, warned in (("m.onnx", False), ("other.onnx", True)):
         assert main(["compare", str(tmp_path / name), str(tmp_path / "m.pelton"), "--seed", "1"]) == 0
-        said = f"m.pelton' was built from another file than {name}: their SHA-256 differ"
+        said = f"m.pelton' was built from another file than {name}: the SHA-256 differ"
         assert (said in capsys.readouterr().err) == warned
 
 
@@ -96,5 +96,5 @@ def test_other_inputs_are_named(build, tmp_path, capsys):
     build(_product("x")).save(tmp_path / "x.pelton")
     assert main(["compare", str(tmp_path / "a.onnx"), str(tmp_path / "x.pelton")]) == 2
     said = capsys.readouterr().err
-    assert "error: the engine takes x: f32, the model a: f32; the engine was built from another model" in said
+    assert "error: the engine's inputs are x: f32, the model's a: f32; the engine was built from another model" in said
     assert "--shapes" not in said

@@ -181,7 +181,7 @@ def test_paddle_gets_both_files(stubs, tmp_path):
     stubs.script("from_paddle.py", "assert open(given[0]).read() == 'numbers'")
     program, numbers = tmp_path / "net.json", tmp_path / "net.pdiparams"
     program.write_bytes(made.PIR)
-    assert f"there is no file {numbers}" in refusal(program)
+    assert f"its weights file {numbers}" in refusal(program)
     other = tmp_path / "w"
     other.write_text("numbers")
     assert pelton.importers.load(pelton.importers.ModelFiles(program, other)).graph.outputs[0].name == "y"
@@ -211,7 +211,7 @@ def test_what_a_converter_said_is_shown(stubs, archive):
         ("os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
         ("print('all done'); os._exit(0)", "status 0.*all done"),
         ("print('it has no inputs'); sys.exit(3)", r"net.keras: it has no inputs$"),
-        ("open(target, 'w').write('junk'); os._exit(0)", "converted to ONNX, should be an ONNX model"),
+        ("open(target, 'w').write('junk'); os._exit(0)", "converted to ONNX, is no ONNX model|is no valid ONNX model"),
     ],
     ids=["killed", "nothing written", "refused", "no onnx"],
 )
@@ -230,7 +230,7 @@ def test_time_is_limited(stubs, archive, monkeypatch):
     monkeypatch.setenv("PELTON_IMPORT_TIMEOUT", "3")
     start = time.monotonic()
     said = refusal(archive)
-    assert "longer than 3 s" in said and time.monotonic() - start < 30
+    assert "exceeded 3 s" in said and time.monotonic() - start < 30
     assert pid.exists() and "slow" in said
     assert not Path(f"/proc/{pid.read_text()}").exists()
     for wrong in ("soon", "0", "-1", "nan"):
@@ -309,13 +309,13 @@ def test_archives_that_would_expand(stubs, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/etc/evil", "..\\evil", "C:\\evil"])
 def test_entries_that_lead_elsewhere(stubs, tmp_path, name):
-    assert "leads out of its folder" in refusal(written(tmp_path, made.keras_archive(**{name: b"x"})))
+    assert "outside of its folder" in refusal(written(tmp_path, made.keras_archive(**{name: b"x"})))
 
 
 def test_links_and_entries_of_one_name(stubs, tmp_path):
     link = zipfile.ZipInfo("assets")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    assert "is a link" in refusal(written(tmp_path, made.keras_archive(link=(link, "/etc"))))
+    assert "', a link" in refusal(written(tmp_path, made.keras_archive(link=(link, "/etc"))))
     with pytest.warns(UserWarning, match="Duplicate"):
         twice = made.keras_archive(twice=("config.json", "{}"))
     assert "two entries of one name" in refusal(written(tmp_path, twice))

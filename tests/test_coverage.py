@@ -205,7 +205,7 @@ def test_the_command(broken, sound, tmp_path, capsys):
     [
         (lambda: one_node("Relu", "f32[3]"), ()),
         (lambda: SCRIPTS["detector"]()[0], ()),  # engines and a suppression, which C runs
-        (lambda: SCRIPTS["scanned_rnn"]()[0], ("a script, because its data decides what runs",)),
+        (lambda: SCRIPTS["scanned_rnn"]()[0], ("a script, because of data-dependent control flow",)),
         (lambda: one_node("Equal", "string[3]", "string[3]", opset=19), ("step Equal", "has strings")),
     ],
     ids=["kernel", "detector", "scan", "strings"],

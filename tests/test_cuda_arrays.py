@@ -56,7 +56,7 @@ def test_results_may_be_the_next_inputs_of_their_context(x):
     (copy,) = net.device.happened("copy")
     assert copy.facts["source"] == y.address
     with pytest.raises(
-        InputError, match=r"out\['y'\] needs memory of the caller's, given another result of this context"
+        InputError, match=r"out\['y'\] needs the caller's own memory, got another result of this context"
     ):
         context.run({"x": x}, {"y": Interface(y.address - 4 * 256)})
 

@@ -157,7 +157,7 @@ def test_edges_arrive(driver, tmp_path):
     "fail, text",
     [
         ("cuInit=100", "the NVIDIA driver does not start: as the driver says it (CUDA_ERROR_NO_DEVICE)"),
-        ("count=1", "there is no NVIDIA GPU that this process may use; CUDA_VISIBLE_DEVICES"),
+        ("count=1", "no NVIDIA GPU is available to this process; see CUDA_VISIBLE_DEVICES"),
         (
             "cuMemAlloc=2",
             "e.pelton', for its weights, needs 0.0 MB of GPU memory, and 0.0 MB of 1.07 GB are free on Fake 0",
@@ -181,7 +181,7 @@ def test_edges_arrive(driver, tmp_path):
             "wide=1",
             (
                 "kernel 'scale' for sm_90 does not take what its step gives it, 5 parameters: parameter 0 is 4 bytes at"
-                " 0, should be 8 bytes at 0"
+                " 0, must be 8 bytes at 0"
             ),
         ),
     ],
@@ -196,7 +196,7 @@ def test_another_number_of_parameters(driver, tmp_path):
     plain = chain(1000)
     steps = tuple(replace(s, dims=(*s.dims, 1)) if s.symbol == "scale" else s for s in plain.steps)
     said, _ = ran(driver, tmp_path, plain=on_gpu(replace(plain, steps=steps), LARGE))
-    assert "6 parameters: parameter 5 is no such parameter, should be 8 bytes at 40" in said
+    assert "6 parameters: parameter 5 is no such parameter, must be 8 bytes at 40" in said
 
 
 @needs_binding
@@ -233,10 +233,7 @@ def test_without_a_driver_or_the_package(tmp_path):
     """
     path = tmp_path / "e.pelton"
     file.write(plain, path)
-    assert (
-        'run by the package cuda-bindings, which is not installed: pip install "pelton[cuda]"'
-        in python(code, path, "package").stdout
-    )
+    assert 'need the package cuda-bindings: pip install "pelton[cuda]"' in python(code, path, "package").stdout
     if HAVE and sys.platform == "linux" and not Path("/dev/nvidiactl").exists():
         assert "there is no NVIDIA driver on this machine" in python(code, path, "driver").stdout
 

@@ -162,17 +162,17 @@ class OnOther:
 @pytest.mark.parametrize(
     "given, text",
     [
-        (lambda at: Interface(at, strides=(8,)), r"x' needs f32\[1000\] contiguous in C order, given strides \[2.0\]"),
-        (lambda at: Interface(at, typestr="<f8"), r"x' needs f32\[1000\], given f64 on the GPU; convert it there"),
-        (lambda at: Interface(at, shape=(10, 100)), "given 2 dimensions instead of 1|shape"),
+        (lambda at: Interface(at, strides=(8,)), r"x' needs f32\[1000\] contiguous in C order, got strides \[2.0\]"),
+        (lambda at: Interface(at, typestr="<f8"), r"x' needs f32\[1000\], got f64 on the GPU; convert it there"),
+        (lambda at: Interface(at, shape=(10, 100)), "got 2 dimensions instead of 1|shape"),
         (lambda at: Interface(at, shape=(999,)), "axis 0 .*999"),
-        (lambda at: Interface(1 << 20), "is no memory of a GPU"),
+        (lambda at: Interface(1 << 20), "is not in GPU memory"),
         (lambda at: Interface(at, typestr="<V2"), "cannot be read by its __cuda_array_interface__"),
         (lambda at: Interface(at, stream=0), "cannot be read by its __cuda_array_interface__"),
-        (lambda at: OnOther(10, 0), "DLPack's kind 10"),
+        (lambda at: OnOther(10, 0), "DLPack type 10"),
         (lambda at: OnOther(2, 0), "cannot be read by DLPack: it needs gradients"),
         (lambda at: OnOther(1, 0), "cannot be read by DLPack: it needs gradients"),
-        (lambda at: [1.0] * N, "as a numpy array, given list"),
+        (lambda at: [1.0] * N, "as a numpy array, got list"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(given, text):
@@ -186,7 +186,7 @@ def test_arrays_of_another_gpu_are_refused(x):
     with pytest.raises(
         InputError,
         match=(
-            r"on GPU 0 \(no GPU\), which this engine runs on, given an array on GPU 1; copy it there, or load .*"
+            r"on GPU 0 \(no GPU\), which this engine runs on, got an array on GPU 1; copy it there, or load .*"
             r" device=1"
         ),
     ):
@@ -198,7 +198,7 @@ def test_places_that_cannot_be_written_are_refused(x):
     memory = room(net.device)
     context = net.context()
     for out, text in (
-        (Interface(memory.address, fixed=True), "that can be written"),
+        (Interface(memory.address, fixed=True), "needs a writable"),
         (Interface(memory.address, shape=(5,)), "axis 0"),
         (np.empty(N), "results are not converted"),
         (OnOther(1, 0, np.zeros(N)), "results are not converted"),
@@ -208,7 +208,7 @@ def test_places_that_cannot_be_written_are_refused(x):
     with pytest.raises(InputError, match="shares memory with"):
         context.run({"x": Interface(memory.address)}, {"y": Interface(memory.address + 16)})
     for out in (np.empty(N, F32), OnOther(1, 0, np.empty(N, F32))):
-        with pytest.raises(InputError, match="only `run` fills"):
+        with pytest.raises(InputError, match="needs arrays in GPU memory"):
             context.run_async({"x": x}, {"y": out})
     with pytest.raises(InputError, match="there is no output 'q'"):
         context.run({"x": x}, {"q": x})

@@ -108,7 +108,7 @@ def mapped(m: TensorMap) -> EnginePlan:
 
 
 def test_a_step_has_what_its_kernel_takes_by_a_map():
-    with pytest.raises(EngineError, match="kernel 'boxes' takes more operands by maps than step 'a' has, 2"):
+    with pytest.raises(EngineError, match="kernel 'boxes' has more operands by maps than step 'a', 2"):
         pelton.Engine(mapped(replace(FILTERS, operand=2))).start(NullDevice())
 
 
@@ -151,5 +151,5 @@ def test_a_kernel_that_takes_an_address_is_given_no_map(driver, tmp_path):
     said, _ = ran(driver, tmp_path, plain=wrong)
     assert (
         "kernel 'scale' for sm_90 does not take what its step gives it, 9 parameters: parameter 0 is 8 bytes at 0,"
-        " should be 128 bytes at 0" in said
+        " must be 128 bytes at 0" in said
     )

@@ -311,7 +311,7 @@ def test_kernels_that_are_missing_or_asked_for_in_two_ways():
         pelton.Engine(on_gpu(chain(N), CUBINS[:1])).start(NullDevice())
     plain = chain(N)
     steps = (plain.steps[0], plain.steps[1], replace(plain.steps[2], dims=(3, 3)))
-    with pytest.raises(EngineError, match="'triple' gives kernel 'scale' 6 parameters, another step 5"):
+    with pytest.raises(EngineError, match="'triple' passes 'scale' 6 parameters, another step 5"):
         pelton.Engine(on_gpu(replace(plain, steps=steps))).start(NullDevice())
     with pytest.raises(EngineError, match="no bundle"):
         pelton.Engine(replace(on_gpu(chain(N)), code=b"\x7fELF"))
@@ -339,7 +339,7 @@ def test_without_a_gpu_engines_can_be_looked_at_and_saved(tmp_path, capsys):
 
 
 def test_threads_are_not_for_gpus():
-    with pytest.raises(InputError, match="runs on a GPU, where no number of threads can be chosen, given 2"):
+    with pytest.raises(InputError, match="runs on a GPU, where no number of threads can be chosen, got 2"):
         made().context(threads=2)
 
 

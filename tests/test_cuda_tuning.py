@@ -125,7 +125,7 @@ def test_what_is_known_of_architectures():
 def test_options_without_an_effect_are_refused_or_said(monkeypatch, caplog, tmp_path):
     with pytest.raises(InputError, match="threads are those of CPUs"):
         Options(target="cuda", threads=2)
-    with pytest.raises(InputError, match="strict keeps all arithmetic"):
+    with pytest.raises(InputError, match="strict keeps the model's arithmetic"):
         Options(target="cuda", strict=True, precision="fp16")
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     monkeypatch.setattr(targets.cuda, "here", lambda: None)
@@ -302,7 +302,7 @@ def test_explained_for_gpus(monkeypatch, capsys, tmp_path):
     pelton.Engine(carrying()).save(path)
     assert (
         cli.main(["inspect", str(path)]) == 0
-        and "with 6 kernels more, which `pelton tune` times" in capsys.readouterr().out
+        and "and 6 kernels for `pelton tune` to choose from" in capsys.readouterr().out
     )
     assert cli.main(["inspect", str(path), "--json"]) == 0
     assert [len(s["alternatives"]) for s in json.loads(capsys.readouterr().out)["steps"]] == [3, 0, 3]

@@ -88,9 +88,9 @@ def test_no_zeros_are_asked_for_where_none_are_used():
     "why, change",
     [
         ("zeros at byte", lambda e: counting(Buffer("zeros", 0, 16), Buffer("zeros", MAX_ZEROS - 64, 128))),
-        ("no multiple of 64", lambda e: counting(Buffer("zeros", 0, 16), Buffer("zeros", 8, 16))),
-        ("expected a whole number", lambda e: counting(Buffer("zeros", 0, 16), Buffer("zeros", -64, 16))),
-        ("on GPUs alone", lambda e: replace(e, target={**e.target, "arch": "x86_64"})),
+        ("not a multiple of 64", lambda e: counting(Buffer("zeros", 0, 16), Buffer("zeros", 8, 16))),
+        ("expected an integer", lambda e: counting(Buffer("zeros", 0, 16), Buffer("zeros", -64, 16))),
+        ("on GPUs only", lambda e: replace(e, target={**e.target, "arch": "x86_64"})),
         (
             "uses byte",
             lambda e: replace(e, steps=(e.steps[0], replace(e.steps[1], args=(*e.steps[1].args[:2], Slice(4, 17))))),

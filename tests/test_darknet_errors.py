@@ -25,40 +25,40 @@ def load(text, weights=None):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("[net]\n", "should have from 1 to 4095 layers, got 0"),
-        ("[net]\nwidth=8\nheight=8\n[maxpool]\n", "should have height, width and channels, or inputs"),
-        (NET + "[maxpool]\nsize\n", "line 6: an option should be like stride=1, got 'size'"),
-        (NET + "[maxpool\nsize=2\n", r"line 5: a section should be like \[convolutional\], got '\[maxpool'"),
-        (NET + "[maxpool]\nsize=two\n", r"line 6: size should be numbers.*got 'two' \(layer 0, \[maxpool\]\)"),
-        (NET + "[maxpool]\nsize=2.5\n", "line 6: size should be a whole number, got 2.5"),
-        (NET + "[maxpool]\nsize=1e20\n", "line 6: size should be from 1 to 4096, got 1e20"),
-        (NET + "[maxpool]\nsize=2,3\n", "line 6: size should be one number, got 2,3"),
+        ("[net]\n", "must have from 1 to 4095 layers, got 0"),
+        ("[net]\nwidth=8\nheight=8\n[maxpool]\n", "must have height, width and channels, or inputs"),
+        (NET + "[maxpool]\nsize\n", "line 6: an option must be like stride=1, got 'size'"),
+        (NET + "[maxpool\nsize=2\n", r"line 5: a section must be like \[convolutional\], got '\[maxpool'"),
+        (NET + "[maxpool]\nsize=two\n", r"line 6: size must be numbers.*got 'two' \(layer 0, \[maxpool\]\)"),
+        (NET + "[maxpool]\nsize=2.5\n", "line 6: size must be an integer, got 2.5"),
+        (NET + "[maxpool]\nsize=1e20\n", "line 6: size must be from 1 to 4096, got 1e20"),
+        (NET + "[maxpool]\nsize=2,3\n", "line 6: size must be one number, got 2,3"),
         (NET + "[maxpool]\nsize=99\nstride=1\npadding=0\n", r"line 5: .*needs windows that fit.*\(layer 0"),
         (NET + "[convolution]\n", r"line 5: layers \[convolution\] are unknown \(did you mean 'convolutional'\?\)"),
         (NET + CONV + "[Gaussian_yolo]\n", r"line 10: layers \[Gaussian_yolo\] are unknown"),
         (NET + CONV.replace("leaky", "laeky"), r"line 9: activation 'laeky' is unknown \(did you mean 'leaky'\?\)"),
-        (NET + CONV + "groups=2\n", "line 10: groups=2 should divide 3 channels and 4 filters"),
+        (NET + CONV + "groups=2\n", "line 10: groups=2 must divide 3 channels and 4 filters"),
         (NET + CONV + "xnor=1\n", "line 10: xnor=1 is not supported"),
-        (NET + "[route]\nlayers=-1\n", "line 6: layers should name layers before this one, 0 to -1 or 0 to -1, got -1"),
-        (NET + CONV + "[route]\nlayers=1\n", "line 11: layers should name layers before this one, 0 to 0 or -1 to -1"),
+        (NET + "[route]\nlayers=-1\n", "line 6: layers must name layers before this one, 0 to -1 or 0 to -1, got -1"),
+        (NET + CONV + "[route]\nlayers=1\n", "line 11: layers must name layers before this one, 0 to 0 or -1 to -1"),
         (NET + CONV + "[route]\n", "line 10: it needs the option layers="),
-        (NET + CONV + "[maxpool]\nstride=2\n[route]\nlayers=0,1\n", "should be of one size, they are 8 × 8, 4 × 4"),
-        (NET + CONV + "[shortcut]\nfrom=7\n", "line 11: from should name layers before this one"),
+        (NET + CONV + "[maxpool]\nstride=2\n[route]\nlayers=0,1\n", "must be of one size, they are 8 × 8, 4 × 4"),
+        (NET + CONV + "[shortcut]\nfrom=7\n", "line 11: from must name layers before this one"),
         (NET + CONV + "[maxpool]\nstride=3\n[shortcut]\nfrom=0\n", "its size, 3 × 3, or a multiple, got 8 × 8"),
-        (NET + "[reorg]\nstride=2\n", "stride=2 should divide the image 3 × 8 × 8, and its square the channels"),
+        (NET + "[reorg]\nstride=2\n", "stride=2 must divide the image 3 × 8 × 8, and its square the channels"),
         (NET + "[softmax]\ntree=9k.tree\n", "line 6: softmax over a tree of classes is not supported"),
         (NET + CONV + YOLO, r"2 anchors · \(5 \+ 1 classes\) = 12 filters, got 4"),
         (NET + CONV.replace("=4", "=12") + YOLO + CONV, r"line 15: it reads boxes, \[128, 6\]"),
-        (NET + YOLO.replace("mask=0,1", "mask=0,2"), "mask should name anchors, 0 to 1, got 0,2"),
-        (NET + YOLO.replace("3,4", "3"), "anchors should be 4 numbers above 0, two for each of num=2, got 3"),
-        (NET + "[upsample]\nstride=1000\n[upsample]\nstride=1000\n", "product should be below 2³¹"),
+        (NET + YOLO.replace("mask=0,1", "mask=0,2"), "mask must name anchors, 0 to 1, got 0,2"),
+        (NET + YOLO.replace("3,4", "3"), "anchors must be 4 numbers above 0, two for each of num=2, got 3"),
+        (NET + "[upsample]\nstride=1000\n[upsample]\nstride=1000\n", "product must be below 2³¹"),
         (NET + CONV.replace("filters=4", "filters=1000000") * 2, "weights of 1000000 × .* are too large"),
         (
             NET + "[connected]\noutput=1000\n[connected]\noutput=1000000\n",
             "weights of 1000000 × 1000 numbers are too large",
         ),
-        (NET + "[crop]\n" * 4096, "should have from 1 to 4095 layers, got 4096"),
-        (NET.replace("8", "1048576") + CONV, "product should be below 2³¹"),
+        (NET + "[crop]\n" * 4096, "must have from 1 to 4095 layers, got 4096"),
+        (NET.replace("8", "1048576") + CONV, "product must be below 2³¹"),
     ],
 )
 def test_configurations_that_are_wrong(text, message):
@@ -74,9 +74,9 @@ def test_files_of_weights_that_are_wrong(tmp_path):
     for data, message in (
         (b"", "a header has 16 or 20 bytes, got 0"),
         (HEADER[:15], "a header has 16 or 20 bytes, got 15"),
-        (HEADER[:18], f"the bias of {layer} should be 16 bytes .4 numbers. from byte 20 on, 0 are left"),
-        (HEADER + b"\0" * 15, f"the bias of {layer} should be 16 bytes .4 numbers. from byte 20 on, 15 are left"),
-        (HEADER + b"\0" * 447, f"the weights of {layer} should be 432 bytes .4 × 3 × 3 × 3 numbers. from byte 36 on"),
+        (HEADER[:18], f"the bias of {layer} need 16 bytes .4 numbers. from byte 20 on, 0 are left"),
+        (HEADER + b"\0" * 15, f"the bias of {layer} need 16 bytes .4 numbers. from byte 20 on, 15 are left"),
+        (HEADER + b"\0" * 447, f"the weights of {layer} need 432 bytes .4 × 3 × 3 × 3 numbers. from byte 36 on"),
         (b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer, not the file"),
         (HEADER + b"\0" * 452, "has 472 bytes, the layers of its configuration take 468: 4 are left over"),
     ):
@@ -92,7 +92,7 @@ def test_files_of_weights_that_are_wrong(tmp_path):
 def test_files_are_found_by_content_and_by_stem(tmp_path):
     (tmp_path / "named.txt").write_text("# a comment\n\n [net]\nwidth=8\nheight=8\nchannels=3\n" + CONV)
     found = importers.load(tmp_path / "named.txt")
-    assert found.info.producer == "Darknet" and "they are random" in found.info.warnings[0]
+    assert found.info.producer == "Darknet" and "weights are random" in found.info.warnings[0]
     (tmp_path / "named.weights").write_bytes(HEADER + b"\0" * 448)
     assert not importers.load(tmp_path / "named.txt").info.warnings
     assert importers.load(tmp_path / "named.txt", outputs=["convolutional_0"]).graph.outputs
@@ -106,7 +106,7 @@ def test_files_are_found_by_content_and_by_stem(tmp_path):
 def test_options_that_are_given_twice():
     found = load(NET + CONV + "filters=5\n")
     assert found.graph.outputs[0].type.shape[1] == 4
-    assert "line 10: filters is given in line 6 already, which counts" in found.info.warnings[0]
+    assert "line 10: filters is already set in line 6, which has priority" in found.info.warnings[0]
 
 
 def test_damaged_configurations_end_in_a_message():

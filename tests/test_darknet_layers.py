@@ -228,7 +228,7 @@ def test_small_layers(tmp_path):
         "[activation]\n[avgpool]\n[scale_channels]\nfrom=-2\n": x * x.mean((2, 3), keepdims=True),
     }.items():
         if want is None:
-            with pytest.raises(pelton.ModelError, match="layers should name layers before"):
+            with pytest.raises(pelton.ModelError, match="layers must name layers before"):
                 run(tmp_path, net(layers), x)
         else:
             check(run(tmp_path, net(layers), x), want)
@@ -246,5 +246,5 @@ def test_one_engine_for_every_batch_and_another_size(tmp_path):
         x = normal(batch, 3, 8, 10)
         y = logistic(convolve(x, w, pad=1) + b[:, None, None]).reshape(batch, 3, 4, 2, 5, 2).max((3, 5))
         check(engine.run({"data": x})["maxpool_1"], y)
-    with pytest.raises(pelton.InputError, match="height and width of 'data' should be numbers"):
+    with pytest.raises(pelton.InputError, match="height and width of 'data' must be fixed"):
         pelton.build(text, shapes={"data": "1x3x8..16..32x8"})

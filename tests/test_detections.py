@@ -80,12 +80,12 @@ def test_what_cannot_be_selected_is_said():
         ("scores=1", r"detections knows score, iou, keep.*did you mean 'score'"),
         ("score=high", "got 'score=high'"),
         ("iou=2", "are from 0 to 1"),
-        ("keep=0", "keep of detections is a whole number from 1"),
+        ("keep=0", "keep of detections is an integer from 1"),
         (3, "detections is True or a text"),
     ):
         with pytest.raises(pelton.InputError, match=message):
             pelton.build(NET, level=0, detections=how)
-    with pytest.raises(pelton.InputError, match="not known to give"):
+    with pytest.raises(pelton.InputError, match="none were found in this model"):
         pelton.build(NET, level=0, detections=True, outputs=("convolutional_0",))
     with pytest.raises(pelton.ModelError, match="with the same classes.*yolo_1 8, yolo_5 21"):
         other = NET.replace(b"20,9\nnum=2\nclasses=3", b"20,9\nnum=2\nclasses=16").replace(

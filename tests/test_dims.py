@@ -130,7 +130,7 @@ def test_comparisons_are_decided_by_bounds_or_not_at_all():
     with pytest.raises(Undecided) as found:
         equal(N, S)
     assert found.value.difference == N - S and found.value.relation == "="
-    with pytest.raises(Undecided, match="whether p >= 1"):
+    with pytest.raises(Undecided, match="p >= 1"):
         N // P
 
 
@@ -142,7 +142,7 @@ def test_symbols_have_names_and_rising_bounds():
     )
     with pytest.raises(ValueError, match="no name"):
         symbol("2n")
-    with pytest.raises(ValueError, match="should rise"):
+    with pytest.raises(ValueError, match="must be minimum ≤ optimum ≤ maximum"):
         symbol("n", 4, 2, 8)
     with pytest.raises(ValueError, match="is no size"):
         parse("n ** 2", KNOWN)

@@ -91,9 +91,9 @@ def test_sizes_may_be_outputs(built):
 def test_what_does_not_fit_is_refused(built):
     engine = built(text.parse(LINES))
     for shapes, why in (
-        ({"x": (2, 3, 12), "z": (4, 12)}, r"input 'z' needs f32\[3, 12\], given shape \[4, 12\]"),
-        ({"x": (33, 3, 12), "z": (3, 12)}, r"axis 0 of input 'x' \(batch\) may have 1 to 32, given 33"),
-        ({"x": (2, 0, 12), "z": (0, 12)}, "may have 1 and more, given 0"),
+        ({"x": (2, 3, 12), "z": (4, 12)}, r"input 'z' needs f32\[3, 12\], got shape \[4, 12\]"),
+        ({"x": (33, 3, 12), "z": (3, 12)}, r"axis 0 of input 'x' \(batch\) may have 1 to 32, got 33"),
+        ({"x": (2, 0, 12), "z": (0, 12)}, "may have 1 and more, got 0"),
         ({"x": (3, 12), "z": (3, 12)}, "2 dimensions instead of 3"),
         ({"x": (2, 3, 13), "z": (3, 12)}, "has 13 instead of 12"),
     ):
@@ -156,7 +156,7 @@ def test_contexts_of_one_engine_run_different_shapes_side_by_side(built):
 
 
 DAMAGE = {
-    "does not say what the size '2\\*batch\\*length'": lambda e: dict(
+    "has no definition of the size '2\\*batch\\*length'": lambda e: dict(
         sizes={**e.sizes, "2*batch*length": ["*", "batch", "width"]}
     ),
     "uses a size that it does not explain": lambda e: dict(
@@ -170,7 +170,7 @@ DAMAGE = {
     "constant whose size varies": lambda e: dict(
         buffers=(*e.buffers, dataclasses.replace(e.buffers[0], kind="constant", size="batch"))
     ),
-    "lies at None": lambda e: dict(buffers=(*e.buffers, dataclasses.replace(e.buffers[0], kind="arena", offset=None))),
+    "is at None": lambda e: dict(buffers=(*e.buffers, dataclasses.replace(e.buffers[0], kind="arena", offset=None))),
     "ends at byte|uses byte|bytes, input": lambda e: dict(sizes={**e.sizes, "48*length": ["*", 4800, "length"]}),
 }
 
@@ -219,7 +219,7 @@ def test_a_resolved_plan_has_the_numbers_of_the_plan(built):
 def test_sizes_for_which_a_plan_falls_apart_are_refused(built):
     engine = built(text.parse(LINES))
     for damage, why in (
-        (["-", 1, 2], "does not say"),
+        (["-", 1, 2], "no definition"),
         (["*", -1, "batch", "length", 12], "the size of buffer"),
         (["*", 1 << 62, "batch", 12], "damaged"),
     ):
@@ -273,7 +273,7 @@ def test_a_context_prepares_for_shapes(built):
     for shape in ((-1, 7, 12), (1 << 62, 7, 12), ("2", 7, 12), (1 << 45, 1 << 45, 12), (2.0, 7, 12), None, (2, 7, 13)):
         with pytest.raises(InputError, match="shape"):
             context.prepare({"x": shape, "z": (7, 12)})
-    with pytest.raises(InputError, match=r"needs f32\[8\], given shape \[9\]: axis 0 \(N\) has 9 instead of 8"):
+    with pytest.raises(InputError, match=r"needs f32\[8\], got shape \[9\]: axis 0 \(N\) has 9 instead of 8"):
         pelton.Engine(chain(8)).context().prepare({"x": (9,)})  # sizes that are known are looked at, too
 
 
@@ -287,7 +287,7 @@ def test_a_context_tells_the_shapes_of_its_outputs(built):
         context.output_shapes({"x": (40, 7, 12), "z": (7, 12)})
     for given in (((2, 7, 12), (7, 12)), [[2, 7, 12], [7, 12]], None):
         for asked in (context.output_shapes, context.prepare):
-            with pytest.raises(InputError, match=rf"like \{{'x': \(1, 3\)\}}, given {type(given).__name__}"):
+            with pytest.raises(InputError, match=rf"like \{{'x': \(1, 3\)\}}, got {type(given).__name__}"):
                 asked(given)
 
 

@@ -173,13 +173,13 @@ def test_what_is_refused_says_why(tmp_path):
 
 BAD_PLANS = {
     "ends at byte": lambda e: [Buffer("arena", 128, e.arena)],
-    "no multiple of 64": lambda e: [Buffer("arena", 8, 16)],
-    "on GPUs alone": lambda e: [Buffer("zeros", 0, 16)],
+    "not a multiple of 64": lambda e: [Buffer("arena", 8, 16)],
+    "on GPUs only": lambda e: [Buffer("zeros", 0, 16)],
     "16 bytes of 'string' for 0 sizes": lambda e: [Buffer("iota", 0, 16, dtype="string")],
     "unknown kind": lambda e: [Buffer("heap", 0, 16)],
     "is input 1": lambda e: [Buffer("input", 1, 4000)],
     "4001 bytes": lambda e: [Buffer("input", 0, 4001)],
-    "expected a whole number": lambda e: [Buffer("arena", -64, 64)],
+    "expected an integer": lambda e: [Buffer("arena", -64, 64)],
     "is of wave": lambda e: [dataclasses.replace(e.steps[2], wave=0)],
     "uses buffer": lambda e: [dataclasses.replace(e.steps[2], wave=3, args=(Slice(len(e.buffers), 0),))],
     "uses byte": lambda e: [dataclasses.replace(e.steps[2], wave=3, args=(Slice(3, 4001),))],

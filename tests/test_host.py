@@ -77,7 +77,7 @@ def test_doubles_keep_their_precision_in_nested_graphs():
 )
 def test_arrays_that_do_not_fit(arrays):
     node, _, _ = only_node(SOFTMAX)
-    with pytest.raises(InputError, match=r"takes f32\[3, 5\], got"):
+    with pytest.raises(InputError, match=r"needs f32\[3, 5\], got"):
         run_node(node, arrays)
 
 
@@ -86,7 +86,7 @@ def test_arrays_that_do_not_fit(arrays):
     [
         (lambda text: "", "cannot be read"),
         (lambda text: text.replace("Col2Im", "Col2Im@18") + "(", "cannot be read"),
-        (lambda text: text.replace('model="', 'model="!'), "its text is damaged"),
+        (lambda text: text.replace('model="', 'model="!'), "must contain an ONNX model in base64"),
         (lambda text: text.replace('model="', 'model="AAAA'), "damaged|cannot run on"),
         (lambda text: text.replace("onnx::", "onnx_"), "cannot be read"),
         (lambda text: text.replace("model=", "mode="), "needs the attribute 'model', a text"),
@@ -122,7 +122,7 @@ def test_a_shape_that_is_not_the_declared_one():
     run = run_text(node_text(node))
     assert run(np.array(3), np.array(7), np.array(2))[0].tolist() == [3, 5]
     with pytest.raises(
-        EngineError, match=r"step onnx::Range@17 'node' should give i64\[2\].*for this data it gave shape \[4\]"
+        EngineError, match=r"step onnx::Range@17 'node' must return i64\[2\].*returned shape \[4\] for this data"
     ):
         run(np.array(3), np.array(7), np.array(1))
 

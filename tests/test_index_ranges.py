@@ -43,7 +43,7 @@ def test_a_run_refuses_an_index_that_its_table_does_not_have(tmp_path, dtype, sh
             given[1, 2] = wrong
             for strided in (given, np.asfortranarray(given)):
                 for out_or_none in (None, {"y": out}):
-                    said = rf"'ids' has {wrong} at \[1, 2\], but layer 'words' takes indices from -10 to 9"
+                    said = rf"'ids' has {wrong} at \[1, 2\], but indices of layer 'words' must be from -10 to 9"
                     with pytest.raises(InputError, match=said):
                         context.run({"ids": strided}, out_or_none)
             assert context._latest.call({"ids": given}) is None  # type: ignore[misc]
@@ -99,7 +99,7 @@ def test_inputs_of_scripts_have_bounds_where_every_run_indexes_by_them(tmp_path)
     assert engine.parts and engine.inputs[0].indices == IndexRange(-10, 9, "words")
     assert not any(port.indices for part in engine.parts for port in part.inputs)
     engine.run({"ids": np.array([0, 9, -10])})
-    with pytest.raises(InputError, match=r"'ids' has 10 at \[1\], but layer 'words'"):
+    with pytest.raises(InputError, match=r"'ids' has 10 at \[1\], but indices of layer 'words'"):
         engine.run({"ids": np.array([0, 10, -10])})
 
 

@@ -66,11 +66,11 @@ def broken(name: str) -> Graph:
     "name, reason",
     [
         ("use before definition", r"node 'second' \(relu\) reads %y"),
-        ("missing producer", "which nothing before it makes"),
-        ("defined twice", "%y.* is defined twice, the second time by node 'first'"),
+        ("missing producer", "before it is written"),
+        ("defined twice", "%y.* is defined twice, the twice by node 'first'"),
         ("input again", "%x.* is defined twice"),
-        ("wrong shape", r"node 'first' \(add\) should give f32\[2, 3\], its outputs are %y: f32\[2, 4\]"),
-        ("wrong type", "should give f32"),
+        ("wrong shape", r"node 'first' \(add\) must have outputs f32\[2, 3\], but has %y: f32\[2, 4\]"),
+        ("wrong type", "must have outputs f32"),
         ("wrong arity", "node 'first'.*does not fit"),
         ("no output", "output %nowhere"),
         ("constant of another type", r"constant %c: f32\[3\] holds an array of type f64\[3\]"),
@@ -178,7 +178,7 @@ def test_a_reference_that_breaks_its_word_is_named():
     op = Op("liar", "structured", infer=lambda x: x.with_shape((9,)), reference=lambda x: x)
     builder = Builder()
     graph = builder.graph(builder.emit(op, (builder.input(TensorType(F32, (2,)), "x"),), node_name="here"))
-    with pytest.raises(ValueError, match=r"liar gave shape \[2\].*f32\[9\].*'here'"):
+    with pytest.raises(ValueError, match=r"liar returned shape \[2\].*f32\[9\].*'here'"):
         evaluate(graph, {"x": np.zeros(2, np.float32)})
 
 

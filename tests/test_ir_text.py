@@ -91,7 +91,7 @@ def test_graphs_within_graphs():
     inside = bodies(repeated)[0].graph
     attrs = {**repeated.attrs, "body": Body(inside.replace(outputs=inside.outputs[::-1]))}
     broken = Node(repeated.op, repeated.inputs, attrs, repeated.outputs)
-    with pytest.raises(BuildError, match="loop: needs a graph that gives a condition and what it carries"):
+    with pytest.raises(BuildError, match="loop: needs a graph that returns a condition and its carried values"):
         verify(graph.replace(nodes=(branch, broken)))
 
 

@@ -114,7 +114,7 @@ def test_calls_and_variables_as_keras_2_lists_them(numbers):
 
     check(run(data, {"x": X})[0], stacked(X) + stacked(X @ u))
     wrong = dict(zip([names[1], names[0], *names[2:]], inside.values()))
-    assert "should have 'gamma'" in refused(made.listed(config, {"stack": wrong, "e": {"e/kernel:0": u}}))
+    assert "must have 'gamma'" in refused(made.listed(config, {"stack": wrong, "e": {"e/kernel:0": u}}))
     assert "has 4" in refused(made.listed(config, {"stack": dict([*inside.items()][:4]), "e": {"e/kernel:0": u}}))
 
 
@@ -191,7 +191,7 @@ def test_models_within_models_cast_what_they_are_given():
     for dtype in ("int32", "bool"):
         data = made.archive(made.functional([made.given("x", 4, dtype=dtype), inner], ["x"], [("inner", 1, 0)]), arrays)
         if dtype == "bool":
-            assert "is given bool" in refused(data)
+            assert "receives bool" in refused(data)
         else:
             check(run(data, {"x": numbers})[0], numbers @ w)
 

@@ -126,7 +126,7 @@ def test_images_of_a_batch_are_strips_enough():
     "reason, case",
     [
         ("strides larger than the filter", chained((1, 4, 9, 9), 8, 8, kernel=3, stride=4)),
-        ("in the padding alone", chained((1, 4, 9, 9), 8, 8, kernel=3, pads=(3, 0, 0, 0))),
+        ("entirely in the padding", chained((1, 4, 9, 9), 8, 8, kernel=3, pads=(3, 0, 0, 0))),
         ("an intermediate has several readers", chained((1, 8, 9, 9), 8, 8, last=[("out", "add", "p ea")])),
         ("an intermediate has several readers", chained((1, 8, 9, 9), 8, 0, last=[("out", "add", "fa ea")])),
         (

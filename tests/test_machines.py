@@ -81,7 +81,7 @@ def test_an_engine_for_another_cpu_is_written_and_looked_at(path, cache, cpu_of,
     out, err = capsys.readouterr()
     assert (
         "made for:    x86_64_v4 (guessed for all such CPUs)" in out
-        and "nothing is timed, tactics are guessed: the engine needs a CPU with avx512bw" in err
+        and "kernels are not timed, a cost model chooses: the engine needs a CPU with avx512bw" in err
     )
     engine = pelton.load(made, device=None, verify=True)
     assert engine.plain.target["isa"] == V4 and "cpu" not in engine.plain.target
@@ -124,14 +124,14 @@ def test_what_would_run_an_engine_is_refused_before_it_is_built(path, model, cac
     cpu_of(V3)
     monkeypatch.setattr(importer, "load", lambda *a, **k: pytest.fail("work was done"))
     options = Options(target="cpu:x86_64_v4", level=0, cache_dir=cache)
-    with pytest.raises(pelton.InputError, match=f"^check runs the engine here, which {REFUSED}$"):
+    with pytest.raises(pelton.InputError, match=f"^check runs the engine on this machine and {REFUSED}$"):
         pelton.build(model, options=options.but(check=True))
-    with pytest.raises(pelton.InputError, match=f"^running a model runs the engine here, which {REFUSED}$"):
+    with pytest.raises(pelton.InputError, match=f"^running a model runs the engine on this machine and {REFUSED}$"):
         Fitted(model, options)
     asked = pelton.SessionOptions()
     for name, text in (("target", options.target), ("level", "0"), ("cache_dir", str(cache))):
         asked.add_session_config_entry(f"pelton.{name}", text)
-    with pytest.raises(pelton.InputError, match=f"^the session runs the engine here, which {REFUSED}$"):
+    with pytest.raises(pelton.InputError, match=f"^the session runs the engine on this machine and {REFUSED}$"):
         session = pelton.InferenceSession(path, asked)
         session.run(
             None,
@@ -140,8 +140,10 @@ def test_what_would_run_an_engine_is_refused_before_it_is_built(path, model, cac
                 for a in session.get_inputs()
             },
         )
-    assert "bench runs the engine here" in refused("bench", path, "--target", "cpu:x86_64_v4")
-    assert "measuring errors runs the engine here" in refused("explain", path, "--error", "--target", "cpu:x86_64_v4")
+    assert "bench runs the engine on this machine" in refused("bench", path, "--target", "cpu:x86_64_v4")
+    assert "measuring errors runs the engine on this machine" in refused(
+        "explain", path, "--error", "--target", "cpu:x86_64_v4"
+    )
 
 
 def test_below_the_least_level_there_is_nothing_to_build_for(model, cache, cpu_of):

@@ -147,7 +147,7 @@ def test_corners_of_cosine(reference, found, value):
 @pytest.mark.parametrize(
     "call, why",
     [
-        (lambda: sqnr([1, 2], [[1, 2]]), r"shape \[2\], what was found \[1, 2\]"),
+        (lambda: sqnr([1, 2], [[1, 2]]), r"shape \[2\], the result \[1, 2\]"),
         (lambda: sqnr([1, 2], 1.0), "shape"),
         (lambda: sqnr(["a"], ["a"]), "arrays of numbers are compared"),
         (lambda: sqnr([1.0], np.array([None])), "what was found is an array of object"),

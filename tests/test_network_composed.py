@@ -216,7 +216,7 @@ def test_recurrent_layers_begin_with_zeros(batch):
         (lambda n, x: n.cast(x, "f33"), "no element type"),
         (lambda n, x: n.lstm(x, x, normal(2)), "needs x"),
         (lambda n, x: n.reduce_sum(x, 3), "axes from 0 to 2"),
-        (lambda n, x: n.unstack(n.input("y", "f32[m, 2]")), "should be known"),
+        (lambda n, x: n.unstack(n.input("y", "f32[m, 2]")), "must be known"),
         (lambda n, x: n.top_k(x, 9), "needs k from 0 to 6"),
     ],
 )

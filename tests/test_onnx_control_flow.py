@@ -38,7 +38,7 @@ def test_if_with_a_constant_condition_is_its_branch(truth, expected):
 def test_if_on_data_is_left_to_scripts():
     m = _if({})
     m.graph.input.append(value_info("c", "bool[]"))
-    with pytest.raises(OnData, match="what If does depends on the data .node 'If → i'"):
+    with pytest.raises(OnData, match="the operation of If depends on the data .node 'If → i'"):
         load(m)
 
 
@@ -81,7 +81,7 @@ def test_loops_on_data_are_left_to_scripts():
         ["y"],
         {"true": np.array(True), "two": np.float32(2), "four": np.float32(4)},
     )
-    with pytest.raises(OnData, match="what Loop does depends on the data"):
+    with pytest.raises(OnData, match="the operation of Loop depends on the data"):
         load(m)
 
 

@@ -69,11 +69,11 @@ GRAPHS = [
     (one_node("Mystery", "f32[2]", domain="com.example"), "no operator Mystery in domain 'com.example' at opset 1"),
     (
         model([helper.make_node("Mystery", ["x"], ["y"], domain="elsewhere")], {"x": "f32[2]"}, ["y"]),
-        "domain 'elsewhere', which the model does not import",
+        "domain 'elsewhere', which opset_import",
     ),
     (
         one_node("MatMul", "f32[5, 7]", "f32[8, 3]"),
-        "matmul: needs equal inner dimensions, given f32[5, 7], f32[8, 3] (node 'node'",
+        "matmul: needs equal inner dimensions, got f32[5, 7], f32[8, 3] (node 'node'",
     ),
     (one_node("Conv", "f32[1, 3, 8, 8]", "f32[4, 3]"), "node 'node'"),
     (
@@ -100,7 +100,7 @@ GRAPHS = [
         ),
         "ConstantOfShape needs a constant as its shape, but it depends on the data",
     ),
-    (one_node("NonZero", "f32[3]"), "what NonZero does depends on the data", "node 'node'"),
+    (one_node("NonZero", "f32[3]"), "the operation of NonZero depends on the data", "node 'node'"),
     (one_node("Gather", "f32[3]", np.array([5])), "needs indices between -3 and 2, got 5 to 5"),
     (one_node("GatherND", "f32[3, 2]", np.array([[1, 1], [2, 2]])), "needs indices between -2 and 1, got 1 to 2"),
     (one_node("Expand", "f32[3]", np.array([4])), "needs a shape that broadcasts with its input, got [4] and f32[3]"),
@@ -158,13 +158,13 @@ def test_inputs_that_are_no_tensors():
     m.graph.input[0].type.CopyFrom(
         helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
     )
-    assert "is a sequence; give the sizes of each of its tensors" in refusal(m) and "(input 'x'" in refusal(m)
+    assert "is a sequence; set the sizes of each of its tensors" in refusal(m) and "(input 'x'" in refusal(m)
     m.graph.input[0].type.CopyFrom(
         helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
     )
     assert "needs a tensor as input 0, got a map (node 'act'" in refusal(m)
     m.graph.input[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
-    assert "give its sizes with shapes=" in refusal(m)
+    assert "set its sizes with shapes=" in refusal(m)
     assert load(m, {"x": (2, 3)}).graph.inputs[0].type.shape == (2, 3)
 
 
@@ -173,8 +173,8 @@ def test_sparse_tensors_with_indices_outside():
     del m.graph.initializer[:]
     values = onnx.numpy_helper.from_array(np.ones(1, np.float32), "w")
     for indices, expected in (
-        ([9], "inside of shape [2]"),
-        ([-1], "inside of shape [2]"),
+        ([9], "within shape [2]"),
+        ([-1], "within shape [2]"),
         ([0, 1], "indices [n] or [n, rank]"),
     ):
         m.graph.sparse_initializer.append(
@@ -222,8 +222,8 @@ def test_problems_inside_of_functions_and_branches_say_where():
     "shapes, expected",
     [
         ({"y": (2, 3)}, "shapes names 'y', but the model has no such name among its inputs; it has 'x'"),
-        ({"x": (2, 3, 4)}, "input 'x' has 2 axes (2x3), the shape given has 3: [2, 3, 4]"),
-        ({"x": "2xthree"}, "should be like '1x3x224x224'"),
+        ({"x": (2, 3, 4)}, "input 'x' has 2 axes (2x3), but its shape in shapes= has 3: [2, 3, 4]"),
+        ({"x": "2xthree"}, "must be like '1x3x224x224'"),
         ({"x": "4..2..8x3"}, "min..optimum..max"),
         ({"x": (2, -3)}, "tuple of integers and ranges, got (2, -3)"),
         ({"x": (2.5, 3)}, "tuple of integers"),

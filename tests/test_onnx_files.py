@@ -25,7 +25,7 @@ from pelton.ir.imported import OnData
         (b"", "it is empty"),
         (b"import torch\nprint('hello')\n" * 10, 'looks like text: "import torch'),
         (b"PK\x03\x04rest of an archive", "PyTorch checkpoint"),
-        (b"\x00\xff\xfe garbage \x80\x81", "does not parse"),
+        (b"\x00\xff\xfe garbage \x80\x81", "is no valid ONNX model"),
         (relu().SerializeToString()[:-20], "truncated"),
         (onnx.ModelProto(ir_version=8, producer_name="x").SerializeToString(), "has no graph"),
     ],
@@ -53,7 +53,7 @@ def test_files_too_large_for_protobuf(tmp_path):
 
 
 def external(folder, **entries) -> onnx.ModelProto:
-    """x + w, w being f32[3, 4] in a file of its own."""
+    """x + w, w being f32[3, 4] in an external file."""
     m = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": "f32[4]"}, ["y"])
     tensor = m.graph.initializer.add(
         name="w", data_type=TensorProto.FLOAT, dims=[3, 4], data_location=TensorProto.EXTERNAL
@@ -76,7 +76,7 @@ def external(folder, **entries) -> onnx.ModelProto:
         ({"location": "missing.bin"}, "'missing.bin' is missing"),
         ({"location": "weights.bin", "offset": 8}, "too short: 48 bytes at 8 are needed, it has 50"),
         ({"location": "weights.bin", "offset": -4}, "too short"),
-        ({"location": "weights.bin", "length": 40}, "take 48 bytes, but the model says 40"),
+        ({"location": "weights.bin", "length": 40}, "need 48 bytes, but the model has 40"),
         ({"location": "weights.bin", "offset": "zero"}, "integers as offset and length"),
     ],
     ids=lambda x: str(x)[:40] if isinstance(x, str) else "",
@@ -125,7 +125,7 @@ def test_a_file_of_many_tensors_is_one_problem(tmp_path, capsys, data, said):
 
 def test_external_data_of_a_model_without_a_path(tmp_path):
     m = external(tmp_path, location="weights.bin")
-    assert "give the path of the model" in refusal(m)
+    assert "pass the path of the model" in refusal(m)
 
 
 def test_external_data_of_attributes_is_not_looked_for_where_the_process_stands(tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_external_data_of_attributes_is_not_looked_for_where_the_process_stands(
         (helper.make_node("Constant", [], ["r"], value=tensor), load),
         (branch, script),
     ):
-        with pytest.raises(ModelError, match="tensor 'w'.*a file of its own|a file of its own.*tensor 'w'"):
+        with pytest.raises(ModelError, match="tensor 'w'.*an external file|an external file.*tensor 'w'"):
             read(model([node], {"x": "string[3]", "c": "bool[]"}, ["r"], opset=20, domains={"ai.onnx.ml": 4}))
 
 

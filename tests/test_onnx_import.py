@@ -185,7 +185,7 @@ def test_shapes_are_given_once_per_named_size(given):
 
 def test_a_fixed_size_may_be_overridden_and_says_so():
     found = load(one_node("Relu", "f32[1, 3]"), {"x0": "8x3"})
-    assert found.graph.inputs[0].type.shape == (8, 3) and "8 is taken" in found.info.warnings[0]
+    assert found.graph.inputs[0].type.shape == (8, 3) and "overrides it with 8" in found.info.warnings[0]
 
 
 def test_outputs_may_name_inner_tensors_and_only_what_they_need_is_read():

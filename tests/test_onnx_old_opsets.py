@@ -141,7 +141,7 @@ def test_nested_graphs_are_old_as_well():
         ("Tile", ["f32[2]", "i64[1]", i64(0)], {}, "Tile of opset 1 needs a constant as its tiles"),
         ("Tile", ["f32[2]", i64(0), i64(0)], {}, "Tile of opset 1 needs from 1 to 1024 tiles, got 0"),
         ("Split", ["f32[4]", "f32[2]"], {"outputs": 2}, "Split of opset 1 needs a constant as its sizes"),
-        ("LpPool", ["f32[1, 1, 4]"], {"p": 1.5, "kernel_shape": [2]}, "LpPool of opset 1 needs a whole number .* 1.5"),
+        ("LpPool", ["f32[1, 1, 4]"], {"p": 1.5, "kernel_shape": [2]}, "LpPool of opset 1 needs an integer .* 1.5"),
         ("Pad", ["f32[2]"], {"pads": [0, 1]}, "Pad of opset 1 needs its attribute 'paddings'"),
         ("Reshape", ["f32[2]"], {}, "Reshape of opset 1 needs its attribute 'shape'"),
     ],

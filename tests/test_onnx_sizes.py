@@ -52,7 +52,7 @@ def test_one_name_is_one_size_in_all_inputs():
     z = load(two(), {"x": "1..8..32x3", "y": "1..8..32x5"}).graph.outputs[0].type
     assert z.shape == (symbol("batch", 1, 8, 32), 8)
     for shapes in ({"x": "1..8..32x3", "y": "1..8..16x5"}, {"x": "1..8..32x3", "y": "8x5"}):
-        with pytest.raises(InputError, match=r"say both 1..8..32 and .* for the dimension 'batch'"):
+        with pytest.raises(InputError, match=r"sets both 1..8..32 and .* for the dimension 'batch'"):
             load(two(), shapes)
 
 
@@ -99,7 +99,7 @@ def test_names_may_be_expressions_of_other_names():
 
 def test_a_fixed_size_of_the_model_may_be_given_a_range():
     found = load(one_node("Relu", "f32[1, 3]"), {"x0": "1..4..8x3"})
-    assert found.info.symbols == {"x0_0": (1, 4, 8)} and "1..4..8 is taken" in found.info.warnings[0]
+    assert found.info.symbols == {"x0_0": (1, 4, 8)} and "overrides it with 1..4..8" in found.info.warnings[0]
 
 
 def test_no_upper_bound_is_none():

@@ -126,7 +126,7 @@ def test_tables_bound_unspecified_dimensions():
     )
     assert load(m).info.symbols == {"b": (1, 1, None), "n": (1, 64, 64)}
     assert load(m, {"x": "1x1..16..64"}).info.symbols == {"n": (1, 16, 64)}
-    with pytest.raises(ModelError, match=r"whether n = min\(64, n\) depends on dynamic dimensions.*Add → y"):
+    with pytest.raises(ModelError, match=r"n = min\(64, n\) depends on dynamic dimensions.*Add → y"):
         load(m, {"x": "1x1..16..65"})
 
 
@@ -193,7 +193,7 @@ def test_a_range_beyond_a_table_of_positions_is_refused(asked, tmp_path):
     m = embedding()
     assert load(m).info.symbols == {"b": (1, 1, None), "n": (1, 64, 64)}
     assert load(m, {"ids": "1..2..4x1..16..64"}).info.symbols == {"b": (1, 2, 4), "n": (1, 16, 64)}
-    reason = rf"indices below n have to fit an axis of 64, so ids\[1\] \(n\) must be 1 to 64.*{asked} \(node 'places'"
+    reason = rf"indices below n must fit an axis of 64, so ids\[1\] \(n\) must be 1 to 64.*{asked} \(node 'places'"
     with pytest.raises(ModelError, match=reason):  # and becomes no script, whose steps would fail one by one
         pelton.build(m, shapes={"ids": f"1..2..4x{asked}"}, level=0, cache_dir=tmp_path)
 
@@ -219,7 +219,7 @@ def test_ranges_that_do_not_fit_a_table_together_are_refused():
     held = {"zero": np.int64(0), "one": np.int64(1), "table": np.ones((64, 4), np.float32)}
     m = model(nodes, {"x": "f32[past]", "y": "f32[new]"}, ["z"], held)
     assert set(load(m, {"x": "1..2..32", "y": "1..2..32"}).info.symbols) == {"past", "new"}
-    reason = r"below new \+ past have to fit an axis of 64, but shapes= asks for 1..2..33 for y.*and 1..2..32 for x"
+    reason = r"below new \+ past must fit an axis of 64, but shapes= asks for 1..2..33 for y.*and 1..2..32 for x"
     with pytest.raises(ModelError, match=reason) as refused:
         load(m, {"x": "1..2..32", "y": "1..2..33"})
     assert not isinstance(refused.value, OnData)

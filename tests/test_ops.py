@@ -267,7 +267,7 @@ def test_the_reference_of_a_real_layer_is_fast_enough_to_be_an_oracle():
             "matmul",
             ("f32[5, 7]", "f32[8, 3]"),
             {},
-            r"matmul: needs equal inner dimensions, given f32\[5, 7\], f32\[8, 3\]",
+            r"matmul: needs equal inner dimensions, got f32\[5, 7\], f32\[8, 3\]",
         ),
         ("matmul", ("f32[2, 5, 7]", "f32[3, 7, 3]"), {}, "do not broadcast"),
         ("add", ("f32[5]", "f32[4]"), {}, "do not broadcast"),

@@ -83,9 +83,9 @@ def test_labels_and_pictures_of_a_script_are_checked_as_those_of_an_engine(tmp_p
     path.write_bytes(model.SerializeToString())
     engine = pelton.build(path, level=0, image="8x8 rgb", labels=["a", "b", "c", "d"])
     assert len(engine.parts) > 1 and engine.meta["image"]
-    with pytest.raises(pelton.InputError, match="labels name 2 classes.*has 4 along"):
+    with pytest.raises(pelton.InputError, match="labels= has 2 names.*has 4 classes along"):
         pelton.build(path, level=0, labels=["a", "b"])
-    with pytest.raises(pelton.InputError, match="pictures of 9x9.*given image"):
+    with pytest.raises(pelton.InputError, match="pictures of 9x9.*got image"):
         pelton.build(path, level=0, image="9x9 rgb")
     assert main(["build", str(path), "--level", "0", "--detections", "keep=3", "-o", str(tmp_path / "e.pelton")]) == 2
     assert "leave out --detections" in capsys.readouterr().err

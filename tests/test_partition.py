@@ -92,7 +92,7 @@ class Reader:
 
     def read(self, line: Line):
         if line.operator in ("choose", "nonzero"):
-            self.problems.append(f"what {line.label} does depends on the data")
+            self.problems.append(f"what {line.label} depends on the data")
             self.on_data.add(self.problems[-1])
             return (BROKEN,) * len(line.outputs)
         inputs = [self.bound[name] for name in line.inputs]
@@ -150,7 +150,7 @@ BOTH = Program(
 
 
 def straight(source, *args) -> Imported:
-    raise OnData("a toy's data decides what runs")
+    raise OnData("a toy's data determines the program")
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_another_format_becomes_a_script(toys):
 
 def test_what_nothing_can_run_is_refused_with_its_reason(toys):
     model = Toy(replace(BOTH, nodes=tuple(replace(line, branches=()) for line in BOTH.nodes)))
-    with pytest.raises(ModelError, match="what choose → y does depends on the data; nothing else runs it"):
+    with pytest.raises(ModelError, match="what choose → y depends on the data; nothing else runs it"):
         partition.partition_model(model)
 
 

@@ -50,8 +50,8 @@ def test_a_description_can_be_written_again(text):
         ("0x3", "no size"),
         ("224x224x3", "no size"),
         ("-2x3", "no size"),
-        ("8x8 9x9", "second time"),
-        ("8x8 rgb bgr", "second time"),
+        ("8x8 9x9", "twice"),
+        ("8x8 rgb bgr", "twice"),
         ("8x8 cmyk", "no size, channel order"),
         ("8x8 crop", "nor one of mean=, std=, scale=, crop=, .*shorter=.* with a value"),
         ("8x8 mean=a", "no list of numbers"),
@@ -65,18 +65,18 @@ def test_a_description_can_be_written_again(text):
         ("8x8 crop=1.5", "up to 1"),
         ("8x8 crop=.5 stretch", "exclude"),
         ("8x8 shorter=9 letterbox", "exclude"),
-        ("8x8 shorter=7", "holds no 8x8"),
+        ("8x8 shorter=7", "is smaller than 8x8"),
         ("8x8 shorter=9.5", "whole number"),
         ("8x8 shorter=", "no list of numbers"),
         ("8x8 shorter=99999999", "whole number"),
-        ("9x8 stretch=8x9", "holds no 9x8"),
-        ("8x8 stretch=9", "height and the width"),
+        ("9x8 stretch=8x9", "is smaller than 9x8"),
+        ("8x8 stretch=9", "height and width"),
         ("8x8 floor", "belongs to"),
         ("8x8 stretch floor", "belongs to"),
         ("8x8 letterbox=256", "up to 255"),
         ("8x8 letterbox=1,2", "2 numbers for 3"),
         ("8x8 size=3", "only mean="),
-        ("8x8 mean=1 mean=2", "second time"),
+        ("8x8 mean=1 mean=2", "twice"),
     ],
 )
 def test_nonsense_is_refused_with_examples(text, why):
@@ -219,7 +219,7 @@ def test_inputs_that_take_no_such_picture(shape):
 def test_pictures_go_to_the_inputs_that_they_fit():
     shapes = {"ids": ("batch", 4), "image": ("batch", 6, 6, 3), "meta": ("batch", 7)}
     assert preprocessing.parse("6x6").fitting(shapes) == ["image"]
-    with pytest.raises(InputError, match=r"given ids \[batch, 4\], image \[batch, 6, 6, 3\], meta \[batch, 7\]"):
+    with pytest.raises(InputError, match=r"got ids \[batch, 4\], image \[batch, 6, 6, 3\], meta \[batch, 7\]"):
         preprocessing.parse("7x6").fitting(shapes)
 
 
@@ -236,9 +236,9 @@ def test_pictures_go_to_the_only_input_that_they_fit(capsys, tmp_path, refused):
     np.save(tmp_path / "right.npy", np.zeros((1, 9, 9, 3), np.float32))
     assert main(["run", path, "--input", ids, "--input", right, "--input", picture]) == 0
     assert "left_next f32[1, 6, 6, 3]: min 1.2, mean 1.2, max 1.2" in capsys.readouterr().out
-    assert "given right [1, 9, 9, 3]" in refused("run", path, "--input", f"right={picture}")
-    assert "given ids [1, 4], left [1, 6, 6, 3], right" in refused("run", path, "--input", picture, "--image", "7x7")
-    with pytest.raises(InputError, match=r"given ids \[1, 4\]"):
+    assert "got right [1, 9, 9, 3]" in refused("run", path, "--input", f"right={picture}")
+    assert "got ids [1, 4], left [1, 6, 6, 3], right" in refused("run", path, "--input", picture, "--image", "7x7")
+    with pytest.raises(InputError, match=r"got ids \[1, 4\]"):
         pelton.build(net, level=0, threads=1, image="7x7")
 
 
@@ -247,7 +247,7 @@ def test_pictures_that_fit_several_inputs_need_a_name(tmp_path, refused):
     net = pelton.Network()
     net.output(net.input("left", "f32[1, 6, 6, 3]") + net.input("right", "f32[1, 6, 6, 3]"), "sum")
     pelton.build(net, level=0, threads=1, image="6x6").save(path)
-    assert f"it may be left, right; write --input left={picture}" in refused("run", path, "--input", picture)
+    assert f"any of the inputs left, right; write --input left={picture}" in refused("run", path, "--input", picture)
 
 
 def test_types_that_take_no_picture(pixels):

@@ -45,7 +45,7 @@ def test_a_layer_of_caffe(shifted, tmp_path):
         np.testing.assert_allclose(found, (2 * a + 1) * w[:, None, None], rtol=1e-6)
     for wrong, reason in (
         ("{", "is no JSON"),
-        ("[1]", "should be a JSON object"),
+        ("[1]", "must be a JSON object"),
         ('{"of": 1}', "'of' is none of them"),
     ):
         with pytest.raises(pelton.ModelError, match=rf"layer 'y'.*{reason}"):
@@ -59,7 +59,7 @@ def test_a_section_of_darknet(shifted):
     (found,) = pelton.build(cfg.encode(), level=0).run({"data": a}).values()
     np.testing.assert_allclose(found, 2 * a + 0.5, rtol=1e-6)
     for wrong, reason in (
-        ("by=two", "should be like 1.0, got 'two'"),
+        ("by=two", "must be like 1.0, got 'two'"),
         ("of=1", "'of' is none of them"),
         ("of=x", "'of' is none of them"),
     ):
@@ -98,7 +98,7 @@ def test_weights_of_a_section_of_darknet(weighted, tmp_path):
     cfg.write_text("[net]\nheight=4\nwidth=4\nchannels=3\n[weighted]\npower=2\n")
     net = pelton.build(cfg, level=0)
     assert len({float(v) for v in net.run({"data": a})["weighted_0"].ravel()}) > 9  # of random weights
-    for count, reason in ((6, None), (5, "ends too early: the weights of layer 0"), (7, "4 are left over")):
+    for count, reason in ((6, None), (5, "is too short: the weights of layer 0"), (7, "4 are left over")):
         data = np.array([0, 2, 0, 0, 0], "<i4").tobytes() + np.concatenate([w, b, b])[:count].tobytes()
         (tmp_path / "net.weights").write_bytes(data)
         if reason is None:

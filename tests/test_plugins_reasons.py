@@ -26,8 +26,8 @@ REASONS = [
         "f32[batch=1..2..4, 5]",
         "its kernel is for known sizes (dynamic=True is missing), and batch is dynamic",
     ),
-    (dict(takes=lambda inputs, outputs: "needs 4 columns"), "f32[3, 5]", "its `takes` says: needs 4 columns"),
-    ({}, "f64[3, 5]", "its kernel is for f32 alone (takes= is missing), got f64"),
+    (dict(takes=lambda inputs, outputs: "needs 4 columns"), "f32[3, 5]", "its `takes` returned: needs 4 columns"),
+    ({}, "f64[3, 5]", "its kernel supports f32 only (no takes=), got f64"),
     (dict(tactics=lambda inputs, outputs: ()), "f32[3, 5]", "there is no tactic for these types"),
 ]
 
@@ -38,7 +38,7 @@ def test_the_reason_why_a_kernel_is_not_taken_is_said(how, type, reason, caplog)
     net = single("row_sums", type)
     engine = pelton.build(net, level=0)
     said = f"row_sums: {reason}"
-    assert f"row_sums runs as a host step by its reference: no kernel takes it; {said}" in caplog.text
+    assert f"row_sums runs in numpy: no kernel supports it; {said}" in caplog.text
     (step,) = engine.plain.steps
     assert step.host and step.info["reason"] == said
     assert explain(net).why_not("row_sums").rejected == {"row_sums": reason}
@@ -53,7 +53,7 @@ def test_the_reason_is_said_where_other_layers_take_the_place_of_a_kernel():
             return net.reduce_sum(x, axes=1, keepdims=False)
 
     found = explain(single("sums", "f32[3, 5]")).why_not("sums")
-    assert not found.applied and found.rejected["sums"] == "its `takes` says: never"
+    assert not found.applied and found.rejected["sums"] == "its `takes` returned: never"
 
 
 def test_a_kernel_that_is_taken_has_no_reason(caplog):

@@ -187,5 +187,5 @@ def test_only_one_bar_is_shown_at_a_time(monkeypatch):
 
 def test_the_variable_that_switches_it_is_checked(monkeypatch):
     monkeypatch.setenv("PELTON_PROGRESS", "yes")
-    with pytest.raises(pelton.InputError, match="PELTON_PROGRESS should be 0 or 1, got 'yes'"):
+    with pytest.raises(pelton.InputError, match="PELTON_PROGRESS must be 0 or 1, got 'yes'"):
         progress.is_wanted()

@@ -29,7 +29,7 @@ from pelton.compat.session.engine_cache import key_of
 from pelton.tuning import candidates, chains, replay, search
 
 # the package offers the function `build` under the same name
-building = importlib.import_module("pelton.compiler.build")
+building = importlib.import_module("pelton.builder.build")
 L2 = 64 << 10  # in which the images of inverted_residuals do not fit
 
 
@@ -131,7 +131,7 @@ def test_an_engine_of_recorded_tactics_is_the_same(case, cache, tmp_path, small,
 
 
 def test_what_differs_is_what_was_timed(cnn, cache, tmp_path):
-    """As docs/tuning.md says it: a file of its own beside the recording, the same file for each replay."""
+    """As docs/tuning.md says it: an external file beside the recording, the same file for each replay."""
     common = {"level": 1, "threads": 1, "cache_dir": cache}
     first = pelton.build(cnn, save_tactics=tmp_path / "t.json", **common)
     again, other = (pelton.build(cnn, load_tactics=tmp_path / "t.json", **common) for _ in range(2))
@@ -157,7 +157,7 @@ def test_what_runs_by_reference_is_recorded_as_nothing(cache, tmp_path, monkeypa
     assert [p is None for p in json.loads(path.read_text())["programs"]] == [False, True]
     assert len(first.script.engines) == 1 and same(first, again)
     monkeypatch.setattr(building, "compile_graph", real)
-    with pytest.raises(pelton.BuildError, match="became no engine, here it does; build without load_tactics="):
+    with pytest.raises(pelton.BuildError, match="but this build has one; build without load_tactics="):
         pelton.build(source, load_tactics=path, cache_dir=cache)
 
 
@@ -229,7 +229,7 @@ def changed(data, *path, to):
         (["programs", 0, "kernels", 0, "layouts", 0], 3, "no recorded tactics"),
         (["programs", 0, "kernels", 0], [], "no recorded tactics"),
         (["programs"], lambda p: p * 2, "a model that becomes 2 programs, this one becomes 1"),
-        (["programs", 0], None, "became no engine, here it does"),
+        (["programs", 0], None, "but this build has one"),
         (
             ["programs", 0, "templates"],
             lambda t: t[1:],
@@ -278,12 +278,12 @@ def test_what_is_no_file_of_tactics(cnn, cache, tmp_path, text):
 
 def test_files_that_cannot_be_read_or_written(cnn, cache, tmp_path):
     for path in (tmp_path, tmp_path / "none.json"):
-        with pytest.raises(pelton.BuildError, match="cannot be read: .*load_tactics="):
+        with pytest.raises(pelton.BuildError, match="cannot read the recorded tactics .*load_tactics="):
             pelton.build(cnn, load_tactics=path, cache_dir=cache)
     for path in (tmp_path, tmp_path / "none" / "t.json"):
-        with pytest.raises(pelton.BuildError, match="cannot be recorded in .*save_tactics="):
+        with pytest.raises(pelton.BuildError, match="cannot write tactics to .*save_tactics="):
             pelton.build(cnn, save_tactics=path, cache_dir=cache)
-        with pytest.raises(pelton.BuildError, match="cannot be recorded in .*save_tactics="):
+        with pytest.raises(pelton.BuildError, match="cannot write tactics to .*save_tactics="):
             replay.write(path, "x86_64_v3", replay.Recorded(1, []))
 
 
@@ -296,11 +296,11 @@ def test_a_build_that_fails_records_nothing(cache, tmp_path):
 @pytest.mark.parametrize(
     "given, why",
     [
-        (dict(load_tactics="t.json", budget=1.0), "times nothing; leave it out, or budget="),
+        (dict(load_tactics="t.json", budget=1.0), "without timing; leave it out, or budget="),
         (dict(load_tactics="t.json", timing_cache="c.json", budget=1.0), "leave it out, or budget= and timing_cache="),
         (
             dict(load_tactics="t.json", target="cuda"),
-            "alternatives, which `pelton tune` times; leave out load_tactics=",
+            "`pelton tune` times the kernels of engines for GPUs; leave out load_tactics=",
         ),
         (dict(save_tactics="t.json", target="cuda:sm_90"), "the target is 'cuda:sm_90'.* leave out save_tactics="),
     ],
@@ -324,7 +324,7 @@ def test_by_the_command_line(capsys, tmp_path, cache, monkeypatch):
     assert main([*args, "--load-tactics", "t.json"]) == 2
     assert "build without --load-tactics, or record the tactics again with --save-tactics" in capsys.readouterr().err
     assert main([*args, "--load-tactics", "t.json", "--budget", "3"]) == 2
-    assert "--load-tactics takes tactics as they were recorded" in capsys.readouterr().err
+    assert "--load-tactics repeats recorded tactics" in capsys.readouterr().err
 
 
 def test_sessions_know_engines_by_the_tactics(tmp_path):

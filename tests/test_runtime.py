@@ -63,7 +63,7 @@ def test_ways_to_call(net, x):
     assert equal({"y": y, "z": z}, expected(x))
     a = np.ones((1, 6, 4), np.float32)
     assert np.array_equal(pair()(a, a), a + a)
-    with pytest.raises(InputError, match=re.escape("takes 1 arrays (x: f32[1000]), given 2")):
+    with pytest.raises(InputError, match=re.escape("expected 1 arrays (x: f32[1000]), got 2")):
         net(x, x)
     context = net.context(threads=2)
     assert equal(context.run({"x": x}), expected(x))
@@ -186,9 +186,9 @@ def test_host_steps(host, caplog):
         assert np.array_equal(r["y"], 3 * (2 * x.T[::-1] + 10)) and np.array_equal(r["z"], x + 1)
     assert [s.name for s, _ in e.context().profile({"x": x})] == ["double", "odd", "triple", "last"]
     for text, why in (
-        ("(a[0], a[1])", "gave 2 results, expected 1"),
-        ("(a[0].T,)", r"gave float32\[2, 3\], expected f32\[3, 2\]"),
-        ("(a[0].astype(np.float64),)", r"gave float64\[3, 2\]"),
+        ("(a[0], a[1])", "returned 2 results, expected 1"),
+        ("(a[0].T,)", r"returned float32\[2, 3\], expected f32\[3, 2\]"),
+        ("(a[0].astype(np.float64),)", r"returned float64\[3, 2\]"),
     ):
         with pytest.raises(EngineError, match=f"host step 'odd' {why}"):
             mixed(text).run({"x": x})

@@ -56,21 +56,21 @@ def test_inputs_that_are_copied(net, x):
 REFUSED = {
     "there is no input 'w'; the engine's inputs are 'x' f32[1000]": lambda x: {"x": x, "w": x},
     "input 'x' is missing; the engine's inputs are 'x' f32[1000]": lambda x: {},
-    "run needs a mapping from input names to arrays, like {'x': array}, given numpy.ndarray": lambda x: x,
-    "input 'x' needs f32[1000] (numpy float32), given float64; convert it with .astype(np.float32)": lambda x: {
+    "run needs a mapping from input names to arrays, like {'x': array}, got numpy.ndarray": lambda x: x,
+    "input 'x' needs f32[1000] (numpy float32), got float64; convert it with .astype(np.float32)": lambda x: {
         "x": x.astype(np.float64)
     },
-    "given int32; convert it": lambda x: {"x": x.astype(np.int32)},
-    "input 'x' needs f32[1000] as a numpy array, given list; np.asarray(value, dtype=np.float32)": lambda x: {
+    "got int32; convert it": lambda x: {"x": x.astype(np.int32)},
+    "input 'x' needs f32[1000] as a numpy array, got list; np.asarray(value, dtype=np.float32)": lambda x: {
         "x": x.tolist()
     },
-    "as a numpy array, given NoneType": lambda x: {"x": None},
-    "given an array of Python objects": lambda x: {"x": x.astype(object)},
-    "given a masked array": lambda x: {"x": np.ma.masked_array(x)},
-    "given shape [999]: axis 0 (N) has 999 instead of 1000": lambda x: {"x": x[:-1]},
-    "given 2 dimensions instead of 1: [1, 1000]": lambda x: {"x": x[None]},
-    "given 0 dimensions instead of 1: []": lambda x: {"x": np.float32(1)},
-    "given <U3": lambda x: {"x": np.array(["abc"] * N)},
+    "as a numpy array, got NoneType": lambda x: {"x": None},
+    "got an array of Python objects": lambda x: {"x": x.astype(object)},
+    "got a masked array": lambda x: {"x": np.ma.masked_array(x)},
+    "got shape [999]: axis 0 (N) has 999 instead of 1000": lambda x: {"x": x[:-1]},
+    "got 2 dimensions instead of 1: [1, 1000]": lambda x: {"x": x[None]},
+    "got 0 dimensions instead of 1: []": lambda x: {"x": np.float32(1)},
+    "got <U3": lambda x: {"x": np.array(["abc"] * N)},
 }
 
 
@@ -84,14 +84,12 @@ def test_inputs_that_are_refused(net, x, why):
 
 def test_advice_for_shapes():
     a = np.ones((1, 6, 4), np.float32)
-    with pytest.raises(
-        InputError, match=r"given 2 dimensions instead of 3: \[6, 4\]; add the first axis with \[None\]"
-    ):
+    with pytest.raises(InputError, match=r"got 2 dimensions instead of 3: \[6, 4\]; add the first axis with \[None\]"):
         pair().run({"a": a[0], "b": a})
     with pytest.raises(
         InputError,
         match=(
-            r"input 'a' needs f32\[1, 6, 4\], given shape \[1, 4, 6\]: axis 1 has 4 instead of 6; are the axes in"
+            r"input 'a' needs f32\[1, 6, 4\], got shape \[1, 4, 6\]: axis 1 has 4 instead of 6; are the axes in"
             r" another order"
         ),
     ):
@@ -116,19 +114,19 @@ def test_out_that_is_refused(net, x):
     locked.flags.writeable = False
     both = np.empty(N + 1, np.float32)
     for out, why in (
-        (good, "out needs a mapping from output names to arrays, given numpy.ndarray"),
+        (good, "out needs a mapping from output names to arrays, got numpy.ndarray"),
         ({"w": good}, "there is no output 'w'; the engine's outputs are 'y' f32[1000], 'z' f32[1000]"),
-        ({"y": good.tolist()}, "out['y'] needs f32[1000] as a numpy array, given list"),
-        ({"y": None}, "given NoneType"),
+        ({"y": good.tolist()}, "out['y'] needs f32[1000] as a numpy array, got list"),
+        ({"y": None}, "got NoneType"),
         (
             {"y": good.astype(np.float64)},
-            "out['y'] needs f32[1000] (numpy float32), given float64; results are not converted",
+            "out['y'] needs f32[1000] (numpy float32), got float64; results are not converted",
         ),
         ({"y": good.astype(">f4")}, "in the other byte order"),
         ({"y": good[:-1]}, "axis 0 has 999 instead of 1000"),
         ({"y": np.empty(2 * N, np.float32)[::2]}, "contiguous in C order"),
         ({"y": np.empty(4 * N + 1, np.uint8)[1:].view(np.float32)}, "aligned to its elements"),
-        ({"y": locked}, "that can be written"),
+        ({"y": locked}, "needs a writable"),
         ({"y": x}, "out['y'] shares memory with input 'x'"),
         ({"y": both[1:], "z": both[:-1]}, "out['y'] shares memory with out['z']"),
         ({"y": good, "z": good}, "shares memory"),
@@ -140,7 +138,7 @@ def test_out_that_is_refused(net, x):
 
 def test_threads_that_are_refused(net):
     for threads in (0, -1, 1.5, True, "2", 10**6):
-        with pytest.raises(InputError, match="threads is a whole number from 1 to 256"):
+        with pytest.raises(InputError, match="threads is an integer from 1 to 256"):
             net.context(threads=threads)
 
 

@@ -119,7 +119,7 @@ def test_memory_is_on_cache_lines_and_huge_pages():
             and memory.address(room) % (memory.HUGE_PAGE if size >= memory.HUGE_PAGE else 64) == 0
         )
         room[:] = 1
-    with pytest.raises(EngineError, match="MB of memory, which the system refuses"):
+    with pytest.raises(EngineError, match="MB of memory, but the system refuses it"):
         memory.allocate(1 << 60)
     data = np.arange(100, dtype=np.uint8)
     assert (
@@ -182,7 +182,7 @@ def test_code_that_is_none():
         (good[:100], "no whole shared object"),
         (good[:18] + b"\xb7\0" + good[20:], "for AArch64"),
         (good[:16] + b"\1\0" + good[18:], "no whole shared object"),
-        (bytes(beyond), "beyond its end"),
+        (bytes(beyond), "beyond the end"),
     ):
         with pytest.raises(EngineError, match=why):
             cpu.load_code(bad)

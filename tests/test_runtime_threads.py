@@ -214,7 +214,7 @@ def test_a_thread_does_not_wait_for_itself():
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(said[-1])
         """)
-    assert "in the middle of a run of the same thread" in r.stdout, r.stderr
+    assert "already running in this thread" in r.stdout, r.stderr
 
 
 def test_threads_sleep_between_runs():

@@ -77,8 +77,8 @@ def test_forged_scripts_are_refused(engines):
         deep = Block((), (IfAction("x", deep, Block((), (), ()), ()),), ())
     wrong = {
         "runs engine 7": forged(dataclasses.replace(run, engine=7), host, last),
-        "nothing before it makes": forged(host, run, last),
-        "does not fit what it runs": forged(dataclasses.replace(run, feeds=()), host, last),
+        "before it is written": forged(host, run, last),
+        "does not fit its engine or block": forged(dataclasses.replace(run, feeds=()), host, last),
         "no array and no size": forged(dataclasses.replace(run, feeds=(Feed("x", "memory"),)), host, last),
         "blocks within blocks": forged(run, host, last, IfAction("x", deep, Block((), (), ()), ())),
         "ends at byte": forged(
@@ -88,7 +88,7 @@ def test_forged_scripts_are_refused(engines):
         "of type": forged(run, host, last, arrays={**script.arrays, "=z": Constant("f7", (3,), 0, 8)}),
         "iterations": forged(run, host, last, iterations=-1),
         "its ports": dataclasses.replace(script, main=dataclasses.replace(script.main, inputs=())),
-        "which nothing in it makes": dataclasses.replace(
+        "which it never writes": dataclasses.replace(
             script, main=dataclasses.replace(script.main, outputs=("nothing", "kept"))
         ),
     }

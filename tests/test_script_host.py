@@ -53,8 +53,8 @@ def test_steps_that_need_the_onnx_package_are_refused_at_load(saved):
         f"try:\n    pelton.load({saved('parts_of_a_sequence')!r})\nexcept pelton.EngineError as e:\n    print(e)\n"
     )
     assert said == (
-        "4\na step of this model runs on the onnx package, which is not installed here; do: pip install onnx, or"
-        " rebuild without that operator (step 'SplitToSequence → parts')\n"
+        "4\na step of this model needs the onnx package: pip install onnx, or build without that operator"
+        " (step 'SplitToSequence → parts')\n"
     )
 
 
@@ -101,30 +101,30 @@ def two_rates(sizes: list) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("sizes", "advice"),
     [
-        ([2, 3], "values={'rate': ...} may give one engine"),
-        (["n", 3], "values={'rate': ...} and numbers for all unspecified sizes with shapes= may give one engine"),
+        ([2, 3], "values={'rate': ...}, one engine may replace"),
+        (["n", 3], "values={'rate': ...} and numbers for all unspecified sizes with shapes=, one engine may replace"),
     ],
 )
 def test_an_input_that_decides_what_runs_is_named(sizes, advice, tmp_path, caplog):
     m = two_rates(sizes)
     script = builder(tmp_path)(m)
-    assert len(script.parts) > 1 and f"the value of rate decides what runs: {advice}" in caplog.text
+    assert len(script.parts) > 1 and f"the value of rate determines the program: with {advice}" in caplog.text
     assert any(advice in line for line in diagnose(m).warnings)
     caplog.clear()
     engine = builder(tmp_path)(m, values={"rate": ints(16000)[0]}, shapes={"x": (2, 3)})
-    assert engine.parts == (engine,) and "decides what runs" not in caplog.text
+    assert engine.parts == (engine,) and "determines the program" not in caplog.text
 
 
 def test_no_input_is_named_where_data_decides(tmp_path, caplog):
     builder(tmp_path)(MODELS["branches_of_two_shapes"]()[0])
-    assert "decides what runs" not in caplog.text
+    assert "determines the program" not in caplog.text
 
 
 def test_bench_says_on_what_sizes_it_ran(tmp_path, capsys):
     path = str(tmp_path / "e.pelton")
     builder(tmp_path)(two_rates(["n", 3])).save(path)
     assert main(["bench", path, "--seconds", "0.01", "--warmup", "0"]) == 0
-    assert "run for x 1x3, rate scalar (--shapes takes others)" in capsys.readouterr().out
+    assert "measured at x 1x3, rate scalar (--shapes sets other sizes)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["bench", "trace"])
@@ -133,8 +133,8 @@ def test_errors_of_random_inputs_name_sizes_and_options(command, saved, tmp_path
     short = ["-o", str(tmp_path / "t.json")] if command == "trace" else ["--seconds=0.01"]
     assert main([command, path, *short]) == 2
     assert capsys.readouterr().err.endswith(
-        "; this was a run on random inputs (whole numbers are 0 or 1) x 1, shape 2, end 1, wide 3: --shapes gives other"
-        " sizes, --input gives arrays of yours\n"
+        "; this was a run on random inputs (whole numbers are 0 or 1) x 1, shape 2, end 1, wide 3: --shapes sets other"
+        " sizes, --input sets arrays\n"
     )
     np.savez(tmp_path / "good.npz", **every[0])
     assert main([command, path, *short, "--input", str(tmp_path / "good.npz")]) == 0

@@ -97,7 +97,7 @@ def test_arrays_of_many_open_axes_are_usually_short():
 @pytest.mark.parametrize("part, name", [(".0", "greedy_decoder"), (".1", "greedy_decoder"), ("", "")])
 def test_what_cannot_be_planned_runs_by_reference_or_is_refused(monkeypatch, tmp_path, part, name):
     """As if the compiler would have to know a size, of one program of a script, or of one that is no script."""
-    builder = importlib.import_module("pelton.compiler.build")
+    builder = importlib.import_module("pelton.builder.build")
     compiled = builder.compile_graph
 
     def undecided(imported, options, before):

@@ -186,7 +186,7 @@ def test_from_the_command_line(samples, options, tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["quantized"] is None
     assert cli.main(given) == 0 and "on 1 sample" in capsys.readouterr().out
     for more, why in (
-        ([*given, "--data", "data.npz", "--input", "x=x.npy"], "leave one of them out"),
+        ([*given, "--data", "data.npz", "--input", "x=x.npy"], "use only one of them"),
         ([*given, "--data", "none.npz"], "cannot be read"),
         (["explain", "m.onnx", "--data", "data.npz"], "add --error"),
     ):

@@ -34,7 +34,7 @@ def test_a_build_is_announced_with_an_estimate(caplog, x):
         assert (
             first.name == "pelton.session"
             and first.levelno == logging.WARNING
-            and re.search(rf"level 0: this takes (less than a second|about \d+ s), judging by {by}", first.getMessage())
+            and re.search(rf"level 0, estimated time (less than a second|about \d+ s), from {by}", first.getMessage())
         )
         caplog.clear()
         session = ort.InferenceSession(network(rows).SerializeToString())

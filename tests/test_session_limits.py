@@ -184,7 +184,7 @@ def test_nothing_is_planned_for_a_stream_of_impossible_shapes(plans):
     data = windows().SerializeToString()
     first = ort.InferenceSession(data)
     plans.clear()
-    assert "axis 2 of input 'x' (h) may have 9 and more, given 6" in message(
+    assert "axis 2 of input 'x' (h) may have 9 and more, got 6" in message(
         lambda: first.run(None, {"x": floats(1, 4, 6, 20)})
     )
     assert not plans
@@ -193,7 +193,7 @@ def test_nothing_is_planned_for_a_stream_of_impossible_shapes(plans):
         plans.clear()
         for h in range(1, 9):
             text = message(partial(session.run, None, {"x": floats(1, 4, h, 20 + h)}))
-            assert f"axis 2 of input 'x' (h) may have 9 and more, given {h}" in text and "windows that fit" in text
+            assert f"axis 2 of input 'x' (h) may have 9 and more, got {h}" in text and "windows that fit" in text
         assert "axis 3 of input 'x' (w)" in message(partial(session.run, None, {"x": floats(2, 4, 30, 8)}))
         assert not plans
         assert session.run(None, {"x": floats(2, 4, 9, 9)})[0].shape == (2, 4, 1, 1) and not plans
@@ -202,10 +202,10 @@ def test_nothing_is_planned_for_a_stream_of_impossible_shapes(plans):
 @pytest.mark.parametrize(
     "make, good, bad, texts",
     [
-        (positions, {"ids": (2, 5)}, {"ids": (2, 13)}, ("axis 1 of input 'ids' (seq) may have 1 to 12, given 13",)),
-        (halved, {"x": (1, 1, 8, 4)}, {"x": (1, 1, 8, 6)}, ("axis 3 of input 'x'", "multiple of 4, given 6")),
-        (wide, {"x": (8, 4)}, {"x": (6, 4)}, ("axis 0 of input 'x'", "multiple of 4, given 6")),
-        (lambda: two("MatMul"), {"a": (2, 3), "b": (3, 5)}, {"a": (2, 3), "b": (4, 5)}, ("must be 3", "given 4")),
+        (positions, {"ids": (2, 5)}, {"ids": (2, 13)}, ("axis 1 of input 'ids' (seq) may have 1 to 12, got 13",)),
+        (halved, {"x": (1, 1, 8, 4)}, {"x": (1, 1, 8, 6)}, ("axis 3 of input 'x'", "multiple of 4, got 6")),
+        (wide, {"x": (8, 4)}, {"x": (6, 4)}, ("axis 0 of input 'x'", "multiple of 4, got 6")),
+        (lambda: two("MatMul"), {"a": (2, 3), "b": (3, 5)}, {"a": (2, 3), "b": (4, 5)}, ("must be 3", "got 4")),
     ],
 )
 def test_messages_name_axis_value_and_range(plans, make, good, bad, texts):
@@ -239,7 +239,7 @@ def test_what_no_import_foretells_is_planned_once(plans):
     message(lambda: session.run(None, {"x": floats(1, 4, 0, 21)}))
     plans.clear()
     for w in range(22, 32):
-        assert "given 0" in message(lambda w=w: session.run(None, {"x": floats(1, 4, 0, w)}))
+        assert "got 0" in message(lambda w=w: session.run(None, {"x": floats(1, 4, 0, w)}))
     assert not plans
 
 
@@ -252,12 +252,12 @@ def test_what_a_failed_plan_proves_holds_for_others(plans):
         return {"a": floats(n, 3), "b": floats(m, 2)}
 
     assert session.run(None, feed(4, 4))[0].shape == (4, 5)
-    assert "axis 0 of input 'b' (n) must be 4 for the other sizes given, given 5" in message(
+    assert "axis 0 of input 'b' (n) must be 4 for the other sizes given, got 5" in message(
         lambda: session.run(None, feed(4, 5))
     )
     plans.clear()
     for n, m in ((5, 4), (7, 3), (1, 2), (2, 1), (9, 40)):
-        assert f"must be {n} for the other sizes given, given {m}" in message(partial(session.run, None, feed(n, m)))
+        assert f"must be {n} for the other sizes given, got {m}" in message(partial(session.run, None, feed(n, m)))
     assert not plans and session.run(None, feed(9, 9))[0].shape == (9, 5)
 
 

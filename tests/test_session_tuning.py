@@ -127,7 +127,7 @@ def test_sessions_that_promise_one_engine_never_tune(entries, asked):
 def test_a_share_that_is_no_number_is_refused():
     options = ort.SessionOptions()
     options.add_session_config_entry("pelton.retune", "-1")
-    with pytest.raises(ort.InputError, match=r"pelton\.retune should be a number of seconds, 0 for never"):
+    with pytest.raises(ort.InputError, match=r"pelton\.retune must be a number of seconds, 0 for never"):
         ort.InferenceSession(network(), options)
 
 

@@ -20,9 +20,9 @@ def test_severities_that_there_are_not(severity):
 @pytest.mark.parametrize(
     "name, value, expected",
     [
-        ("intra_op_num_threads", "x", "a whole number"),
-        ("inter_op_num_threads", 1.5, "a whole number"),
-        ("log_severity_level", None, "a whole number"),
+        ("intra_op_num_threads", "x", "an integer"),
+        ("inter_op_num_threads", 1.5, "an integer"),
+        ("log_severity_level", None, "an integer"),
         ("graph_optimization_level", 99, "of GraphOptimizationLevel, such as GraphOptimizationLevel.ORT_ENABLE_ALL"),
         ("execution_mode", True, "of ExecutionMode, such as ExecutionMode.ORT_SEQUENTIAL"),
         ("enable_profiling", "1", "True or False"),

@@ -103,7 +103,7 @@ def test_what_is_said_of_unsigned_engines_and_other_keys(signed, keys, tmp_path)
     file.write(chain(), tmp_path / "plain.pelton")
     says = refused(tmp_path / "plain.pelton", device=None, trust=keys[1].public_key())
     assert "is not signed" in says and fingerprint(keys[1]) in says
-    assert "names no public key" in refused(signed, kind=InputError, device=None, trust=[])
+    assert "has no public key" in refused(signed, kind=InputError, device=None, trust=[])
 
 
 @pytest.mark.parametrize("damage", ["size", "place"])
@@ -116,7 +116,7 @@ def test_a_malformed_section_is_refused_by_its_name(keys, damage):
     front = data[:32] + hashlib.sha256(data[:32] + text).digest() + text
     whole = front + data[len(front) :]
     assert pelton.load(whole, device=None).name == chain().name  # nobody asked
-    assert "its signatures should be its last 800 bytes" in refused(whole, device=None, trust=keys[0].public_key())
+    assert "its signatures must be its last 800 bytes" in refused(whole, device=None, trust=keys[0].public_key())
 
 
 def test_several_sign_one_file(signed, keys, tmp_path):
@@ -154,7 +154,7 @@ def test_keys_that_are_none(signed, keys, tmp_path):
         (public_pem(keys[0]), "no private key in PEM form"),
         (private_pem(keys[0], b"secret"), "is encrypted"),
         (private_pem(other), "of another kind than Ed25519"),
-        (3, "takes the path of a PEM file"),
+        (3, "must be the path of a PEM file"),
     ):
         with pytest.raises(InputError, match=says):
             pelton.Engine(chain()).save(tmp_path / "no.pelton", sign=given)
@@ -164,7 +164,7 @@ def test_keys_that_are_none(signed, keys, tmp_path):
         (b"", "no public key in PEM form"),
         (public_pem(other), "of another kind than Ed25519"),
         (tmp_path / "none.pub", "there is no key"),
-        (3, "takes the path of a PEM file"),
+        (3, "must be the path of a PEM file"),
     ):
         assert says in refused(signed, kind=InputError, device=None, trust=[given])
 

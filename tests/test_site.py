@@ -151,7 +151,7 @@ def table_of_options() -> str:
 
 def test_the_table_of_options_is_that_of_the_code():
     page = (DOCS / "options.md").read_text()
-    assert table_of_options() in page, f"docs/options.md should have:\n{table_of_options()}"
+    assert table_of_options() in page, f"docs/options.md must have:\n{table_of_options()}"
     for flag in ("--calibrator",):
         assert f"`{flag}`" in page and flag in flags().values()
 

@@ -75,7 +75,7 @@ def test_sessions_are_built_for_throughput(source, tmp_path, monkeypatch):
     x = np.random.default_rng(1).standard_normal((4, 24)).astype(np.float32)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], plain.run(None, {"x": x})[0], rtol=1e-5)
     options.add_session_config_entry("pelton.hint", "most")
-    with pytest.raises(pelton.InputError, match="pelton.hint should be one of latency, throughput, got 'most'"):
+    with pytest.raises(pelton.InputError, match="pelton.hint must be one of latency, throughput, got 'most'"):
         pelton.InferenceSession(source, options)
 
 

@@ -93,12 +93,12 @@ def test_arrays_of_strings_that_fit(given, cache):
 @pytest.mark.parametrize(
     "given, expected",
     [
-        (np.zeros(2, np.float32), "given float32; make strings of it with .astype(str)"),
-        (np.array([b"a", b"b"]), "given bytes; decode them"),
+        (np.zeros(2, np.float32), "got float32; make strings of it with .astype(str)"),
+        (np.array([b"a", b"b"]), "got bytes; decode them"),
         (np.array(["a", 3], object), "holds int, 3; every element must be a str"),
         (np.array(["a", None], object), "holds NoneType, None"),
         (np.array(["a"]), "axis 0 has 1 instead of 2"),
-        (["a", "b"], "as a numpy array, given list"),
+        (["a", "b"], "as a numpy array, got list"),
     ],
     ids=range(6),
 )
@@ -115,7 +115,7 @@ def test_numbers_are_not_made_of_strings(given, cache):
     e = pelton.build(one_node("Cast", "f32[2]", opset=13, to=8), level=0, cache_dir=cache)
     assert e(np.array([1, 2.5], np.float32)).tolist() == ["1.0", "2.5"]
     with pytest.raises(
-        InputError, match=r"input 'x0' needs f32\[2\] \(numpy float32\), given (str32|an array of Python objects)"
+        InputError, match=r"input 'x0' needs f32\[2\] \(numpy float32\), got (str32|an array of Python objects)"
     ):
         e(given)
 
@@ -148,15 +148,15 @@ def plan(**changes):
 @pytest.mark.parametrize(
     "changes, expected",
     [
-        ({"i": Tensor(Slice(0, 0), "i64", (2,), (1,))}, "operand of i64 in buffer 0, which is one of strings"),
-        ({"i": strings(4)}, "operand of string in buffer 4, which is not one of strings"),
+        ({"i": Tensor(Slice(0, 0), "i64", (2,), (1,))}, "operand of i64 in buffer 0, but that is one of strings"),
+        ({"i": strings(4)}, "operand of string in buffer 4, but that is not one of strings"),
         ({"i": strings(0, 4, 1)}, "where no string starts"),
         ({"i": strings(3, 8)}, "reaches byte 24 of buffer 3"),
         ({"c": strings(2, 0, 3)}, "reaches byte 24 of buffer 2"),
         ({"o": strings(2)}, "writes to a constant"),
-        ({"constants": b'["a", "b", '}, "should be a list of strings"),
-        ({"constants": b'["a", 1   ]'}, "should be a list of strings"),
-        ({"constants": b'\xff"a", "b"]'}, "should be a list of strings"),
+        ({"constants": b'["a", "b", '}, "must be a list of strings"),
+        ({"constants": b'["a", 1   ]'}, "must be a list of strings"),
+        ({"constants": b'\xff"a", "b"]'}, "must be a list of strings"),
         (
             {"steps": (Step("k", "scale", (Slice(0, 0), Slice(1, 0)), (2,), 2, 1),), "code": compiled()},
             "is a kernel and would touch strings",

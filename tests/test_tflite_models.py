@@ -124,7 +124,7 @@ def test_branches_by_constants_and_by_data():
         np.testing.assert_array_equal(found["y"], want)
     for given in (np.abs(x), -np.abs(x)):  # the one is negated, the other made positive
         np.testing.assert_array_equal(run(branches(by_data), x=given)["y"], -given)
-    with pytest.raises(ModelError, match="assigned where the data decides"):
+    with pytest.raises(ModelError, match="assigned in data-dependent control flow"):
         read(branches(by_data, assigns=True))
 
 
@@ -228,7 +228,7 @@ def test_sparse_constants_have_their_zeros(blocked):
         (lambda s: s["axes"][1].update(indices=("Uint8Vector", dict(values=[9, 0, 0, 0]))), "outside of its shape"),
         (lambda s: s["axes"][1].update(segments=("Uint8Vector", dict(values=[0, 200, 1, 2]))), "damaged segments"),
         (lambda s: s["axes"][0].update(size=1 << 30), "more stored elements"),
-        (lambda s: s.update(order=[0, 0]), "not those of its shape"),
+        (lambda s: s.update(order=[0, 0]), "but its shape is"),
     ],
 )
 def test_damaged_sparse_constants_are_refused(change, said):

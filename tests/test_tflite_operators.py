@@ -59,7 +59,7 @@ def test_sizes_that_had_to_be_assumed_are_named():
     """Blocks of 3 of what is a number more than its size: no multiple, so that one number is tried."""
     (case,) = (c for c in CASES if c.name == "SPACE_TO_BATCH_ND-(2,5,5,3)")
     data = case.model(case.results(case.feeds()), lambda rank: [*range(rank)])
-    with pytest.raises(ModelError, match=r"x0_1 = 1, x0_2 = 1 had to be assumed: other sizes, given with shapes="):
+    with pytest.raises(ModelError, match=r"x0_1 = 1, x0_2 = 1 had to be assumed: set other sizes with shapes="):
         read(data)
     assert read(data, shapes={"x0": "2x5x5x3"}).outputs["t3"].shape == (12, 4, 2, 3)
 

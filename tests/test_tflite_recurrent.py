@@ -107,7 +107,7 @@ def test_lstm_of_integers():
 
 def test_lstm_of_integers_needs_a_number_of_steps():
     model = lstm_model(*(normal(GATES, HIDDEN, k) for k in (INPUTS, HIDDEN)), normal(GATES, HIDDEN), 0.3, time=1025)
-    with pytest.raises(ModelError, match="needs a number of steps up to 1024, as it has clipped cells"):
+    with pytest.raises(ModelError, match="needs a fixed number of steps, up to 1024, as it has clipped cells"):
         read(model)
 
 

@@ -224,7 +224,7 @@ def test_what_decides_is_named():
 def test_a_model_that_keeps_state_is_refused():
     w = counted()
     w.main.op("VAR_HANDLE", [], [w.main.tensor((), "resource")], "VarHandleOptions", shared_name="v")
-    with pytest.raises(ModelError, match="a model that keeps state cannot be a script"):
+    with pytest.raises(ModelError, match="a model with state cannot become a script"):
         pelton.build(w.bytes(), level=0, threads=1)
 
 

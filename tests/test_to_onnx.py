@@ -328,7 +328,7 @@ def test_more_than_a_message_holds_goes_beside(tmp_path, monkeypatch):
     monkeypatch.setattr("pelton.exporters.onnx.file.LARGEST", 5000)
     net = pelton.Network()
     net.output(net.matmul(net.input("x", (1, 40)), normal(40, 50)))
-    with pytest.raises(pelton.InputError, match="do not fit into one ONNX model: give a path"):
+    with pytest.raises(pelton.InputError, match="do not fit into one ONNX model: pass a path"):
         pelton.export_onnx(net)
     pelton.export_onnx(net, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").exists()

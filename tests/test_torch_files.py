@@ -89,5 +89,5 @@ def test_other_models_import_no_torch():
 
 
 def test_examples_are_for_models_that_are_traced():
-    with pytest.raises(pelton.InputError, match="example_inputs .* given 'absent.onnx'; leave them out"):
+    with pytest.raises(pelton.InputError, match="example_inputs .* got 'absent.onnx'; leave them out"):
         pelton.build("absent.onnx", example_inputs=1)

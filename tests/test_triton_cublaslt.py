@@ -280,7 +280,7 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
             loaded.run({"x": np.zeros((32, 64), np.float32)})
         assert [r.message for r in caplog.records] == [
             "engine 'test': 1 of its 1 steps run by kernels of its own instead of a library, they were timed with "
-            f"cublaslt 13.1.0: {said}; `pelton tune` times them anew"
+            f"cublaslt 13.1.0: {said}; `pelton tune` times them again"
         ]
         assert (
             loaded.steps[0].info["tactic"] == step.alternatives[0].info["tactic"]

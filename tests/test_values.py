@@ -285,7 +285,7 @@ def test_optionals_without_a_value(options):
     for feeds in ({}, {"xs": [], "o": None}):
         found = engine.run({"x": x, **feeds})
         assert [a.tolist() for a in found["ys"]] == [[5, 6]] and not found["has"] and found["same"] is None
-    with pytest.raises(InputError, match="an optional without a value in this engine, given ndarray"):
+    with pytest.raises(InputError, match="an optional without a value in this engine, got ndarray"):
         engine.run({"x": x, "o": x})
 
 
@@ -300,9 +300,9 @@ def test_fitted_to_sequences(options):
 
 
 def test_sequences_have_to_be_told():
-    with pytest.raises(ModelError, match=r"give the sizes of each of its tensors with shapes=\{'xs\[0\]'"):
+    with pytest.raises(ModelError, match=r"set the sizes of each of its tensors with shapes=\{'xs\[0\]'"):
         load(sequences())
-    with pytest.raises(InputError, match="counted from 0"):
+    with pytest.raises(InputError, match="numbered from 0"):
         load(sequences(), {"xs[1]": (2,)})
     with pytest.raises(InputError, match="its tensors have shapes"):
         load(sequences(), {"xs": (2,)})

@@ -64,7 +64,7 @@ def main() -> int:
         (pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224"
     )
     if unknown := [n for n in a.vs.split(",") if n not in peers.PEERS]:
-        ask.error(f"--vs takes {', '.join(peers.PEERS)}, got {unknown[0]!r}")
+        ask.error(f"--vs must be {', '.join(peers.PEERS)}, got {unknown[0]!r}")
     if not groups(a.models):
         ask.error(f"there is no .onnx file in {' '.join(a.models)}")
     tables, failed = [], False

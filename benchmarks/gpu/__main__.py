@@ -1,7 +1,7 @@
 """Checks everything on this GPU, measures it, times Pelton, torch and JAX, and writes the results into one file.
 
     python -m benchmarks.gpu [--only PART …] [--again] [--output FOLDER] [--room FOLDER] [--seconds N] [--level N]
-    [--seed N] [--jobs N] [--peers KIND …] [--warm]
+                             [--seed N] [--jobs N] [--peers KIND …] [--warm]
 
 Runs from the root of a source tree, with the packages triton, cuda-bindings, onnx, onnxruntime, numpy, ml_dtypes,
 torch, jax and pytest (the checks of templates use its cases). Results are merged into FOLDER/GPU.json part by part,

@@ -79,13 +79,13 @@ def page(files: Sequence[File], absent: dict[str, str]) -> str:
         "",
         (
             "An error is the largest difference from an evaluation in float64, relative to the largest value of the"
-            " output; (*) from ONNX Runtime without its optimizations, if the data decides what runs or float64 would"
-            " take too long. Ratios above 1 mean that Pelton is faster; they are medians of alternating rounds. A ratio"
-            f" under {MINIMUM:g} is the median of {REPEATS} such measurements. Sums include quantized models, whose"
-            " errors may reach the tolerance plus the larger of two errors: of ONNX Runtime without its optimizations,"
-            " and of an evaluation in the model's own types. Host steps run in numpy. Second shapes are timed after the"
-            " session's background tuning, if it tunes (`pelton.retune`, [tuning](tuning.md)); † marks those for which"
-            " it kept another engine."
+            " output; (*) from ONNX Runtime without its optimizations, if the data determines the program or float64"
+            " would take too long. Ratios above 1 mean that Pelton is faster; they are medians of alternating rounds. A"
+            f" ratio under {MINIMUM:g} is the median of {REPEATS} such measurements. Sums include quantized models,"
+            " whose errors may reach the tolerance plus the larger of two errors: of ONNX Runtime without its"
+            " optimizations, and of an evaluation in the model's own types. Host steps run in numpy. Second shapes are"
+            " timed after the session's background tuning, if it tunes (`pelton.retune`, [tuning](tuning.md)); † marks"
+            " those for which it kept another engine."
         ),
         "",
     ]

@@ -96,7 +96,7 @@ def matches(reference: Any, found: Any, axis: int = -1) -> np.ndarray:
             " is needed"
         )
     if not reference.shape[axis]:
-        raise InputError(f"axis {axis} of shape {list(reference.shape)} has no elements, so that none is the largest")
+        raise InputError(f"axis {axis} of shape {list(reference.shape)} has no elements, and so no largest one")
     known = ~(_is_nan(reference) | _is_nan(found)).any(axis)
     return (_comparable(reference).argmax(axis) == _comparable(found).argmax(axis)) & known
 
@@ -124,7 +124,7 @@ def cosines(reference: Any, found: Any, axis: int = -1) -> np.ndarray:
     """Returns the cosine (`cosine`) of each pair of vectors along `axis`: float64 of the arrays' shape without it."""
     reference, found = _pair(reference, found)
     if np.iscomplexobj(reference) or np.iscomplexobj(found):
-        raise InputError("cosines are computed of real numbers, given complex ones")
+        raise InputError("cosines need real numbers, got complex ones")
     if not -reference.ndim <= axis < reference.ndim:
         raise InputError(f"there is no axis {axis} in shape {list(reference.shape)}")
     finite = (np.isfinite(reference) & np.isfinite(found)).all(axis)
@@ -176,7 +176,7 @@ def _arrays(reference: Any, found: Any) -> tuple[np.ndarray, np.ndarray]:
         if a.dtype.kind in "OSUTMm" or (a.dtype.kind == "V" and a.dtype.names):
             raise InputError(f"{what} is an array of {a.dtype}; arrays of numbers are compared")
     if pair[0].shape != pair[1].shape:
-        raise InputError(f"the reference has shape {list(pair[0].shape)}, what was found {list(pair[1].shape)}")
+        raise InputError(f"the reference has shape {list(pair[0].shape)}, the result {list(pair[1].shape)}")
     return pair
 
 

@@ -154,7 +154,7 @@ class Options:
     def __post_init__(self, usual: Mapping[str, Sequence[int]] | None):
         if usual is not None:
             if self.optimum is not None:
-                raise InputError("usual= is the deprecated spelling of optimum=; give optimum= alone")
+                raise InputError("usual= is a deprecated name of optimum=; use optimum= only")
             warnings.warn("the option usual= is deprecated: write optimum= instead", DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "optimum", usual)
         for name, example in (
@@ -167,9 +167,9 @@ class Options:
             if (given := getattr(self, name)) is not None and not isinstance(given, Mapping):
                 raise InputError(f"{name} is a mapping from names, such as {example}, got {given!r}")
         if not isinstance(self.level, int) or not 0 <= self.level <= 5:
-            raise InputError(f"level is a whole number from 0 (no timing) to 5 (exhaustive), got {self.level!r}")
+            raise InputError(f"level is an integer from 0 (no timing) to 5 (exhaustive), got {self.level!r}")
         if self.threads is not None and (not isinstance(self.threads, int) or not 1 <= self.threads <= 256):
-            raise InputError(f"threads is a whole number from 1 to 256, got {self.threads!r}")
+            raise InputError(f"threads is an integer from 1 to 256, got {self.threads!r}")
         if self.budget is not None and not self.budget >= 0:
             raise InputError(f"budget is a number of seconds, got {self.budget!r}")
         if self.memory is not None and (not isinstance(self.memory, int) or self.memory < 1):
@@ -177,7 +177,7 @@ class Options:
         if self.cache_limit is not None and (not isinstance(self.cache_limit, int) or self.cache_limit < 0):
             raise InputError(f"cache_limit is a number of bytes, got {self.cache_limit!r}")
         if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
-            raise InputError(f"max_iterations is a whole number from 0 on, got {self.max_iterations!r}")
+            raise InputError(f"max_iterations is an integer from 0 on, got {self.max_iterations!r}")
         if not isinstance(self.detections, (str, bool, type(None))):
             raise InputError(
                 f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {self.detections!r}"
@@ -205,18 +205,17 @@ class Options:
         tactics = [f"{name}=" for name in ("save_tactics", "load_tactics") if getattr(self, name) is not None]
         if tactics and not self.on_cpu:
             raise InputError(
-                f"tactics are recorded and replayed for CPUs, the target is {self.target!r}: engines for"
-                f" GPUs carry their alternatives, which `pelton tune` times; leave out {' and '.join(tactics)}"
+                f"tactics are recorded for CPUs only, the target is {self.target!r}: `pelton tune` times the"
+                f" kernels of engines for GPUs; leave out {' and '.join(tactics)}"
             )
         timing = [f"{name}=" for name in ("budget", "timing_cache") if getattr(self, name) is not None]
         if timing and self.load_tactics is not None:
             raise InputError(
-                "load_tactics= takes tactics as they were recorded and times nothing; leave it out, or"
-                f" {' and '.join(timing)}"
+                f"load_tactics= repeats recorded tactics without timing; leave it out, or {' and '.join(timing)}"
             )
         if self.strict and self.precision != "fp32":
             raise InputError(
-                f"strict keeps all arithmetic as in the model, precision {self.precision!r} does not; give one of both"
+                f"strict keeps the model's arithmetic, precision {self.precision!r} does not; use only one of them"
             )
         if self.check and not self.on_cpu:
             raise InputError(f"check runs the engine here, on the CPU; the target is {self.target!r}")
@@ -240,8 +239,8 @@ class Options:
             raise InputError(f"{option}= is for engines of CPUs, the target is {self.target!r}; leave it out")
         if self.precision in CALIBRATED:
             raise InputError(
-                f"{option}= is for programs that no weights decide, precision {self.precision!r} chooses by them; leave"
-                " it out, or give another precision"
+                f"{option}= needs a program independent of weights, but precision {self.precision!r} depends on"
+                " them; leave it out, or use another precision"
             )
 
     @property
@@ -291,9 +290,9 @@ class Options:
         if isinstance(drop, bool) or not isinstance(drop, (int, float)) or not drop >= 0:
             raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {drop!r}")
         if self.progress is not None and not callable(self.progress):
-            raise InputError(f"progress is a function of a stage, what is done and the total, got {self.progress!r}")
+            raise InputError(f"progress must be a function (stage, done, total), got {self.progress!r}")
         if self.metric is not None and not callable(self.metric):
-            raise InputError(f"metric is a function of an engine that gives a number, got {self.metric!r}")
+            raise InputError(f"metric must be a function from an engine to a number, got {self.metric!r}")
         if self.save_tactics is None and self.load_tactics is None:
             return
         if self.precision in CALIBRATED:
@@ -303,8 +302,8 @@ class Options:
             )
         if self.precision_of is not None:
             raise InputError(
-                "tactics are recorded for regions, whatever their layers, which precision_of tells apart; leave it out,"
-                " or save_tactics= and load_tactics="
+                "recorded tactics do not distinguish layers, but precision_of= does; leave it out, or"
+                " save_tactics= and load_tactics="
             )
 
     def _check_precision_of(self) -> None:

@@ -76,7 +76,7 @@ def is_wanted() -> bool:
     `is_visible`. Raises InputError for values of PELTON_PROGRESS that are neither 0 nor 1."""
     text = os.environ.get(VARIABLE, "").lower()
     if text not in ("", *FLAGS):
-        raise InputError(f"{VARIABLE} should be 0 or 1, got {text!r}")
+        raise InputError(f"{VARIABLE} must be 0 or 1, got {text!r}")
     return FLAGS[text] if text else is_visible()
 
 

@@ -38,7 +38,7 @@ def _define(cls: type) -> type:
     def complete(state: dict[str, Any], values: tuple, named: dict[str, Any]) -> None:
         if len(values) > len(names) or not known.issuperset(named) or not named.keys().isdisjoint(names[: len(values)]):
             raise TypeError(
-                f"{cls.__name__} has the fields {', '.join(names)}, given {len(values)} in order and"
+                f"{cls.__name__} has the fields {', '.join(names)}, got {len(values)} in order and"
                 f" {', '.join(named) or 'none'} by name"
             )
         state.update({name: make() for name, make in factories.items() if name not in state})

@@ -47,7 +47,7 @@ def to_numpy(value: Any, what: str) -> Any:
         except dlpack.REFUSALS as e:
             raise InputError(f"{what} cannot become an array in the memory of the CPU: {e}") from None
     if kind := dlpack.device_of(value, what)[0]:
-        raise InputError(f"{what} lies on a device of DLPack's kind {kind}; copy it to the memory of the CPU")
+        raise InputError(f"{what} is on a device of DLPack type {kind}; copy it to CPU memory")
     return value
 
 
@@ -88,12 +88,12 @@ def named_inputs(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[st
     """Maps the arguments of a call to inputs by name; raises InputError for too many, too few or duplicates."""
     if len(arrays) > len(ports) or (len(arrays) < len(ports) and not named):
         raise InputError(
-            f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}"
+            f"expected {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), got {len(arrays)}"
         )
     inputs = dict(zip((p.name for p in ports), arrays))
     for name, array in named.items():
         if name in inputs:
-            raise InputError(f"input {name!r} is given twice, in order and by name")
+            raise InputError(f"input {name!r} is passed twice, in order and by name")
         inputs[name] = array
     return inputs
 
@@ -110,22 +110,22 @@ def fit(port: Port, given: Any) -> np.ndarray:
         given = np.asarray(given)  # a numpy scalar knows its type
     if not isinstance(given, np.ndarray):
         raise InputError(
-            f"{what} as a numpy array, given {_kind(given)}; np.asarray(value, dtype=np.{dtype.name}) makes one"
+            f"{what} as a numpy array, got {_kind(given)}; np.asarray(value, dtype=np.{dtype.name}) makes one"
         )
     if isinstance(given, np.ma.MaskedArray):
         raise InputError(
-            f"{what}, given a masked array, whose mask would be lost; fill it with {port.name}.filled(value)"
+            f"{what}, got a masked array, whose mask would be lost; fill it with {port.name}.filled(value)"
         )
     if port.dtype == "string":
         return _strings(given, port, what)
     if given.dtype.hasobject:
         raise InputError(
-            f"{what} (numpy {dtype.name}), given an array of Python objects, shape {list(given.shape)}; make an array"
-            f" of numbers with np.asarray(value.tolist(), dtype=np.{dtype.name})"
+            f"{what} (numpy {dtype.name}), got an array of Python objects, shape {list(given.shape)}; make an"
+            f" array of numbers with np.asarray(value.tolist(), dtype=np.{dtype.name})"
         )
     if given.dtype.newbyteorder("=") != dtype:
         raise InputError(
-            f"{what} (numpy {dtype.name}), given {given.dtype.name}; convert it with .astype(np.{dtype.name})"
+            f"{what} (numpy {dtype.name}), got {given.dtype.name}; convert it with .astype(np.{dtype.name})"
         )
     check_shape(port, given.shape, what)
     if type(given) is np.ndarray and given.dtype == dtype and given.flags.c_contiguous and given.flags.aligned:
@@ -139,23 +139,23 @@ def check_indices(port: Port, given: np.ndarray) -> None:
     if allowed is not None and given.size and not allowed.low <= given.min() <= given.max() <= allowed.high:
         place = np.argwhere((given < allowed.low) | (given > allowed.high))[0].tolist()
         raise InputError(
-            f"input {port.name!r} has {given[tuple(place)]} at {place}, but layer {allowed.layer!r} takes indices from"
-            f" {allowed.low} to {allowed.high}"
+            f"input {port.name!r} has {given[tuple(place)]} at {place}, but indices of layer {allowed.layer!r}"
+            f" must be from {allowed.low} to {allowed.high}"
         )
 
 
 def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
     """Converts strings to an array of str objects: numpy's string arrays are copied, arrays of objects checked."""
     if given.dtype.kind == "S":
-        raise InputError(f"{what}, given bytes; decode them with np.char.decode(value, 'utf-8')")
+        raise InputError(f"{what}, got bytes; decode them with np.char.decode(value, 'utf-8')")
     if given.dtype.kind not in "OUT":
-        raise InputError(f"{what}, given {given.dtype.name}; make strings of it with .astype(str)")
+        raise InputError(f"{what}, got {given.dtype.name}; make strings of it with .astype(str)")
     check_shape(port, given.shape, what)
     array = np.asarray(given, object, order="C")
     wrong = next((v for v in array.flat if not isinstance(v, str)), "")
     if not isinstance(wrong, str):
         raise InputError(
-            f"{what}, given an array of objects that holds {_kind(wrong)}, {wrong!r:.50}; every element must be a str"
+            f"{what}, got an array of objects that holds {_kind(wrong)}, {wrong!r:.50}; every element must be a str"
         )
     return array
 
@@ -206,13 +206,13 @@ def check_shape(port: Port, shape: tuple[int, ...], what: str) -> None:
         detail = f"{len(shape)} dimensions instead of {len(port.shape)}: {list(shape)}"
         if port.shape[:1] == (1,) and shape == port.shape[1:]:
             advice = "; add the first axis with [None]"
-    raise InputError(f"{what}, given {detail}{advice}")
+    raise InputError(f"{what}, got {detail}{advice}")
 
 
 def check_out(ports: Sequence[Port], out: Any) -> None:
     """Raises InputError for an `out` that is not a mapping from names of outputs."""
     if not isinstance(out, Mapping):
-        raise InputError(f"out needs a mapping from output names to arrays, given {_kind(out)}")
+        raise InputError(f"out needs a mapping from output names to arrays, got {_kind(out)}")
     check_names("output", ports, out, all_of_them=False)
 
 
@@ -220,11 +220,11 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
     """Raises InputError with the reason why results cannot be written straight into `given`."""
     what = f"out[{port.name!r}] needs {port}"
     if type(given) is not np.ndarray:
-        raise InputError(f"{what} as a numpy array, given {_kind(given)}")
+        raise InputError(f"{what} as a numpy array, got {_kind(given)}")
     if given.dtype != port.numpy_dtype:
         swapped = " in the other byte order" if given.dtype.newbyteorder("=") == port.numpy_dtype else ""
         raise InputError(
-            f"{what} (numpy {port.numpy_dtype.name}), given {given.dtype.name}{swapped}; results are not converted"
+            f"{what} (numpy {port.numpy_dtype.name}), got {given.dtype.name}{swapped}; results are not converted"
         )
     check_shape(port, given.shape, what)
     flags = (
@@ -237,7 +237,7 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
         if not (given.flags.writeable and given.flags.c_contiguous and given.flags.aligned)
         else "that is no view of others' elements"
     )
-    raise InputError(f"{what} {lacks}, given one that is not; leave it out, or make it with np.empty(shape, dtype)")
+    raise InputError(f"{what} {lacks}, got one that is not; leave it out, or create it with np.empty(shape, dtype)")
 
 
 def check_no_overlap(
@@ -251,8 +251,8 @@ def check_no_overlap(
             if begin < end and start < last and begin < last and other != one:
                 names = [f"input {p.name!r}" for p in inputs] + [f"out[{p.name!r}]" for p in outputs]
                 raise InputError(
-                    f"{names[one]} shares memory with {names[other]}; a run reads inputs while it writes outputs, so"
-                    " give it memory of its own"
+                    f"{names[one]} shares memory with {names[other]}; a run reads inputs while it writes outputs:"
+                    " use separate memory"
                 )
 
 
@@ -270,8 +270,8 @@ def check_names(kind: str, ports: Sequence[Port], given: Mapping[str, Any], *, a
 def refuse_mapping(ports: Sequence[Port], given: Any) -> NoReturn:
     example = ports[0].name if ports else "x"
     raise InputError(
-        f"run needs a mapping from input names to arrays, like {{{example!r}: array}}, given {_kind(given)}; "
-        "arrays in order go to engine(array, …)"
+        f"run needs a mapping from input names to arrays, like {{{example!r}: array}}, got {_kind(given)}; arrays in"
+        " order go to engine(array, …)"
     )
 
 
@@ -280,7 +280,7 @@ def check_shapes(ports: Sequence[Port], given: Any) -> None:
     if not isinstance(given, Mapping):
         example = ports[0].name if ports else "x"
         raise InputError(
-            f"shapes need a mapping from input names to sizes, like {{{example!r}: (1, 3)}}, given {_kind(given)}"
+            f"shapes need a mapping from input names to sizes, like {{{example!r}: (1, 3)}}, got {_kind(given)}"
         )
     check_names("input", ports, given, all_of_them=True)
 

@@ -108,12 +108,11 @@ def import_array(value: Any, what: str, **given: Any) -> BorrowedArray:
         raise InputError(f"{what} cannot be read by DLPack: {e}") from None
     managed = ctypes.cast(address, ctypes.POINTER(_Versioned if versioned else _Managed)).contents
     if versioned and managed.major != VERSION[0]:
-        raise InputError(f"{what} is given by DLPack {managed.major}.{managed.minor}, expected {VERSION[0]}.x")
+        raise InputError(f"{what} has DLPack version {managed.major}.{managed.minor}, expected {VERSION[0]}.x")
     tensor = managed.tensor
     if tensor.lanes != 1 or (tensor.code, tensor.bits) not in _NAMES:
         raise InputError(
-            f"{what} has elements of DLPack's kind {tensor.code} with {tensor.bits} bits, {tensor.lanes} at a time,"
-            " which no engine takes"
+            f"{what} has unsupported elements: DLPack type {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes"
         )
     rank = range(tensor.ndim)
     return BorrowedArray(

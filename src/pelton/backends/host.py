@@ -15,7 +15,7 @@ class HostStep:
     """A host step with its function, for these values of symbols; EngineError if its packages are missing."""
 
     def __init__(self, step: Step, sizes: Mapping[str, int]):
-        with Needs(f"step {step.name!r} runs on the host, which", EngineError):
+        with Needs(f"step {step.name!r} runs on the host and", EngineError):
             from pelton import reference  # only engines with host steps need its imports
 
             self._function: Callable[..., Sequence[np.ndarray]] = reference.run_text(step.host, sizes)
@@ -34,12 +34,12 @@ class HostStep:
         results = self._function(*(view(t, memory(t.slice.buffer)) for t in self.step.inputs))
         if len(results) != len(self.step.outputs):
             raise EngineError(
-                f"host step {self.step.name!r} gave {len(results)} results, expected {len(self.step.outputs)}"
+                f"host step {self.step.name!r} returned {len(results)} results, expected {len(self.step.outputs)}"
             )
         for t, result in zip(self.step.outputs, results):
             if result.shape != t.shape or result.dtype != numpy_dtype(t.dtype):
                 raise EngineError(
-                    f"host step {self.step.name!r} gave {result.dtype.name}{list(result.shape)}, expected"
+                    f"host step {self.step.name!r} returned {result.dtype.name}{list(result.shape)}, expected"
                     f" {t.dtype}{list(t.shape)}"
                 )
             view(t, memory(t.slice.buffer))[...] = result

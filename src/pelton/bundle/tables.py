@@ -65,7 +65,7 @@ def refuse_what_needs_python(plan: EnginePlan) -> None:
             )
     for p in (*plan.inputs, *plan.outputs):
         if p.dtype not in C_TYPES:
-            raise InputError(f"{p.name!r} is of {p.dtype}, which has no type in C, so the engine cannot be exported")
+            raise InputError(f"{p.name!r} is of {p.dtype}, which has no C type, so the engine cannot be exported")
 
 
 @record(frozen=True)

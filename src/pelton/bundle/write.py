@@ -37,7 +37,7 @@ def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = N
     tables.refuse_what_needs_python(plan)
     name = tables.identifier(plan.name, "engine") if name is None else name
     if not name.isidentifier() or not name.isascii() or name in tables.KEYWORDS:
-        raise InputError(f"{name!r} is no name for functions of C; letters, digits and _ are, and no digit comes first")
+        raise InputError(f"{name!r} is no valid name of C functions; use letters, digits and _, without a digit first")
     is_fixed = not plan.symbols and threads == 1
     code = image(bytes(plan.code)) if plan.steps else None
     used = tables.kernels(plan.steps, code.symbols, name) if code else {}
@@ -98,7 +98,7 @@ def at_shapes(plan: EnginePlan, shapes: Mapping[str, tuple[int, ...]]) -> Engine
         raise InputError(f"there is no input {unknown[0]!r}; the inputs are {', '.join(named)}")
     for p in plan.inputs:
         if any(isinstance(d, str) for d in named[p.name]) or len(named[p.name]) != len(p.shape):
-            raise InputError(f"input {p.name!r} is {p}; give one size of each axis, as in {p.name}=1x3x224x224")
+            raise InputError(f"input {p.name!r} is {p}; pass one size per axis, as in {p.name}=1x3x224x224")
     if why := sizes.misfit(plan, named):
         raise InputError(why)
     return sizes.at(plan, sizes.solve(plan, named))

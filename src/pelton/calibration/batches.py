@@ -99,14 +99,14 @@ class CalibrationBatches:
             return
         if any(c.full or not len(c.pending) for c in varying):
             counts = ", ".join(f"{c.seen / c.unit:g} of {c.name!r}" for c in varying)
-            raise InputError(f"the calibration data has different numbers of batches: {counts}; give as many of each")
+            raise InputError(f"the calibration data has different numbers of batches: {counts}; pass equal numbers")
         feed = {c.name: np.asarray(c.pending, order="C") for c in cutters}
         if not self._fits({name: a.shape for name, a in feed.items()}):
             few = [c for c in varying if c.seen < c.unit]
             if few:
                 raise InputError(
-                    f"the calibration data has {few[0].seen} samples of input {few[0].name!r}, a batch of the model has"
-                    f" {few[0].unit}; give at least one whole batch"
+                    f"the calibration data has {few[0].seen} samples of input {few[0].name!r}, but the model's"
+                    f" batch is {few[0].unit}; pass at least one full batch"
                 )
             feed = {c.name: c.filled_up() for c in cutters}
             if _rows(feed) is feed:
@@ -177,8 +177,9 @@ class _Cutter:
         if not fits or any(isinstance(d, int) and d != n for d, n in zip(inner, given)):
             samples = ", ".join(map(str, ("samples", *own[1:])))
             raise InputError(
-                f"input {self.name!r} {where} is of shape {list(array.shape)}, the model takes {self.value.type}; give"
-                f" {self.value.type.dtype.value}[{samples}], or whole inputs along an axis in front"
+                f"input {self.name!r} {where} has shape {list(array.shape)}, but the model needs"
+                f" {self.value.type}; pass {self.value.type.dtype.value}[{samples}], or inputs stacked along a new"
+                " first axis"
             )
 
     def add(self, array: np.ndarray, where: str) -> None:
@@ -248,8 +249,8 @@ def _check_type(array: np.ndarray, value: Value, what: str) -> None:
         return
     if array.dtype.newbyteorder("=") != dtype.numpy:
         raise InputError(
-            f"{what} is of {array.dtype.name}, the model takes {value.type}; prepare it as for a run, and convert it"
-            f" with .astype(np.{dtype.numpy.name})"
+            f"{what} has type {array.dtype.name}, but the model needs {value.type}; prepare it as for a run, and"
+            f" convert it with .astype(np.{dtype.numpy.name})"
         )
 
 

@@ -102,7 +102,7 @@ def algorithm_of(calibrator: IInt8Calibrator | DataCalibrator) -> Algorithm:
         return _legacy(calibrator)
     if found not in BY_TYPE:
         raise InputError(
-            f"get_algorithm of the calibrator {type(calibrator).__name__} gives {found!r}; expected one of"
+            f"get_algorithm of calibrator {type(calibrator).__name__} returned {found!r}, expected one of"
             f" {', '.join(map(str, CalibrationAlgoType))}"
         )
     return BY_TYPE[found]
@@ -114,8 +114,8 @@ def _legacy(calibrator: IInt8Calibrator) -> LegacyAlgorithm:
         fits = isinstance(given, (int, float, np.number)) and (0 < given <= 1 or given == 0 and low == "from")
         if not fits or isinstance(given, bool):
             raise InputError(
-                f"{name} of the calibrator {type(calibrator).__name__} gives {given!r}; expected a number {low} 0 and"
-                " up to 1"
+                f"{name} of calibrator {type(calibrator).__name__} returned {given!r}, expected a number {low} 0"
+                " and up to 1"
             )
         return float(given)
 
@@ -134,7 +134,7 @@ class DataCalibrator:
 
     def __init__(self, data: Any):
         if isinstance(data, (IInt8Calibrator, DataCalibrator)):
-            raise InputError(f"{type(self).__name__} takes data, given the calibrator {type(data).__name__}")
+            raise InputError(f"{type(self).__name__} needs data, got the calibrator {type(data).__name__}")
         self.data = data
 
 

@@ -122,7 +122,7 @@ def _find(graph: Graph, names: Sequence[str]) -> list[Value]:
     constants = {v.name for v in graph.constants}
     for name in names:
         if name not in known:
-            why = "is a constant, whose range its values give" if name in constants else "is not in the graph"
+            why = "is a constant" if name in constants else "is not in the graph"
             raise InputError(f"tensor {name!r} cannot be calibrated: it {why}{near(name, known)}")
         if not known[name].type.dtype.is_float:
             raise InputError(f"tensor {name!r} cannot be calibrated: it is {known[name].type}, not of floats")
@@ -186,7 +186,7 @@ def _warn_of_samples(batches: CalibrationBatches) -> None:
     else:
         return
     log.warning(
-        "the calibration data %s, which says little of ranges and accuracy; give some hundred like those of real runs",
+        "the calibration data %s: too few for reliable ranges and accuracy; use some hundred typical inputs",
         given,
     )
 

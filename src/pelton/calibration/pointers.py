@@ -32,7 +32,7 @@ def read_memory(address: int, nbytes: int, what: str) -> np.ndarray:
             done += count
     if done < nbytes:
         raise InputError(
-            f"{what} is the address {address:#x}, of whose {nbytes} bytes this process can read {done}; it must be"
-            " memory of the CPU, and the whole batch. Memory of a GPU: give a numpy array of the batch instead"
+            f"{what} is the address {address:#x} of a batch of {nbytes} bytes, but {done} are readable there; it"
+            " must be CPU memory of a full batch. For GPU memory, pass a numpy array of the batch instead"
         )
     return found

@@ -27,7 +27,7 @@ from .table import MAGIC, CalibrationTable
 log = Logger("pelton.build")
 
 EXPECTED = (
-    "calibration takes a dict of arrays, the path of an .npz file, of a folder of pictures or of a calibration table,"
+    "calibration must be a dict of arrays, the path of an .npz file, a folder of pictures or a calibration table,"
     " an iterable of batches (dicts of arrays), a calibrator, or a CalibrationTable"
 )
 
@@ -55,7 +55,7 @@ def find_table(data: Any) -> CalibrationTable | None:
         cache = data.read_calibration_cache()
         if cache is None or not len(cache):
             return None
-        where = f"what read_calibration_cache of {type(data).__name__} gives"
+        where = f"the result of read_calibration_cache of {type(data).__name__}"
         found = CalibrationTable.from_bytes(cache, where)
         title = algorithm_of(data).title
         if found.algorithm == title:
@@ -89,7 +89,7 @@ def open_source(data: Any, graph: Graph, image: str | Path | None) -> Calibratio
     if isinstance(data, Iterable):
         count = len(data) if isinstance(data, Sized) else None
         return CalibrationSource((_named(item, graph) for item in data), items=count)
-    called = "; it is a function: call it and give what it returns" if callable(data) else ""
+    called = "; it is a function: call it and pass its result" if callable(data) else ""
     raise InputError(f"{EXPECTED}; got {type(data).__name__}{called}")
 
 
@@ -103,14 +103,14 @@ def _named(item: Any, graph: Graph) -> Mapping[str, Any]:
         if len(item) == len(names):
             return dict(zip(names, item))
         raise InputError(
-            f"a calibration batch is {len(item)} arrays, the model has {len(names)} inputs ({', '.join(names)}); give"
-            " dicts from names to arrays, without labels"
+            f"a calibration batch has {len(item)} arrays, but the model has {len(names)} inputs"
+            f" ({', '.join(names)}); pass dicts from names to arrays, without labels"
         )
     if len(names) == 1:
         return {names[0]: item}
     raise InputError(
-        f"a calibration batch is {type(item).__name__}, the model has {len(names)} inputs ({', '.join(names)}); give"
-        " dicts from names to arrays"
+        f"a calibration batch is {type(item).__name__}, but the model has {len(names)} inputs"
+        f" ({', '.join(names)}); pass dicts from names to arrays"
     )
 
 
@@ -144,8 +144,8 @@ def _pictures(folder: str | os.PathLike[str], graph: Graph, image: str | Path | 
     """Opens the pictures in a folder and below it, in the order of their paths."""
     if image is None:
         raise InputError(
-            f"calibrating with the pictures of {os.fspath(folder)} needs the option image=, which says how they become"
-            f" inputs; {preprocessing.EXAMPLES}"
+            f"calibrating with the pictures of {os.fspath(folder)} needs their preprocessing, image=;"
+            f" {preprocessing.EXAMPLES}"
         )
     if len(graph.inputs) != 1:
         raise InputError(f"pictures are data for models with one input, this one has {len(graph.inputs)}")
@@ -177,14 +177,14 @@ def _batches(calibrator: IInt8Calibrator, graph: Graph) -> Iterator[Mapping[str,
     who, names = f"the calibrator {type(calibrator).__name__}", [v.name for v in graph.inputs]
     size = calibrator.get_batch_size()
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise InputError(f"get_batch_size of {who} gives {size!r}; expected a whole number from 1 on")
+        raise InputError(f"get_batch_size of {who} returned {size!r}, expected an integer above 0")
     while (given := calibrator.get_batch(list(names))) is not None:
         if isinstance(given, (list, tuple)) and not given:
             return
         if isinstance(given, (list, tuple)) and len(given) != len(names):
             raise InputError(
-                f"get_batch of {who} gives {len(given)} arrays or addresses for {len(names)} inputs"
-                f" ({', '.join(names)}); give one for each, in this order"
+                f"get_batch of {who} returned {len(given)} arrays or addresses for {len(names)} inputs"
+                f" ({', '.join(names)}); return one per input, in this order"
             )
         values = {v.name: v for v in graph.inputs}
         found = {}
@@ -205,8 +205,9 @@ def _at_address(address: int, value: Value, size: int, what: str, graph: Graph) 
         first = value.type.shape[0]
         if isinstance(first, int) and size % first:
             raise InputError(
-                f"get_batch_size gives {size} samples, {what} has {first} along the first axis ({value.type}); an"
-                " address leads to as many samples as get_batch_size says, which must be whole batches of the model"
+                f"get_batch_size returned {size} samples, but {what} has {first} along the first axis"
+                f" ({value.type}); the memory at an address must hold get_batch_size samples, in full batches of"
+                " the model"
             )
         shape[0] = size
     dtype = value.type.dtype.numpy
@@ -217,12 +218,11 @@ def host_array(value: Any, what: str) -> np.ndarray:
     """Converts an array of numpy or another library to numpy's; InputError for arrays on GPUs and for other objects."""
     if hasattr(value, "__cuda_array_interface__"):
         raise InputError(
-            f"{what} lies on a GPU; calibration counts values on the CPU: copy it there, as with .cpu() (torch) or"
-            " cupy.asnumpy"
+            f"{what} is on a GPU; calibration runs on the CPU: copy it there, as with .cpu() (torch) or cupy.asnumpy"
         )
     found = to_numpy(value, what)
     if isinstance(found, np.generic):
         return np.asarray(found)
     if not isinstance(found, np.ndarray):
-        raise InputError(f"{what} should be a numpy array, given {type(value).__name__}; np.asarray(value) makes one")
+        raise InputError(f"{what} must be a numpy array, got {type(value).__name__}; convert it with np.asarray(value)")
     return found

@@ -70,9 +70,9 @@ class CalibrationTable:
         missing = self.missing(names)
         if 2 * len(missing) > len(names):
             raise InputError(
-                f"{where} is that of another model: of the {len(names)} tensors to be quantized it lacks {len(missing)}"
-                f" ({some_names(missing)}); it has {len(self.scales)} others ({some_names(self.scales)}); calibrate"
-                " this model, or give its own table"
+                f"{where} belongs to another model: of {len(names)} tensors to quantize it lacks {len(missing)}"
+                f" ({some_names(missing)}), and has {len(self.scales)} others ({some_names(self.scales)});"
+                " calibrate this model, or pass its own table"
             )
         return missing
 
@@ -88,7 +88,7 @@ class CalibrationTable:
             files.write(path, [self.to_bytes()])
         except OSError as e:
             raise InputError(
-                f"the calibration table {os.fspath(path)} cannot be written: {e.strerror or e}; give another path"
+                f"cannot write the calibration table {os.fspath(path)}: {e.strerror or e}; use another path"
             ) from None
 
     @classmethod
@@ -159,9 +159,9 @@ def _check_scale(name: str, scale: object, where: str = "") -> np.float32:
         if is_scale(found):
             return found
     raise InputError(
-        f"{where}tensor {name!r} has the scale {scale!s}; scales are amax / 127, finite numbers above 0 that are normal"
-        " float32; calibrate again, with inputs for which this tensor is neither 0 nor infinite, or remove its line so"
-        " that it stays unquantized"
+        f"{where}tensor {name!r} has the scale {scale!s}; scales (amax / 127) must be finite, positive, normal"
+        " float32; calibrate with inputs for which this tensor is neither 0 nor infinite, or remove its line to"
+        " leave it unquantized"
     )
 
 

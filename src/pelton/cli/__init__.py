@@ -45,37 +45,11 @@ EXAMPLES = """from a model to an answer:
 
 # Commands in the order of `pelton --help`: a new one is a module with `add` and `main`, and a line here.
 GROUPS = {
-    "build": (
-        build,
-        tune,
-        refit,
-        sign,
-    ),
-    "run and measure": (
-        run,
-        bench,
-        trtexec,
-        demo,
-    ),
-    "understand": (
-        inspect,
-        view,
-        explain,
-        trace,
-        check,
-        compare,
-    ),
-    "convert and formats": (
-        convert,
-        export,
-        formats,
-        import_env,
-    ),
-    "machine": (
-        doctor,
-        cache,
-        completion,
-    ),
+    "build": (build, tune, refit, sign),
+    "run and measure": (run, bench, trtexec, demo),
+    "understand": (inspect, view, explain, trace, check, compare),
+    "convert and formats": (convert, export, formats, import_env),
+    "machine": (doctor, cache, completion),
 }
 
 SIMILAR = 0.72  # of letters, from 0 to 1: --weight is near --weights, and --device not near --level
@@ -169,7 +143,7 @@ def parser() -> CommandParser:
         for module in modules:
             command = module.add(commands)
             command.add_argument(
-                "-v", "--verbose", action="count", default=0, help="say what is decided (-vv: what was refused, too)"
+                "-v", "--verbose", action="count", default=0, help="log decisions (-vv: also rejected candidates)"
             )
             command.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary, no warnings")
             command.set_defaults(main=module.main, refuse=command.refuse, parser=out)

@@ -15,8 +15,8 @@ from pelton.options import HINTS, PRECISIONS, Options
 from pelton.system.cache import parse_size
 
 SHAPE_HELP = (
-    "sizes of an input, such as x=1x3x224x224; MIN..OPTIMUM..MAX for a dynamic dimension, as in"
-    " x=1..8..32x3x224x224 (repeat, or separate by commas)"
+    "sizes of an input, such as x=1x3x224x224; a dynamic dimension is MIN..OPTIMUM..MAX, as in"
+    " x=1..8..32x3x224x224 (repeatable, or separated by commas)"
 )
 
 
@@ -30,7 +30,7 @@ def int_in_range(minimum: int, maximum: int, what: str = "") -> Callable[[str], 
             number = minimum - 1
         if not minimum <= number <= maximum:
             raise argparse.ArgumentTypeError(
-                f"expected {what and f'{what}: '}a whole number from {minimum} to {maximum}, got {text!r}"
+                f"expected {what and f'{what}: '}an integer from {minimum} to {maximum}, got {text!r}"
             )
         return number
 
@@ -83,7 +83,7 @@ def parse_pairs(pairs: Iterable[str], what: str, example: str) -> dict[str, str]
         if not equals or not name or not value:
             raise InputError(f"{what} is written NAME=VALUE, such as {example}, got {pair!r}")
         if name in out:
-            raise InputError(f"{what} gives {name!r} twice")
+            raise InputError(f"{what} has {name!r} twice")
         out[name] = value
     return out
 
@@ -96,7 +96,7 @@ def parse_metadata(pairs: Iterable[str]) -> dict[str, str]:
         if not equals or not name:
             raise InputError(f"--metadata is written NAME=TEXT, such as team=vision, got {pair!r}")
         if name in out:
-            raise InputError(f"--metadata gives {name!r} twice")
+            raise InputError(f"--metadata has {name!r} twice")
         out[name] = value
     return out
 
@@ -129,7 +129,7 @@ def add_threads(command: argparse.ArgumentParser) -> None:
         "--threads",
         type=int_in_range(1, 256, "threads"),
         metavar="N",
-        help="threads to use (default: all that this process may use)",
+        help="number of threads (default: all CPUs available to this process)",
     )
 
 
@@ -137,8 +137,8 @@ def add_hint(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--hint",
         choices=HINTS,
-        help="latency: tune for one run after the other, with all threads (the default); throughput: for several at"
-        " once, a thread each, and keep the number of streams that gives most inputs a second",
+        help="latency (default): tune for consecutive runs on all threads; throughput: tune for parallel runs, one"
+        " thread each, and store the fastest number of streams",
     )
 
 
@@ -156,7 +156,7 @@ def add_trust(command: argparse._ActionsContainer) -> None:
         "--trust",
         action="append",
         metavar="FILE",
-        help="take the engine only if it was signed with the private key of this public one (PEM; repeat)",
+        help="reject engines without a valid signature by this public key (PEM; repeatable)",
     )
 
 
@@ -166,42 +166,42 @@ def add_target(command: Any) -> None:
         "--target",
         metavar="WHAT",
         help=(
-            '"cpu" for the CPU here (the default), "cpu:x86_64_v3" for any with AVX2, "cuda" for the GPU here, or'
-            ' "cuda:sm_80,sm_90"'
+            '"cpu" (default): this CPU; "cpu:x86_64_v3": any CPU with AVX2; "cuda": this GPU; "cuda:sm_80,sm_90":'
+            " these architectures"
         ),
     )
     command.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="type of values between layers and of products; CPUs: fp32, fp16 and bf16 (of weights), and int8, which"
-        " needs --calibration; best: what is fastest of these, int8 if there is --calibration",
+        help="type of values between layers and of products; CPUs: fp32, fp16 and bf16 (weights only), int8 (needs"
+        " --calibration); best: the fastest of these, int8 only with --calibration",
     )
 
 
 def add_build(command: argparse.ArgumentParser) -> None:
     """Adds the options of a build."""
-    group = command.add_argument_group("how the engine is built")
+    group = command.add_argument_group("build options")
     group.add_argument(
         "--level",
         type=int_in_range(0, 5, "level"),
         metavar="N",
-        help="0: no timing, seconds; 1–2: few candidates; 3: the default; 4–5: many, all",
+        help="tuning effort: 0 times nothing (seconds); 1–2: few candidates; 3: default; 4: many; 5: all",
     )
     add_target(group)
     group.add_argument(
         "--calibration",
         metavar="PATH",
-        help="for int8: inputs like those of real runs (.npz, or a folder of pictures, see --image), or a table",
+        help="int8: typical inputs (.npz, or a folder of pictures, see --image), or a calibration table",
     )
     group.add_argument(
         "--calibrator",
         choices=("entropy", "minmax", "percentile", "mse"),
-        help="for int8: how scales are chosen from --calibration (mse: the least mean squared error)",
+        help="int8: the algorithm that computes scales (mse: least mean squared error)",
     )
     group.add_argument(
         "--save-calibration",
         metavar="FILE",
-        help="for int8: write the table of scales, for --calibration in later builds",
+        help="int8: write the calibration table, for --calibration in later builds",
     )
     add_repeatable(
         group,
@@ -213,25 +213,25 @@ def add_build(command: argparse.ArgumentParser) -> None:
         "--max-drop",
         type=positive,
         metavar="X",
-        help="for int8: share of samples that may get another answer (0.01); layers go back to fp32 until it holds",
+        help="int8: maximum share of samples with another answer (default 0.01); layers revert to fp32 until it holds",
     )
     for flag, what in (
-        ("--weight-equalization", "move the ranges of channels into the weights that read them"),
-        ("--bias-correction", "add the mean error of each layer's rounding"),
+        ("--weight-equalization", "scale channels in the weights that read them"),
+        ("--bias-correction", "correct biases by the mean error of each layer"),
     ):
         group.add_argument(
             flag,
             action=argparse.BooleanOptionalAction,
-            help=f"for int8: {what}, or never do (if that gives less noise on data kept aside)",
+            help=f"int8: {what}, or do not (default: if noise on held-out data is lower)",
         )
     group.add_argument(
-        "--budget", type=seconds, metavar="S", help="seconds for timing kernels; after that, a cost model chooses"
+        "--budget", type=seconds, metavar="S", help="seconds for timing kernels; then a cost model chooses"
     )
     group.add_argument(
         "--strict",
         action="store_true",
         default=None,
-        help="differ from the model's arithmetic only in the order of sums (no Winograd, no fp16 weights)",
+        help="keep the model's arithmetic, except for the order of sums (no Winograd, no fp16 weights)",
     )
     add_weights(group)
     group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
@@ -241,8 +241,8 @@ def add_build(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=NUMBERS",
         help=(
-            "make an input a constant of the engine, where its value decides the program: axes=1,2 or k=5 or"
-            " mask=true, none for an optional without a value (repeat)"
+            "make inputs constants of the engine, if their values determine the program: axes=1,2, k=5, mask=true;"
+            " none for an absent optional (repeatable)"
         ),
     )
     add_repeatable(
@@ -251,7 +251,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--detections",
         metavar="HOW",
-        help='for YOLO networks of Darknet: return the best boxes alone, as in "score=0.25,iou=0.45,keep=100"',
+        help='Darknet\'s YOLO: return the best boxes only, as in "score=0.25,iou=0.45,keep=100"',
     )
     add_acceptance(group)
     add_memory(group)
@@ -259,26 +259,23 @@ def add_build(command: argparse.ArgumentParser) -> None:
         "--max-iterations",
         type=int_in_range(0, 1 << 40, "iterations"),
         metavar="N",
-        help=(
-            "stop runs whose loops, where data decides when they end, take more iterations in total"
-            f" (default {Options.max_iterations})"
-        ),
+        help=(f"maximum total iterations of data-dependent loops in a run (default {Options.max_iterations})"),
     )
     group.add_argument(
-        "--timing-cache", metavar="FILE", help="keep times of kernels here: the same file gives a bit-equal engine"
+        "--timing-cache", metavar="FILE", help="store kernel times in this file; the same times give a bit-equal engine"
     )
     group.add_argument(
-        "--save-tactics", metavar="FILE", help="record the decisions of the build: chains, layouts and tactics"
+        "--save-tactics", metavar="FILE", help="record the build's decisions: chains, layouts and tactics"
     )
     group.add_argument(
         "--load-tactics",
         metavar="FILE",
-        help="decide as recorded here, for as many threads, and time nothing; an error if a region is not recorded",
+        help="repeat recorded decisions, for the recorded threads, without timing; fail if a region is not recorded",
     )
     group.add_argument(
         "--cache-dir",
         metavar="DIR",
-        help="where compiled kernels and times are kept (default: PELTON_CACHE_DIR, else ~/.cache/pelton)",
+        help="cache of compiled kernels and times (default: PELTON_CACHE_DIR, else ~/.cache/pelton)",
     )
 
 
@@ -287,13 +284,13 @@ def add_acceptance(group: argparse._ActionsContainer) -> None:
         "--accept-conversion",
         action="store_true",
         default=None,
-        help="take a model that another package converted to ONNX although it differs from its own framework",
+        help="accept a model whose conversion to ONNX differs from its own framework",
     )
 
 
 def add_weights(group: argparse._ActionsContainer) -> None:
     group.add_argument(
-        "--weights", metavar="FILE", help="the weights of a model in two files (default: the file beside it)"
+        "--weights", metavar="FILE", help="the weights file of a model in two files (default: the file next to it)"
     )
 
 
@@ -315,8 +312,8 @@ def add_memory(group: argparse._ActionsContainer) -> None:
         "--memory",
         type=memory,
         metavar="SIZE",
-        help="reject a model whose runs take more, such as 512MB, weights included (default: what this machine has);"
-        " without a unit, gigabytes",
+        help="reject models that need more memory for a run, weights included, such as 512MB; without a unit, gigabytes"
+        " (default: the memory of this machine)",
     )
 
 

@@ -51,7 +51,7 @@ def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) 
         elif preprocessing.is_picture(path):
             pictures.setdefault(name, []).append(path)
         elif name in arrays:
-            raise InputError(f"input {name!r} is given twice")
+            raise InputError(f"input {name!r} is set twice")
         else:
             arrays[name] = load(path)
     for port in engine.inputs:
@@ -60,7 +60,7 @@ def load_inputs(engine: Engine, pairs: Sequence[str], image: str | None = None) 
     arrays = {**engine.initial_states(), **arrays}
     missing = [f"{p.name} {p}" for p in engine.inputs if p.name not in arrays]
     if missing:
-        raise InputError(f"the engine needs {', '.join(missing)}: give --input NAME=FILE (.npy, .npz or a picture)")
+        raise InputError(f"the engine needs {', '.join(missing)}: add --input NAME=FILE (.npy, .npz or a picture)")
     return arrays
 
 
@@ -83,7 +83,7 @@ def _only(path: str, names: Sequence[str]) -> str:
     """Returns the only input that a file may be for."""
     if len(names) != 1:
         raise InputError(
-            f"say which input is {path!r}: it may be {', '.join(names)}; write --input {names[0]}={path}"
+            f"{path!r} may be any of the inputs {', '.join(names)}; write --input {names[0]}={path}"
             if names
             else "the engine has no inputs"
         )
@@ -93,7 +93,7 @@ def _only(path: str, names: Sequence[str]) -> str:
 def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
     if how is None:
         raise InputError(
-            f"the engine does not say how pictures become its input {port.name} {port}; give --image,"
+            f"the engine has no preprocessing for pictures as input {port.name} {port}; add --image,"
             f" {preprocessing.EXAMPLES}"
         )
     picture = preprocessing.parse(how)
@@ -101,8 +101,8 @@ def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
     arrays = [picture.array(path, port.shape, port.numpy_dtype) for path in paths]
     if len(arrays) != port.shape[0] and isinstance(port.shape[0], int):
         raise InputError(
-            f"input {port.name} takes {port.shape[0]} pictures at once, got {len(arrays)}; give --input"
-            f" {port.name}=FILE as many times"
+            f"input {port.name} needs {port.shape[0]} pictures per run, got {len(arrays)}; repeat --input"
+            f" {port.name}=FILE"
         )
     return np.concatenate(arrays)
 
@@ -114,7 +114,7 @@ def load(path: str) -> np.ndarray:
         return found
     if len(found) != 1:
         raise InputError(
-            f"{path} has {len(found)} arrays ({', '.join(found)}); give it without the name of an input, or a file with"
+            f"{path} has {len(found)} arrays ({', '.join(found)}); omit the name of the input, or use a file with"
             " one array"
         )
     return next(iter(found.values()))
@@ -203,8 +203,8 @@ def sizes_in_errors(
             raise
         raise type(e)(
             f"{e}; this was a run on random inputs (whole numbers are 0 or 1) {sizes_in_words(feeds)}: "
-            + ("--shapes gives other sizes, " if engine.symbols else "")
-            + "--input gives arrays of yours"
+            + ("--shapes sets other sizes, " if engine.symbols else "")
+            + "--input sets arrays"
         ) from e
 
 
@@ -218,7 +218,7 @@ def resolve_shapes(engine: Engine, given: Mapping[str, str] = MappingProxyType({
     for p in engine.inputs:
         if requested.get(p.name, shapes[p.name]) != shapes[p.name]:
             raise InputError(
-                f"--shapes gives input {p.name} {given[p.name]}, expected {text.sizes(shapes[p.name])} ({p})"
+                f"--shapes sets input {p.name} to {given[p.name]}, expected {text.sizes(shapes[p.name])} ({p})"
             )
     return shapes
 
@@ -233,8 +233,8 @@ def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ..
         sizes = said.split("x")
         if len(sizes) != len(ports[name].shape) or not all(s.isdecimal() and len(s) < 19 for s in sizes):
             raise InputError(
-                f"input {name} is {ports[name]}; --shapes gives it sizes such as"
-                f" {text.sizes(engine.shapes()[name])}, got {said!r}"
+                f"input {name} is {ports[name]}; --shapes needs sizes such as {text.sizes(engine.shapes()[name])},"
+                f" got {said!r}"
             )
         found[name] = tuple(map(int, sizes))
     return found
@@ -244,7 +244,7 @@ def check_target(path: str) -> None:
     """Raises InputError unless a file can be written at a path: its folder exists and is writable, and only a file
     would be replaced."""
     if path == "-":
-        raise InputError("what is written goes to files, not to stdout; a file of the name - is ./-")
+        raise InputError("outputs are written to files, not to stdout; for a file named -, write ./-")
     reason = files.rejection(path)
     if reason is not None:
         raise InputError(f"{path} cannot be written: {reason}")

@@ -79,5 +79,5 @@ def line(found: Mapping[str, Any]) -> str:
     faster = f"{1 / ratio:.2f} times as fast" if ratio <= 1 else f"{ratio:.2f} times slower"
     of = f"{os.path.basename(found['file'])}{' of ' + found['date'] if found['date'] else ''}"
     meaning = "more than" if found["differs"] else "within"
-    words = f"beside {of}: {faster}, {meaning} the noise (a factor of {found['noise']:.2f})"
+    words = f"compared with {of}: {faster}, {meaning} the noise (a factor of {found['noise']:.2f})"
     return words + "".join(f"\nnot alike: {what}" for what in found["unlike"])

@@ -41,14 +41,14 @@ def add(commands) -> argparse.ArgumentParser:
         "build",
         help="build an engine file from a model",
         epilog=EXAMPLES,
-        description="Builds an engine file from a model, of ONNX or another format (`pelton formats`).",
+        description="Builds an engine file from a model in ONNX or another format (`pelton formats`).",
     )
-    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
+    command.add_argument("model", help="a model in ONNX or another format (`pelton formats`)")
     command.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="the engine file (default: the model's name with .pelton, in this folder)",
+        help="engine file to write (default: the model's name with .pelton, in the current folder)",
     )
     arguments.add_threads(command)
     arguments.add_hint(command)
@@ -56,13 +56,13 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument(
         "--check",
         action="store_true",
-        help="run it once on random inputs; an error if a kernel differs from its meaning in float64 (CPUs)",
+        help="run the engine once on random inputs, and fail if a kernel's outputs are wrong in float64 (CPUs)",
     )
-    pictures = command.add_argument_group("pictures as inputs (kept in the engine, used by `pelton run`)")
+    pictures = command.add_argument_group("image inputs (stored in the engine, used by `pelton run`)")
     pictures.add_argument(
         "--image",
         metavar="HOW",
-        help='how pictures are prepared: "HEIGHTxWIDTH [crop=F|shorter=N|stretch|letterbox[=R,G,B]] [bicubic|…]'
+        help='preprocessing of pictures: "HEIGHTxWIDTH [crop=F|shorter=N|stretch|letterbox[=R,G,B]] [bicubic|…]'
         " [mean=R,G,B] [std=R,G,B] [scale=F] [rgb|bgr|gray]\", or Hugging Face's preprocessor_config.json",
     )
     pictures.add_argument("--labels", metavar="FILE", help="class names, one per line")
@@ -71,7 +71,10 @@ def add(commands) -> argparse.ArgumentParser:
         kept, "--metadata", "NAME=TEXT", "a text to store in the engine, shown by `pelton inspect` (repeatable)"
     )
     kept.add_argument(
-        "--refit", action="store_true", default=None, help="keep what other weights need (see `pelton refit`)"
+        "--refit",
+        action="store_true",
+        default=None,
+        help="make the engine refittable with other weights (see `pelton refit`)",
     )
     kept.add_argument(
         "--strip-weights",
@@ -294,7 +297,7 @@ def forms_in_words(engine: Engine) -> dict[str, str]:
     forms, found = getattr(engine, "forms", None) or {}, dict[str, str]()
     for name, form in forms.get("inputs", {}).items():
         if isinstance(form, dict):
-            found[name] = f"{form['keys']} and {form['values']} are the map {name}; Python gives a dict"
+            found[name] = f"{form['keys']} and {form['values']} are the map {name}: a dict in Python"
     for name, form in forms.get("outputs", {}).items():
         if isinstance(form, dict):
             keys = ", ".join(map(str, form["keys"][:KEYS])) + (", …" if len(form["keys"]) > KEYS else "")

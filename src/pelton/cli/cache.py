@@ -33,27 +33,27 @@ WHAT = {
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "cache",
-        help="say what the cache directory holds, or make it smaller",
+        help="show or prune the cache directory",
         epilog=EXAMPLES,
-        description="Says what the cache directory holds, or makes it smaller.",
+        description="Shows, prunes or clears the cache directory.",
     )
     command.add_argument(
         "action",
         choices=("info", "prune", "clear"),
         metavar="info|prune|clear",
-        help="show, remove what is old or exceeds the limit, remove all",
+        help="info: show sizes; prune: remove old files, and files above the limit; clear: remove all",
     )
     command.add_argument(
         "--limit",
         type=arguments.size,
         metavar="SIZE",
-        help="prune: leave no more than this, such as 500MB (default: the limit of builds)",
+        help="prune: maximum size, such as 500MB (default: the limit of builds)",
     )
     command.add_argument(
         "--unused",
         type=arguments.int_in_range(0, 36500, "days"),
         metavar="DAYS",
-        help=f"prune: remove what has not been used for this many days (default {cache.KEPT // cache.DAY})",
+        help=f"prune: remove files unused for this many days (default {cache.KEPT // cache.DAY})",
     )
     command.add_argument(
         "--cache-dir", metavar="DIR", help="the cache directory (default: PELTON_CACHE_DIR, else ~/.cache/pelton)"
@@ -65,7 +65,7 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     if args.action != "prune" and (args.limit is not None or args.unused is not None):
         raise InputError(
-            f"--limit and --unused say what `pelton cache prune` leaves; `pelton cache {args.action}` takes neither"
+            f"--limit and --unused are options of `pelton cache prune`, not of `pelton cache {args.action}`"
         )
     found = cache.open_cache(Options(cache_dir=args.cache_dir, cache_limit=args.limit))
     if found.home is None:

@@ -33,15 +33,15 @@ MEANING = (
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "check",
-        help="say whether a model can be built, and if not, why",
+        help="check if a model can be built",
         epilog=EXAMPLES,
-        description="Says whether a model can be built: all problems at once, and how each operator would run.",
+        description="Checks if a model can be built: lists all problems, and how each operator would run.",
     )
-    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
+    command.add_argument("model", help="a model in ONNX or another format (`pelton formats`)")
     output.add_json(command)
-    command.add_argument("--strict", action="store_true", help="as `pelton build --strict` would")
+    command.add_argument("--strict", action="store_true", help="check for `pelton build --strict`")
     command.add_argument(
-        "--no-python", action="store_true", help="fail if the engine would need Python, and list the parts that do"
+        "--no-python", action="store_true", help="fail if parts of the engine would need Python, and list these"
     )
     arguments.add_target(command)
     arguments.add_weights(command)

@@ -46,17 +46,17 @@ explain MODEL --error` builds an engine and also shows the error that each step 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "compare",
-        help="say how far an engine is from its model, step by step",
+        help="compare an engine with its model, step by step",
         epilog=EXAMPLES,
-        description="Compares an engine with its model in float64: outputs, and what every step writes.",
+        description="Compares an engine with its model in float64: outputs, and the results of each step.",
     )
-    command.add_argument("model", help="the model that the engine was built from")
+    command.add_argument("model", help="the engine's model")
     command.add_argument("engine", help="an engine file, for CPUs or GPUs")
     arguments.add_inputs(command)
     command.add_argument(
         "--data",
         metavar="FILE",
-        help="an .npz file with an array for each input, samples along its first axis: compares on all of them",
+        help="an .npz file with an array per input, samples along the first axis; all are compared",
     )
     command.add_argument(
         "--with",
@@ -64,7 +64,7 @@ def add(commands) -> argparse.ArgumentParser:
         action="append",
         default=[],
         choices=peers.RUNNERS,
-        help="compare what this gives for the model, too (repeat)",
+        help="also compare this runtime's outputs of the model (repeatable)",
     )
     command.add_argument("--peers-python", metavar="PYTHON", help="a Python with this runtime (default: this one)")
     arguments.add_repeatable(
@@ -76,15 +76,15 @@ def add(commands) -> argparse.ArgumentParser:
         "--seed",
         type=arguments.int_in_range(0, 1 << 32, "a seed"),
         metavar="N",
-        help="of random inputs (default: another every time)",
+        help="seed of random inputs (default: a new one each time)",
     )
     command.add_argument(
         "--tolerance",
         type=arguments.positive,
         metavar="T",
         help=(
-            "largest difference of an output, relative to its largest value (default: 2e-3 for fp32, 2e-2 for tf32"
-            " and fp16, 6e-2 for bf16, 0.1 for int8)"
+            "maximum error of an output, relative to its largest value (default: 2e-3 for fp32, 2e-2 for tf32 and"
+            " fp16, 6e-2 for bf16, 0.1 for int8)"
         ),
     )
     command.add_argument(
@@ -92,14 +92,14 @@ def add(commands) -> argparse.ArgumentParser:
         type=arguments.int_in_range(0, 255, "steps"),
         default=1,
         metavar="N",
-        help="how many steps of its scale a quantized output may be off (default 1)",
+        help="maximum error of quantized outputs, in steps of their scale (default 1)",
     )
     command.add_argument(
         "--top",
         type=arguments.int_in_range(1, 1 << 20, "steps"),
         default=10,
         metavar="N",
-        help="show the N worst steps (default 10)",
+        help="list the N steps with the largest errors (default 10)",
     )
     output.add_json(command)
     arguments.add_trust(command)
@@ -112,7 +112,7 @@ def main(args: argparse.Namespace) -> int:
     with Needs("comparing with models"):
         from pelton.diagnose.compare import compare
     if args.input and args.data:
-        raise InputError("--input gives one set of inputs, --data several; leave one of them out")
+        raise InputError("--input is one set of inputs, --data several; use only one of them")
     if (args.input or args.data) and (args.shapes or args.seed is not None):
         raise InputError("--shapes and --seed are for random inputs; with --input or --data leave them out")
     if args.peers_python and not args.others:
@@ -147,7 +147,7 @@ def main(args: argparse.Namespace) -> int:
         output.emit(args, {**found.json(), "inputs": shapes, "seed": seed})
     elif not args.quiet:
         print(
-            f"{args.engine} beside {args.model} in float64, on "
+            f"{args.engine} compared with {args.model} in float64, on "
             + (f"{text.count(len(feeds), 'sample')} of " if args.data else "")
             + arrays.sizes_in_words(feeds[0])
             + ("" if seed is None else f", seed {seed}")

@@ -29,12 +29,12 @@ SUGGESTED = {
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "completion",
-        help="print a script that makes a shell complete commands and options",
-        description="Prints a script that makes a shell complete commands, options, their choices and files.",
+        help="print a shell completion script",
+        description="Prints a script for shell completion of commands, options, choices and files.",
         epilog=EXAMPLES,
     )
     command.add_argument(
-        "shell", choices=("bash", "zsh", "fish", "tcsh"), metavar="bash|zsh|fish|tcsh", help="which shell"
+        "shell", choices=("bash", "zsh", "fish", "tcsh"), metavar="bash|zsh|fish|tcsh", help="the shell"
     )
     return command
 

@@ -22,23 +22,26 @@ Operators without an equivalent in ONNX are errors that name the layer."""
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "convert",
-        help="write a model of any format as an ONNX file",
+        help="convert a model of any format to ONNX",
         epilog=EXAMPLES,
-        description="Writes a model of any format that Pelton reads as an ONNX file.",
+        description="Converts a model of any format to an ONNX file.",
     )
-    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
+    command.add_argument("model", help="a model in ONNX or another format (`pelton formats`)")
     command.add_argument(
-        "-o", "--output", metavar="FILE", help="the ONNX file (default: the model's name with .onnx, in this folder)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="ONNX file to write (default: the model's name with .onnx, in the current folder)",
     )
     arguments.add_weights(command)
     command.add_argument(
         "--opset", type=arguments.int_in_range(1, 999, "opset"), metavar="N", help="opset of the ONNX file, 18 or later"
     )
+    command.add_argument("--external", action="store_true", help="store weights in FILE.data (default: above 2 GB)")
+    arguments.add_part(command)
     arguments.add_acceptance(command)
     output.add_json(command)
     return command
-    command.add_argument("--external", action="store_true", help="store weights in FILE.data (default: above 2 GB)")
-    arguments.add_part(command)
 
 
 def main(args: argparse.Namespace) -> None:

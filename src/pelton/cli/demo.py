@@ -37,24 +37,23 @@ examples:
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "demo",
-        help="build the ResNet-20 that is included and classify pictures",
-        description="Builds an engine of the ResNet-20 that comes with Pelton, and classifies pictures that it has not"
-        " seen.",
+        help="build the included ResNet-20 and classify pictures",
+        description="Builds an engine of the included ResNet-20, and classifies pictures from CIFAR-10's test set.",
         epilog=EXAMPLES,
     )
     either = command.add_mutually_exclusive_group()
-    either.add_argument("--picture", metavar="FILE", help="classify this picture instead")
+    either.add_argument("--picture", metavar="FILE", help="picture to classify instead")
     either.add_argument(
         "--html",
         metavar="FILE",
-        help="write the engine's page, as `pelton view` does, with all pictures and answers",
+        help="write the page of `pelton view`, with all pictures and their classes",
     )
     command.add_argument(
         "--level",
         type=arguments.int_in_range(0, 5, "level"),
         default=3,
         metavar="N",
-        help="effort of the build, 0 to 5 (default 3)",
+        help="tuning effort, 0 to 5 (default 3)",
     )
     arguments.add_threads(command)
     output.add_json(command)
@@ -97,7 +96,10 @@ def main(args: argparse.Namespace) -> None:
         print(peers.table(found))
         speed += "\n" + peers.table(found)
     else:
-        print(f"beside ONNX Runtime: {shlex.quote(sys.executable)} -m pip install onnxruntime, then the demo again")
+        print(
+            f"to compare with ONNX Runtime: {shlex.quote(sys.executable)} -m pip install onnxruntime, then run the"
+            " demo again"
+        )
     result |= {"threads": context.threads, "runs": len(times.ns), "latency_ms": times.latency()}
     output.emit(args, {**result, "vs": [m.json() for m in found]})
     if args.html is not None:
@@ -172,10 +174,10 @@ def _next_steps(model: str) -> list[str]:
     pelton, near = program(), os.path.relpath(model)
     model = shlex.quote(model if near.startswith(os.pardir) else near)
     rows = [
-        (f"{pelton} bench {model} --layers", "# where the time goes, step by step"),
-        (f"{pelton} explain {model}", "# what became of each layer, and why"),
+        (f"{pelton} bench {model} --layers", "# the time of each step"),
+        (f"{pelton} explain {model}", "# each stage of the build, and its reasons"),
         (f"{pelton} build {model} -o demo.pelton", "# an engine file, which runs with numpy alone"),
         (f"{pelton} demo --html demo.html", "# all pictures and answers, and the engine, on a page"),
     ]
-    heading = "next, with this network or a model of yours in its place:"
+    heading = "next steps, with this network or another model:"
     return [heading, text.table(rows, "ll", indent="  ", heading=False)]

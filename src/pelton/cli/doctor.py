@@ -53,9 +53,9 @@ USES = (
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "doctor",
-        help="say what works on this machine, and what to install",
+        help="check this machine, and list packages to install",
         epilog=EXAMPLES,
-        description="Says what this machine is, what works here, and what to install for what does not.",
+        description="Describes this machine, the features that work on it, and packages to install for others.",
     )
     output.add_json(command)
     return command

@@ -43,19 +43,19 @@ SHOWN = 6  # names in one line
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "explain",
-        help="show what becomes of a model, and why not more",
-        description="Shows what becomes of a model on its way to an engine.",
+        help="show each stage of a build, and rejected optimizations",
+        description="Shows the stages of a model's build: applied and rejected rules, fusions and kernels.",
         epilog=EXAMPLES,
     )
-    command.add_argument("model", help="an ONNX file, or a model of another format (`pelton formats`)")
+    command.add_argument("model", help="a model in ONNX or another format (`pelton formats`)")
     command.add_argument(
         "--why-not",
         metavar="RULE",
-        help="only this rule or kernel template: where it applied, and why not elsewhere",
+        help="one rule or kernel template: where it applied, and why it was rejected elsewhere",
     )
-    command.add_argument("--graph", metavar="STAGE", help="only the program after this stage, as text")
-    command.add_argument("--tactics", action="store_true", help="name every candidate instead of counting them")
-    error = command.add_argument_group("how exact the engine is")
+    command.add_argument("--graph", metavar="STAGE", help="the program after this stage, as text")
+    command.add_argument("--tactics", action="store_true", help="list every candidate instead of their number")
+    error = command.add_argument_group("accuracy of the engine")
     error.add_argument(
         "--error",
         action="store_true",
@@ -65,15 +65,15 @@ def add(commands) -> argparse.ArgumentParser:
     error.add_argument(
         "--data",
         metavar="FILE",
-        help="an .npz file with an array for each input, samples along its first axis: the steps on the first of them,"
-        " quantized tensors on all",
+        help="an .npz file with an array per input, samples along the first axis: the first sample for steps, all for"
+        " quantized tensors",
     )
     error.add_argument(
         "--top",
         type=arguments.int_in_range(1, 1 << 20, "steps"),
         metavar="N",
-        help="only the N steps with the largest errors of their own (default: all, in execution order), and the N"
-        " quantized tensors that harm most",
+        help="the N steps with the largest errors (default: all, in execution order), and the N most harmful quantized"
+        " tensors",
     )
     arguments.add_threads(command)
     arguments.add_build(command)
@@ -115,7 +115,7 @@ def show_errors(args: argparse.Namespace) -> None:
     from pelton.diagnose.sensitivity import rank
 
     if args.input and args.data:
-        raise InputError("--input gives one set of inputs, --data several; leave one of them out")
+        raise InputError("--input is one set of inputs, --data several; use only one of them")
     options = arguments.build_options(args)
     samples: list[Mapping[str, np.ndarray]] = []
 

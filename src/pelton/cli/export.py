@@ -28,14 +28,14 @@ def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "export",
         help="write an engine as C sources",
-        description="Writes an engine for CPUs as C sources, for programs that link it.",
+        description="Writes an engine for CPUs as C sources, to link into programs.",
         epilog=EXAMPLES,
     )
-    command.add_argument("model", help="an engine file, or a model, which is built")
+    command.add_argument("model", help="an engine file, or a model to build")
     command.add_argument(
-        "-o", "--output", metavar="FOLDER", help="where to (default: the model's name, in this folder)"
+        "-o", "--output", metavar="FOLDER", help="folder to write (default: the model's name, in the current folder)"
     )
-    command.add_argument("--name", help="what functions and files are called (default: as the engine)")
+    command.add_argument("--name", help="name of functions and files (default: that of the engine)")
     arguments.add_threads(command)
     output.add_json(command)
     arguments.add_trust(command)
@@ -49,8 +49,8 @@ def main(args: argparse.Namespace) -> None:
     engine, is_built = _load_or_build(args)
     if len(engine.parts) != 1 or engine.parts[0] is not engine:
         raise InputError(
-            f"{args.model} decides by its data what runs, which Python does, so it cannot be exported; `pelton check`"
-            " says where"
+            f"{args.model} has data-dependent control flow, which runs in Python, so it cannot be exported;"
+            " `pelton check` lists it"
         )
     plan = engine.plain
     if args.shapes and not is_built:

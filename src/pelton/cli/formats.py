@@ -36,11 +36,11 @@ WIDTH = 110  # columns
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "formats",
-        help="list the formats of models that can be built",
+        help="list supported model formats",
         epilog=EXAMPLES,
-        description="Lists the formats of models that can be built, and the way around for those that cannot.",
+        description="Lists supported model formats, and alternatives for other formats.",
     )
-    command.add_argument("words", nargs="*", metavar="WORD", help="only formats with this in their name or files")
+    command.add_argument("words", nargs="*", metavar="WORD", help="only formats with this word in their name or files")
     output.add_json(command)
     return command
 

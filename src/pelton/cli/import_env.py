@@ -26,12 +26,12 @@ without it, they use the packages installed next to Pelton. Prints the environme
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "import-env",
-        help="install what converts models of TensorFlow, JAX, PaddlePaddle",
+        help="install converters for TensorFlow, JAX and PaddlePaddle",
         epilog=EXAMPLES,
-        description="Makes a virtual environment that converts models of a framework to ONNX.",
+        description="Creates a virtual environment that converts models of a framework to ONNX.",
     )
     command.add_argument("name", nargs="?", metavar="tensorflow|jax|paddle", help="the framework")
-    command.add_argument("--remove", action="store_true", help="remove the environment instead")
+    command.add_argument("--remove", action="store_true", help="remove the environment")
     output.add_json(command)
     return command
 

@@ -28,12 +28,17 @@ SHOWN = 6  # names in a line
 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
-        "inspect", help="say what is in an engine file", description="Says what is in an engine file.", epilog=EXAMPLES
+        "inspect",
+        help="show the contents of an engine file",
+        description="Shows the contents of an engine file.",
+        epilog=EXAMPLES,
     )
     command.add_argument("engine", help="an engine file")
     output.add_json(command)
     arguments.add_trust(command)
-    command.add_argument("--verify", action="store_true", help="check the weights, too (code and plan always are)")
+    command.add_argument(
+        "--verify", action="store_true", help="also verify the weights (code and plan are always verified)"
+    )
     return command
 
 
@@ -82,7 +87,7 @@ def _described(engine: Engine, signed_by: Sequence[str], args: argparse.Namespac
         (
             "code",
             text.size(sum(len(p.code) for p in parts))
-            + (f", with {text.count(alternatives, 'kernel')} more, which `pelton tune` times" if alternatives else ""),
+            + (f", and {text.count(alternatives, 'kernel')} for `pelton tune` to choose from" if alternatives else ""),
         ),
         *_libraries([s for p in parts for s in p.steps]),
         (
@@ -94,7 +99,7 @@ def _described(engine: Engine, signed_by: Sequence[str], args: argparse.Namespac
             f"{text.size(sum(p.arena for p in parts))} for each context"
             + (" at the optimum sizes" if any(p.symbols for p in parts) else ""),
         ),
-        ("pictures", meta.get("image") or "the engine does not say how they become inputs"),
+        ("pictures", meta.get("image") or "the engine has no preprocessing"),
         ("labels", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none"),
     ]
 
@@ -114,7 +119,7 @@ def _steps(engine: Engine) -> str:
 def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Describes the recorded origin of an engine; of engines of other makers, all their entries."""
     if "pelton" not in of:
-        return [("built by", "it does not say: engines of sessions and of older versions do not")]
+        return [("built by", "none, as in engines of sessions and of older versions")]
     model, given = of.get("model"), of.get("options")
     lines = [("built by", f"Pelton {of['pelton']}")]
     if isinstance(given, dict):
@@ -164,7 +169,7 @@ def _signers(fingerprints: Sequence[str], trust: Sequence[str] | None) -> str:
 
 
 def _hash_in_words(of: Mapping[str, Any]) -> str:
-    return f"SHA-256 {of['sha256']}" if of.get("sha256") else "of which there is no SHA-256"
+    return f"SHA-256 {of['sha256']}" if of.get("sha256") else "without a SHA-256"
 
 
 def _precisions(of: Mapping[str, Any]) -> list[str]:
@@ -201,9 +206,9 @@ def _libraries(steps: list[Step]) -> list[tuple[str, str]]:
         if {here} == set(found):
             status = "which is here"
         elif here:
-            status = f"here is {spoken(here)}: kernels of its own stand in"
+            status = f"here is {spoken(here)}: the engine's own kernels replace it"
         else:
-            status = "which is not here: kernels of its own stand in"
+            status = "not installed: the engine's own kernels replace it"
         needed = ", ".join(map(spoken, sorted(set(found))))
         used = f"{symbol} {needed} for {len(found)} of {text.count(len(steps), 'step')}; {status}"
         lines.append(("" if lines else "libraries", used))

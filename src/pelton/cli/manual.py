@@ -1,4 +1,4 @@
-"""Writes the reference of all commands in docs/cli.md from the parser: `python -m pelton.cli.reference docs/cli.md`."""
+"""Writes the reference of all commands in docs/cli.md from the parser: `python -m pelton.cli.manual docs/cli.md`."""
 
 from __future__ import annotations
 

@@ -131,8 +131,7 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
     if net.load_param(str(param)) or net.load_model(str(weights)):
         left = sorted({line.split()[0] for line in param.read_text().splitlines() if "." in line.partition(" ")[0]})
         raise RuntimeError(
-            "ncnn does not load what pnnx made of the model; it has layers that pnnx did not convert:"
-            f" {', '.join(left) or 'none'}"
+            f"ncnn cannot load the result of pnnx, which left layers unconverted: {', '.join(left) or 'none'}"
         )
     # Tensors of ncnn have no batch axis or keep it apart; the example that pnnx writes names the axis.
     code = example.read_text()

@@ -283,8 +283,8 @@ class PeerRunner:
             arrays = [found[str(i)] for i in range(len(found.files))]
         if len(arrays) != len(self._names):
             raise InputError(
-                f"{self.runtime} gives {len(arrays)} outputs, the engine {len(self._names)} ({', '.join(self._names)});"
-                " it cannot be compared with an engine built with --outputs"
+                f"{self.runtime} has {len(arrays)} outputs, the engine {len(self._names)}"
+                f" ({', '.join(self._names)}); engines built with --outputs cannot be compared"
             )
         return dict(zip(self._names, arrays))
 

@@ -34,8 +34,8 @@ others."""
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "refit",
-        help="put other weights into an engine",
-        description="Puts other weights of the same shapes into an engine, without a new build.",
+        help="replace the weights of an engine",
+        description="Replaces the weights of an engine by others of the same shapes, without a build.",
         epilog=EXAMPLES,
     )
     command.add_argument("engine", help="an engine file, built with --refit or --strip-weights")
@@ -43,7 +43,7 @@ def add(commands) -> argparse.ArgumentParser:
         "--weights",
         required=True,
         metavar="FILE",
-        help="a model of the same network, or a .npz file of arrays by the names of its initializers",
+        help="a model of the same network, or a .npz file of arrays, named as its initializers",
     )
     arguments.add_overwriting(command)
     command.add_argument("--sign", metavar="KEY", help="sign the engine with this Ed25519 private key (PEM)")
@@ -94,8 +94,8 @@ def _weights_of_model(path: str, engine: Engine) -> dict[str, Any]:
     found = weights_in(path)
     if missing := sorted(known.keys() - found.keys()):
         raise InputError(
-            f"{path} has no weights {', '.join(map(repr, missing[:8]))}{' …' if len(missing) > 8 else ''}, which"
-            f" {engine.label} has: it is another network; give one that differs in its weights alone, or a .npz file of"
-            " some of them"
+            f"{path} has no weights {', '.join(map(repr, missing[:8]))}{' …' if len(missing) > 8 else ''}, but"
+            f" {engine.label} has: it is another network; use the same network with other weights, or a .npz file"
+            " of some weights"
         )
     return found

@@ -28,7 +28,7 @@ SHOWN = 8  # rows of a batch printed by --top
 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
-        "run", help="run an engine once", description="Runs an engine once, on arrays or pictures.", epilog=EXAMPLES
+        "run", help="run an engine once", description="Runs an engine once on arrays or pictures.", epilog=EXAMPLES
     )
     command.add_argument("engine", help="an engine file")
     arguments.add_repeatable(
@@ -41,9 +41,9 @@ def add(commands) -> argparse.ArgumentParser:
         "--top",
         type=arguments.int_in_range(1, 1 << 20, "classes to print"),
         metavar="K",
-        help="print the K likeliest classes along the last axis",
+        help="print the top K classes along the last axis",
     )
-    command.add_argument("--image", metavar="HOW", help="how pictures are prepared, instead of what the engine says")
+    command.add_argument("--image", metavar="HOW", help="preprocessing of pictures (default: that of the engine)")
     arguments.add_threads(command)
     output.add_json(command)
     arguments.add_trust(command)
@@ -144,9 +144,9 @@ def top_classes(values: np.ndarray, k: int, labels: Sequence[str] | None) -> lis
 def probabilities(rows: np.ndarray) -> tuple[np.ndarray, str]:
     """Returns (rows as probabilities, a heading that says how), by softmax unless they are probabilities already."""
     if np.isfinite(rows).all() and (rows >= 0).all() and np.allclose(rows.sum(-1), 1, atol=1e-3):
-        return rows, "probabilities, as the model gives them:"
+        return rows, "probabilities (the output):"
     shifted = np.exp(rows - rows.max(-1, keepdims=True))
-    return shifted / shifted.sum(-1, keepdims=True), "probabilities, by softmax of what the model gives:"
+    return shifted / shifted.sum(-1, keepdims=True), "probabilities (softmax of the output):"
 
 
 def facts(outputs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -34,8 +34,8 @@ STEPS_ON_GPU = "step times are from a second run, without overlap"
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "trace",
-        help="write runs and steps of an engine for Perfetto",
-        description="Writes runs of an engine and their steps as a trace that Perfetto and Chrome show.",
+        help="write an engine's runs as a trace for Perfetto",
+        description="Writes an engine's runs, step by step, as a trace for Perfetto and Chrome.",
         epilog=EXAMPLES,
     )
     command.add_argument("engine", help="an engine file")
@@ -43,7 +43,7 @@ def add(commands) -> argparse.ArgumentParser:
         "-o",
         "--output",
         metavar="FILE",
-        help="the trace, JSON (default: the engine's name with .trace.json, in this folder)",
+        help="trace to write, JSON (default: the engine's name with .trace.json, in the current folder)",
     )
     command.add_argument(
         "--runs",

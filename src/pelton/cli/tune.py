@@ -25,9 +25,9 @@ a cost model ranks first. Tuning needs neither the model nor a compiler. Engines
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "tune",
-        help="time the kernels of an engine on the GPU here, keep the fastest",
+        help="choose an engine's fastest kernels on this GPU",
         epilog=EXAMPLES,
-        description="Times the kernels that an engine for GPUs carries, and writes it again with the fastest in place.",
+        description="Times the alternative kernels of an engine for GPUs, and selects the fastest ones.",
     )
     command.add_argument("engine", help="an engine file, built with --target cuda")
     arguments.add_overwriting(command)
@@ -36,10 +36,13 @@ def add(commands) -> argparse.ArgumentParser:
         type=arguments.int_in_range(0, 255, "the number of a GPU"),
         default=0,
         metavar="N",
-        help="which GPU (0 if not given)",
+        help="number of the GPU (default 0)",
     )
     command.add_argument(
-        "--budget", type=arguments.seconds, metavar="S", help="seconds for timing; then steps stay as they are"
+        "--budget",
+        type=arguments.seconds,
+        metavar="S",
+        help="seconds for timing; the remaining steps keep their kernels",
     )
     output.add_json(command)
     return command

@@ -34,15 +34,13 @@ def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "view",
         help="show an engine as an HTML page: graph, times, memory, roofline",
-        description="Writes one HTML page that shows an engine, or two side by side.",
+        description="Writes one HTML page of an engine, or of two engines side by side.",
         epilog=EXAMPLES,
     )
     command.add_argument("engine", help="an engine file")
-    command.add_argument("other", nargs="?", help="another engine, to compare with it")
-    command.add_argument("-o", "--output", metavar="FILE", help="where to write the page (default: ENGINE.html)")
-    command.add_argument(
-        "--time", action="store_true", help="time every step here and now, and measure the machine's peak"
-    )
+    command.add_argument("other", nargs="?", help="another engine to compare with")
+    command.add_argument("-o", "--output", metavar="FILE", help="page to write (default: ENGINE.html)")
+    command.add_argument("--time", action="store_true", help="time every step on this machine, and measure its peak")
     command.add_argument("--open", action="store_true", help="open the page in a browser")
     arguments.add_sizes(command)
     arguments.add_threads(command)
@@ -53,7 +51,7 @@ def add(commands) -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> None:
     if args.threads is not None and not args.time:
-        raise InputError("--threads says how to time steps; add --time")
+        raise InputError("--threads is for timing steps; add --time")
     paths = [args.engine, *([args.other] if args.other else [])]
     target = args.output or os.path.splitext(args.engine)[0] + ".html"
     if any(os.path.exists(target) and os.path.exists(p) and os.path.samefile(target, p) for p in paths):
@@ -65,7 +63,7 @@ def main(args: argparse.Namespace) -> None:
         print(f"{target}: {text.size(os.path.getsize(target))}, opens in any browser")
         if len({d.source for d in found} | {None}) != 2 and len(found) == 2:
             kinds = "; ".join(f"{path}: {_sources(d)}" for path, d in zip(paths, found))
-            print(f"which is faster cannot be said, as times are not of one kind ({kinds}); --time measures both")
+            print(f"times cannot be compared, as they are of different kinds ({kinds}); measure both with --time")
     if args.open and not webbrowser.open(Path(target).resolve().as_uri()):
         raise InputError(f"there is no browser to open {target} with; open it elsewhere, it is one file")
 

@@ -158,7 +158,7 @@ class Template:
     def types_rejection(self, product: Node) -> str | None:
         """Returns the reason to reject a product's type of sums or output, or its padding; or None."""
         if product.attrs.get("accumulate") is not None or product.attrs.get("to") is not None:
-            return "sums in a type of its own, or gives another"
+            return "has another type of sums or outputs"
         return "pads with another number than 0" if product.attrs.get("pad_value") or len(product.inputs) > 3 else None
 
     def node_rejection(self, region: Region) -> str | None:

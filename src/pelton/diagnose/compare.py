@@ -204,7 +204,7 @@ class _Tallies:
         new = {v.name: Tally(v.name, v.type.dtype, run.scales.get(v)) for v in run.outputs}
         for name, tally in self.found.setdefault(who, new).items():
             if name not in results:
-                raise InputError(f"{who} gives no output {name!r}, which the model has for these inputs")
+                raise InputError(f"{who} has no output {name!r}, but the model has for these inputs")
             got = np.asarray(results[name])
             check_shapes(who, name, got, run.expected[name])
             tally.add(got, run.expected[name])
@@ -355,8 +355,8 @@ def _check_inputs(engine: Engine, inputs: Sequence[Value]) -> None:
     takes, has = {v.name: v.type.dtype.value for v in inputs}, {p.name: p.dtype for p in engine.inputs}
     if takes != has:
         raise InputError(
-            f"the engine takes {_listed(has)}, the model {_listed(takes)}; the engine was built from another"
-            " model, or with values for inputs, which must be given here, too (--values)"
+            f"the engine's inputs are {_listed(has)}, the model's {_listed(takes)}; the engine was built from"
+            " another model, or with values for inputs: add the same --values"
         )
 
 
@@ -364,7 +364,7 @@ def _warn_of_another(model: Any, info: Info, engine: Engine) -> None:
     """Warns of another model. The source files of a refitted engine do not identify its weights."""
     if "refitted" not in engine.provenance and provenance.is_of_another(model, info, engine.provenance.get("model")):
         log.warning(
-            "engine %r was built from another file than %s: their SHA-256 differ, and what is off may be the model",
+            "engine %r was built from another file than %s: the SHA-256 differ, so errors may come from the model",
             engine.label,
             info.label or "the given model",
         )

@@ -123,4 +123,4 @@ class Tally:
 def check_shapes(who: str, name: str, got: np.ndarray, want: np.ndarray) -> None:
     """Raises InputError if an output of another runtime has another shape than the model's."""
     if got.shape != want.shape:
-        raise InputError(f"{who} gives output {name!r} shape {list(got.shape)}, the model {list(want.shape)}")
+        raise InputError(f"{who} returns output {name!r} with shape {list(got.shape)}, the model {list(want.shape)}")

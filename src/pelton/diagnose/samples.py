@@ -29,7 +29,7 @@ def split(
     names = [p.name for p in ports]
     for name in arrays:
         if name not in names:
-            raise InputError(f"{source} has an array {name!r}, which is no input{near(name, names)}; {takes}")
+            raise InputError(f"{source} has an array {name!r}, but no such input exists{near(name, names)}; {takes}")
     missing = [name for name in names if name not in arrays]
     if missing:
         raise InputError(f"{source} has no array {missing[0]!r}; {takes}")
@@ -48,14 +48,14 @@ def _stack(port: Port, array: np.ndarray, optimum: tuple[int, ...], source: str)
     what = f"{source}: input {port.name!r} needs {port}"
     if array.dtype != port.numpy_dtype and (port.dtype != "string" or array.dtype.kind not in "OUT"):
         raise InputError(
-            f"{what} (numpy {port.numpy_dtype.name}), given {array.dtype.name}; convert it with"
+            f"{what} (numpy {port.numpy_dtype.name}), got {array.dtype.name}; convert it with"
             f" .astype(np.{port.numpy_dtype.name})"
         )
     if not array.size:
-        raise InputError(f"{what}, given no elements: shape {list(array.shape)}")
+        raise InputError(f"{what}, got no elements: shape {list(array.shape)}")
     if array.dtype.kind in "fcV" and not np.isfinite(array).all():
         at = np.argwhere(~np.isfinite(array))[0].tolist()
-        raise InputError(f"{what}, given {array[tuple(at)]} at {at}; leave out samples that are not finite")
+        raise InputError(f"{what}, got {array[tuple(at)]} at {at}; leave out samples that are not finite")
     rank = len(port.shape)
     if array.ndim == rank + 1 and _matches(array.shape[1:], port.shape):
         return array
@@ -65,10 +65,10 @@ def _stack(port: Port, array: np.ndarray, optimum: tuple[int, ...], source: str)
         rows = min(optimum[0], len(array)) if isinstance(port.shape[0], str) else port.shape[0]
         if rows and not len(array) % rows:
             return array.reshape(len(array) // rows, rows, *array.shape[1:])
-        raise InputError(f"{what}, given {len(array)} along axis 0, which is no multiple of {rows}")
+        raise InputError(f"{what}, got {len(array)} along axis 0, not a multiple of {rows}")
     raise InputError(
-        f"{what}, given shape {list(array.shape)}; give it samples along axis 0:"
-        f" [samples, {', '.join(map(str, port.shape))}]"
+        f"{what}, got shape {list(array.shape)}; pass samples along axis 0: [samples,"
+        f" {', '.join(map(str, port.shape))}]"
     )
 
 

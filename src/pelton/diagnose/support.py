@@ -155,7 +155,7 @@ def _coverage(
     steps = [f"{o.operator} {label!r}" for o in operators if o.operator not in native for label in o.on_host]
     strings = [p.name for program in programs for p in program.graph.inputs if p.type.dtype is DType.STRING]
     needs_python = (
-        *(["a script, because its data decides what runs"] if scripted and not chained else []),
+        *(["a script, because of data-dependent control flow"] if scripted and not chained else []),
         *(f"step {step}, which has no kernel" for step in steps),
         *(f"input {name!r}, which has strings" for name in strings),
     )

@@ -52,8 +52,7 @@ def report_write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as e:
         raise EngineError(
-            f"the engine could not be written to {os.path.realpath(path)}: {e.strerror or e}; what was there before is"
-            " unchanged"
+            f"cannot write the engine to {os.path.realpath(path)}: {e.strerror or e}; the existing file is unchanged"
         ) from e
 
 

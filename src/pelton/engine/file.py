@@ -229,7 +229,7 @@ def _with_gaps(present: memoryview, buffers: Sequence[Buffer], absent: Collectio
     if not all(i < len(buffers) and buffers[i].kind == "constant" for i in absent):
         raise ValueError("buffers that are absent are no weights")
     if len(present) != sum(round_up(b.size, ALIGN) for b in kept):
-        raise ValueError(f"{len(present)} bytes of constants are not those that it should have")
+        raise ValueError(f"{len(present)} bytes of constants do not match their hash")
     whole, at = allocate(size).data, 0  # occupies memory only where it is written
     for b in kept:
         whole[b.offset : b.offset + b.size] = present[at : at + b.size]

@@ -24,7 +24,7 @@ def check_metadata(meta: Mapping[str, Any], refuse: Refuse) -> None:
         if not isinstance(found, dict) or not all(map(is_form, found.values())):
             refuse(f"the forms of its {kind} are {found!r:.50}")
     if not (model is None or isinstance(model, dict)):
-        refuse(f"of its model it says {model!r:.50}")
+        refuse(f"its record of the model is {model!r:.50}")
     states = (model or {}).get("states") or {}
     if not isinstance(states, dict) or not all(map(_is_state, states.values())):
         refuse(f"its states are {states!r:.50}")

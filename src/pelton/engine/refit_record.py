@@ -72,8 +72,7 @@ def of_plan(plain: EnginePlan) -> RefitRecord:
     """Returns the record of an engine. Raises EngineError if it has none, or it is damaged."""
     if not len(plain.refit):
         raise EngineError(
-            f"engine {plain.label!r} was built without what other weights need; build it with refit=True"
-            " (`pelton build --refit`)"
+            f"engine {plain.label!r} is not refittable; build it with refit=True (`pelton build --refit`)"
         )
     data = memoryview(plain.refit).cast("B")
     rest = data[HASH:]

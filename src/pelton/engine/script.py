@@ -202,7 +202,7 @@ def validate_script(script: Script) -> None:
             refuse(f"no input has the size {s.name!r}")
     texts = {d for p in script.inputs for d in p.shape if isinstance(d, str)}
     if not texts <= script.sizes.keys() or not all(is_well_formed(tree, symbols) for tree in script.sizes.values()):
-        refuse("it does not say what the sizes of its inputs are")
+        refuse("it has no sizes of inputs")
     room = length(script.constants)
     for name, c in script.arrays.items():
         _shape(c.shape, c.dtype, f"constant {name!r}", refuse)
@@ -233,14 +233,14 @@ def _block(script: Script, block: Block, known: Iterable[str], refuse: Refusal, 
         where = f"step {i} at depth {depth}"
         for name in read_by(action):
             if name not in names:
-                refuse(f"{where} reads {name!r}, which nothing before it makes")
+                refuse(f"{where} reads {name!r} before it is written")
         _action(script, action, where, refuse)
         for inner in blocks_in(action):
             _block(script, inner, names, refuse, depth + 1)
         names.update(filter(None, action.outputs))
     for name in block.outputs:
         if name not in names:
-            refuse(f"a block at depth {depth} gives {name!r}, which nothing in it makes")
+            refuse(f"a block at depth {depth} returns {name!r}, which it never writes")
 
 
 def _action(script: Script, action: Action, where: str, refuse: Refusal) -> None:
@@ -281,7 +281,7 @@ def _action(script: Script, action: Action, where: str, refuse: Refusal) -> None
             )
             fits = fits and all(type(a) is int and 0 <= a < 32 for a in (*action.axes, *action.into))
     if not fits:
-        refuse(f"{where} does not fit what it runs")
+        refuse(f"{where} does not fit its engine or block")
     if isinstance(action, (LoopAction, ScanAction)):
         for dtype, shape in action.stacked:
             _shape(shape, dtype, where, refuse)

@@ -32,7 +32,7 @@ CONTEXT = b"pelton engine signature 1\0"
 # RFC 8410: the bytes before the 32 bytes of a public key in its DER form; fingerprints are the hash of that form
 SPKI = bytes.fromhex("302a300506032b6570032100")
 MAKE = "`openssl genpkey -algorithm ed25519 -out key.pem` makes one"
-MAKE_PUBLIC = "`openssl pkey -in key.pem -pubout -out key.pub` gives the public key of a private one"
+MAKE_PUBLIC = "`openssl pkey -in key.pem -pubout -out key.pub` writes the public key of a private one"
 LARGEST_KEY = 1 << 16  # maximum bytes of a key file
 
 
@@ -75,7 +75,7 @@ def sign_file(source: str | os.PathLike[str], key: Any, target: str | os.PathLik
         slots = [slot for slot in _slots(found, data) if slot[:KEY] != public]
         _verify(slots, data, where)
     if len(slots) == MOST:
-        raise EngineError(f"{where} has {MOST} signatures, which is as many as it may have")
+        raise EngineError(f"{where} already has {MOST} signatures, the maximum")
     contents = {**{name: section for name, section in sections.items() if name != SIGNATURES}, **EMPTY}
     write_file(signed(frame(contents), [own], b"".join(slots)), target or source)
 
@@ -87,7 +87,7 @@ def check(data: memoryview, found: Container, trust: Any, where: str) -> None:
     """Raises EngineError unless one of the keys signed the file, and it was not altered since."""
     given = [trust] if isinstance(trust, (str, bytes, os.PathLike)) or not isinstance(trust, Iterable) else list(trust)
     if not given:
-        raise InputError("trust= names no public key; give at least one, or leave it out to load whatever is there")
+        raise InputError("trust= has no public key; pass at least one, or leave it out to load any engine")
     trusted = [_raw(public_key(key)) for key in given]
     slots = _slots(found, data)
     if not slots:
@@ -123,7 +123,7 @@ def _slots(found: Container, data: memoryview) -> list[bytes]:
         return []
     row = found.rows[SIGNATURES]
     if row.size != ROOM or row.offset + ROOM != len(data):
-        raise EngineError(f"{found.damaged}its signatures should be its last {ROOM} bytes; {AGAIN}")
+        raise EngineError(f"{found.damaged}its signatures must be its last {ROOM} bytes; {AGAIN}")
     room, digest = bytes(data[-ROOM:])[:SLOTS], bytes(data[SLOTS - ROOM :])
     if hashlib.sha256(room).digest() != digest:  # detects corruption only; the signatures themselves detect forgery
         raise EngineError(f"{found.damaged}its signatures are altered; {AGAIN}")
@@ -188,7 +188,7 @@ def public_key(given: Any) -> Ed25519PublicKey:
         return given
     pem, where = _pem(given, "trust=", MAKE_PUBLIC)
     if b"PRIVATE KEY" in pem:
-        raise InputError(f"{where} is a private key, which only its owner should have; {MAKE_PUBLIC}")
+        raise InputError(f"{where} is a private key, to keep secret; {MAKE_PUBLIC}")
     try:
         found = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
@@ -204,7 +204,7 @@ def _pem(given: Any, option: str, make: str) -> tuple[bytes, str]:
         return bytes(given), f"the key of {option}"
     if not isinstance(given, (str, os.PathLike)):
         raise InputError(
-            f"{option} takes the path of a PEM file, its bytes, or a key of cryptography, got {given!r:.100}"
+            f"{option} must be the path of a PEM file, its bytes, or a key of cryptography, got {given!r:.100}"
         )
     where = os.fspath(given)
     try:

@@ -131,7 +131,7 @@ def _out_of_range(engine: Sized, s: DynamicDimension, size: int, shapes: Mapping
         if name == s.name
     )
     given = shapes[port.name][axis] if port.name in shapes else k * size
-    return f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, given {given}"
+    return f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, got {given}"
 
 
 def misfit(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -149,10 +149,10 @@ def misfit(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> str:
         for axis, (d, wanted, size) in enumerate(zip(port.shape, fit.shape, shapes[port.name])):
             k = multiple_of(engine, d)[1]
             if wanted != size and k > 1 and size % k:
-                return f"axis {axis} of input {port.name!r} ({d}) must be a multiple of {k}, given {size}"
+                return f"axis {axis} of input {port.name!r} ({d}) must be a multiple of {k}, got {size}"
             if wanted != size:
                 others = " for the other sizes given" if isinstance(d, str) else ""
-                return f"axis {axis} of input {port.name!r} ({d}) must be {wanted}{others}, given {size}"
+                return f"axis {axis} of input {port.name!r} ({d}) must be {wanted}{others}, got {size}"
     return ""
 
 

@@ -83,9 +83,9 @@ def check_target(target: Mapping[str, Any], refuse: Callable[[str], NoReturn]) -
     """Rejects a target without its required fields; start compares it with this machine."""
     features = target.get("features", ())
     if not all(isinstance(target.get(key, ""), str) for key in ("os", "arch", "isa", "cpu")):
-        refuse("it does not say what machine it is for")
+        refuse("it has no target machine")
     if not isinstance(features, (list, tuple)) or not all(isinstance(f, str) for f in features):
-        refuse("it does not say what it needs of a CPU")
+        refuse("it has no list of CPU features")
 
 
 def _symbols(engine: EnginePlan, refuse: Refusal) -> None:
@@ -107,12 +107,12 @@ def _expressions(engine: EnginePlan, refuse: Refusal) -> None:
     names = {s.name for s in engine.symbols}
     for text, tree in engine.sizes.items():
         if not is_well_formed(tree, names):
-            refuse(f"it does not say what the size {text!r} is")
+            refuse(f"it has no definition of the size {text!r}")
     for i, b in enumerate(engine.buffers):
         if b.kind in ("constant", "table", "text", "zeros") and not (type(b.offset) is int and type(b.size) is int):
             refuse(f"buffer {i} is {'of zeros' if b.kind == 'zeros' else 'a constant'} whose size varies")
         if b.kind == "arena" and type(b.offset) is not int:
-            refuse(f"buffer {i} lies at {b.offset!r:.50}")
+            refuse(f"buffer {i} is at {b.offset!r:.50}")
 
 
 class Refusal:
@@ -127,7 +127,7 @@ class Refusal:
 
 def _number(n: object, limit: int, refuse: Refusal, what: str) -> None:
     if type(n) is not int or not 0 <= n < limit:
-        refuse(f"{what} is {n!r}, expected a whole number from 0 to {limit - 1}")
+        refuse(f"{what} is {n!r}, expected an integer from 0 to {limit - 1}")
 
 
 def _tensor_size(dtype: object, shape: object, refuse: Refusal, where: str) -> int:
@@ -202,20 +202,20 @@ def _stored(engine: EnginePlan, b: Buffer, refuse: Refusal, where: str) -> None:
     if b.kind == "zeros":
         limit, room = MAX_ZEROS, "zeros"
         if engine.target.get("arch") not in WITH_ZEROS:
-            refuse(f"{where} is of zeros, which contexts have on GPUs alone")
+            refuse(f"{where} is of zeros, which exist on GPUs only")
     else:
         limit, room = (engine.arena, "the arena") if b.kind == "arena" else (length(engine.constants), "the constants")
     if b.offset + b.size > limit:
         refuse(f"{where} ends at byte {b.offset + b.size}, {room} at byte {limit}")
     if b.offset % ALIGN:
-        refuse(f"{where} starts at byte {b.offset} of {room}, which is no multiple of {ALIGN}")
+        refuse(f"{where} starts at byte {b.offset} of {room}, not a multiple of {ALIGN}")
 
 
 def _strings(engine: EnginePlan, b: Buffer, refuse: Refusal, where: str) -> int:
     try:
         return strings_in(bytes_of(engine.constants)[b.offset : b.offset + b.size]).size
     except (ValueError, RecursionError) as e:
-        refuse(f"{where} should be a list of strings ({e})")
+        refuse(f"{where} must be a list of strings ({e})")
 
 
 def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: Refusal, where: str) -> None:
@@ -223,7 +223,7 @@ def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: Refusa
         if type(s.buffer) is not int or not 0 <= s.buffer < len(buffers):
             refuse(f"{where} uses buffer {s.buffer!r}, there are {len(buffers)}")
         if type(s.offset) is not int or not 0 <= s.offset <= buffers[s.buffer].size:
-            refuse(f"{where} uses byte {s.offset!r} of buffer {s.buffer}, which has {buffers[s.buffer].size}")
+            refuse(f"{where} uses byte {s.offset!r} of buffer {s.buffer}, but that has {buffers[s.buffer].size}")
 
 
 def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: Refusal, where: str) -> None:
@@ -274,8 +274,8 @@ def _by_library(step: Step, buffers: tuple[Buffer, ...], refuse: Refusal, where:
     for a, (kind, elements) in zip(step.args, wanted):
         if a.offset % SIZES[kind] or a.offset + elements * SIZES[kind] > buffers[a.buffer].size:
             refuse(
-                f"{where} uses {elements} elements of {kind} from byte {a.offset} of buffer {a.buffer} on, which has"
-                f" {buffers[a.buffer].size} bytes"
+                f"{where} uses {elements} elements of {kind} from byte {a.offset} of buffer {a.buffer} on, but"
+                f" that has {buffers[a.buffer].size} bytes"
             )
     if buffers[step.args[-1].buffer].kind not in ("arena", "output"):
         refuse(f"{where} writes to a constant or an input")
@@ -286,7 +286,7 @@ def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int],
     room = buffers[t.slice.buffer].size
     if (t.slice.buffer in objects) != (t.dtype == "string"):
         refuse(
-            f"{where} has an operand of {t.dtype} in buffer {t.slice.buffer}, which is"
+            f"{where} has an operand of {t.dtype} in buffer {t.slice.buffer}, but that is"
             f" {'' if t.slice.buffer in objects else 'not '}one of strings"
         )
     if t.dtype == "string":
@@ -299,7 +299,7 @@ def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int],
     for s in t.strides:
         if type(s) is not int or abs(s) >= MAX_BYTES:
             refuse(
-                f"a stride of {where} is {s!r}, expected a whole number of less than {MAX_BYTES} elements, forwards or"
+                f"a stride of {where} is {s!r}, expected an integer of less than {MAX_BYTES} elements, forwards or"
                 " backwards"
             )
     if size:
@@ -307,4 +307,6 @@ def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int],
         begin = t.slice.offset + sum(s for s in spans if s < 0) * SIZES[t.dtype]
         end = t.slice.offset + (1 + sum(s for s in spans if s > 0)) * SIZES[t.dtype]
         if begin < 0 or end > room:
-            refuse(f"{where} reaches byte {begin if begin < 0 else end} of buffer {t.slice.buffer}, which has {room}")
+            refuse(
+                f"{where} reaches byte {begin if begin < 0 else end} of buffer {t.slice.buffer}, but that has {room}"
+            )

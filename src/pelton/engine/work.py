@@ -57,5 +57,5 @@ def outside(work: Any, limits: Mapping[str, tuple[int, int]]) -> str | None:
     for f, value in zip(fields(work), work.dims()):
         low, high = limits.get(f.name, STEP)
         if type(value) is not int or not low <= value <= high:
-            return f"{f.name} is {value!r}, expected a whole number from {low} to {high}"
+            return f"{f.name} is {value!r}, expected an integer from {low} to {high}"
     return None

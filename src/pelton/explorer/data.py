@@ -16,7 +16,7 @@ from pelton.engine.times import StepTime, is_number, recorded_time, times_of
 
 from .flow import Edge, edges, nbytes, reads, script_edges
 
-NO_KERNEL = "no kernel takes it: its reference runs on the host"
+NO_KERNEL = "no kernel supports it: runs in numpy"
 MOVES_DATA = "the model moves data here"
 ALIKE = 0.95  # minimum share of an engine's time from one source, to attribute the total to it
 CONTROL = ("if", "loop", "scan")  # steps of scripts that run others

@@ -96,7 +96,7 @@ def _compare(source: Source, reference: Reference, accept: bool) -> str:
         verdict = _verdict(program.graph, inputs, reference)
         layer = _first_layer(program.graph, inputs, reference) if verdict.text else ""
     except InputError as e:
-        verdict, layer = Verdict(f"it rejects what {whose} takes: {e}"), ""
+        verdict, layer = Verdict(f"it rejects inputs of {whose}: {e}"), ""
     if not verdict.text:
         if verdict.random == len(reference.outputs):
             return f"not compared with {whose}: its results differ from run to run"
@@ -108,8 +108,8 @@ def _compare(source: Source, reference: Reference, accept: bool) -> str:
             f"{_name(source)}: {text}; converters make mistakes: write that layer in other operators, or accept the"
             " difference with accept_conversion="
         )
-    log.warning("%s: %s, which was accepted", _name(source), text)
-    return f"differs from {whose}, which was accepted: {verdict.text}"
+    log.warning("%s: %s (accepted)", _name(source), text)
+    return f"differs from {whose} (accepted): {verdict.text}"
 
 
 def _name(source: Source) -> str:
@@ -144,11 +144,11 @@ def _reason_against(graph: Graph, reference: Reference) -> str:
     types = [(n, tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs)) for n in graph.nodes]
     work = sum(n.op.operations(taken, given, n.attrs) for n, taken, given in types)
     if work > MOST_WORK:
-        return f"a run in float64 takes {work:.1g} operations, more than {MOST_WORK:.0g}"
+        return f"a run in float64 needs {work:.1g} operations, more than {MOST_WORK:.0g}"
     largest = max((sum(t.size for t in (*taken, *given)) for _, taken, given in types), default=0)
     need = 8 * 4 * largest + sum(a.nbytes for a in graph.constants.values())
     if need > share.memory() / SHARE:
-        return f"a run in float64 takes {need / 1e9:.1f} GB of memory, more than {share.memory() / SHARE / 1e9:.1f} GB"
+        return f"a run in float64 needs {need / 1e9:.1f} GB of memory, more than {share.memory() / SHARE / 1e9:.1f} GB"
     return ""
 
 

@@ -23,8 +23,8 @@ def select_detections(imported: Imported, how: str | bool) -> Imported:
     names = imported.info.box_outputs
     if not names:
         raise InputError(
-            "detections= selects among boxes with scores, which this model is not known to give (or outputs= left them"
-            " out); leave it out"
+            "detections= needs boxes with scores, and none were found in this model (or outputs= excludes them);"
+            " leave it out"
         )
     net = Network.from_graph(imported.graph)
     found = [net.tensor(name) for name in names]
@@ -58,5 +58,5 @@ def _parsed(text: str) -> dict[str, float]:
     if not 0 <= values["score"] < 1 or not 0 <= values["iou"] <= 1:
         raise InputError(f"score (below 1) and iou of detections are from 0 to 1, got {text!r}")
     if not 1 <= values["keep"] <= 1 << 16 or values["keep"] != int(values["keep"]):
-        raise InputError(f"keep of detections is a whole number from 1 to {1 << 16}, got {text!r}")
+        raise InputError(f"keep of detections is an integer from 1 to {1 << 16}, got {text!r}")
     return values

@@ -138,19 +138,19 @@ def is_pickle(source: Any) -> bool:
     return len(data) == 2 and data[0] == 0x80 and 2 <= data[1] <= 5
 
 
-BUILT = "what it was built from is the model: build that"
+BUILT = "build the model that it was created from"
 FOREIGN = (
     Foreign(
         "Safetensors",
-        "a file of weights (safetensors), which holds no program",
+        "a file of weights (safetensors), without a program",
         ".safetensors",
         is_safetensors,
-        f"make the module in PyTorch, give it the weights by {IN_SAFETENSORS}, and build it",
+        f"create the module in PyTorch, load the weights with {IN_SAFETENSORS}, and build it",
         FROM_MODULE,
     ),
     Foreign(
         "Hugging Face",
-        "a folder of a module of transformers or diffusers, which holds weights and no program",
+        "a folder of a module of transformers or diffusers, with weights but no program",
         "folder with config.json and weights",
         is_hugging_face,
         "export it to ONNX with the package optimum, or build the module in Python (docs/formats.md)",
@@ -167,7 +167,7 @@ FOREIGN = (
     ),
     Foreign(
         "OpenVINO",
-        "a network of OpenVINO, which has no way back to ONNX",
+        "a network of OpenVINO, which cannot be converted to ONNX",
         ".xml with .bin",
         is_openvino,
         f"{BUILT}, an ONNX file or another format that `pelton formats` lists",
@@ -183,7 +183,7 @@ FOREIGN = (
     ),
     Foreign(
         "Core ML",
-        "a model of Core ML, which has no way back to ONNX",
+        "a model of Core ML, which cannot be converted to ONNX",
         ".mlmodel, .mlpackage",
         is_core_ml,
         "build the model that coremltools converted, a SavedModel or a module of PyTorch",
@@ -192,14 +192,14 @@ FOREIGN = (
     ),
     Foreign(
         "ncnn",
-        "a network of ncnn, which has no way back to ONNX",
+        "a network of ncnn, which cannot be converted to ONNX",
         ".param with .bin",
         is_ncnn,
         "build the model that onnx2ncnn or pnnx converted: the ONNX file, or the module",
     ),
     Foreign(
         "MNN",
-        "a network of MNN, which has no way back to ONNX",
+        "a network of MNN, which cannot be converted to ONNX",
         ".mnn",
         _nothing,
         "build the model that MNNConvert converted",
@@ -207,7 +207,7 @@ FOREIGN = (
     ),
     Foreign(
         "engines of NPUs and of phones",
-        "a model that was compiled for a processor of its own (RKNN, Hailo, Ascend, SNPE, ExecuTorch)",
+        "a model compiled for a special processor (RKNN, Hailo, Ascend, SNPE, ExecuTorch)",
         ".rknn, .hef, .om, .dlc, .pte",
         lambda source: (
             _begins(b"RKNN", b"CYPTRKNN", b"\x01HEF", b"IMOD")(source)
@@ -236,8 +236,7 @@ FOREIGN = (
     ),
     Foreign(
         "pickles",
-        "a pickle of Python objects (scikit-learn, joblib, .pdparams), which may run any code when it is read, so that"
-        " it is not",
+        "a pickle of Python objects (scikit-learn, joblib, .pdparams), which is not read, as it may run code",
         ".pkl, .joblib",
         is_pickle,
         "load it in the program that it belongs to, and export the model there; of scikit-learn, with skl2onnx",
@@ -249,7 +248,7 @@ FOREIGN = (
         "weights that belong to the file of a model",
         ".onnx.data, .pdiparams",
         _nothing,
-        "give the model beside it (.onnx, .pdmodel), which finds its weights itself",
+        "use the model next to it (.onnx, .pdmodel), which finds its weights",
         suffixes=(".data", ".onnx_data", ".pdiparams", ".pdparams"),
     ),
 )

@@ -31,7 +31,7 @@ def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
 
     Elements of a tuple are integers, texts of ranges, and triples. Raises InputError for anything else.
     """
-    expected = f"the shape of {name!r} should be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max)"
+    expected = f"the shape of {name!r} must be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max)"
     parts: Sequence[int | str | tuple[int, int, int]]
     if isinstance(given, str):
         parts = given.strip().split("x") if given.strip() else []

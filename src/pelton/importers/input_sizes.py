@@ -87,8 +87,8 @@ def read_until_settled(name: str, read: Callable[[InputSizes], Network]) -> Netw
             if type(e) is not ModelError or not assumed:
                 raise
             raise OnSizes(
-                f"{e}; the dynamic dimension{'s' * (len(assumed) > 1)} {', '.join(assumed)} had to be assumed: other"
-                " sizes, given with shapes=, may work"
+                f"{e}; the dynamic dimension{'s' * (len(assumed) > 1)} {', '.join(assumed)} had to be assumed: set"
+                " other sizes with shapes="
             ) from None
     for symbol, s in settled.items():
         if isinstance(s.size, int):

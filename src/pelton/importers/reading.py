@@ -18,7 +18,7 @@ from pelton.ir.imported import OnData
 from pelton.ir.size_constraints import UndecidedNode
 from pelton.ir.types import BOOL, DType
 
-ADVICE = "give numbers, or ranges that decide it, with shapes="
+ADVICE = "set sizes, or ranges that determine it, with shapes="
 RAISED = (ValueError, TypeError, LookupError, ArithmeticError)  # raised by readers of contradictory operators
 
 
@@ -119,7 +119,7 @@ class FileValues:
     def whole(self, given: Any, what: str, low: int, high: int) -> int:
         """Returns a whole number of a file."""
         if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
-            raise self.error(f"needs a whole number from {low} on as {what}, got {given!r:.60}")
+            raise self.error(f"needs an integer from {low} on as {what}, got {given!r:.60}")
         return given
 
     def wholes(self, given: Any, what: str, low: int, high: int, count: int | None = None) -> tuple[int, ...]:
@@ -158,7 +158,7 @@ class Checks(FileValues):
     def number(self, size: Size, what: str) -> int:
         """Returns a size that must be a number."""
         if not is_known(size):
-            raise self.error(f"needs to know {what}, got {size}; give a number for it with shapes=")
+            raise self.error(f"needs a fixed {what}, got {size}; set it with shapes=")
         return int(size)
 
 
@@ -205,9 +205,9 @@ class Operands(Checks):
         inputs = self.record.note_deciding_inputs(value)
         if inputs:
             names = ("input " if len(inputs) == 1 else "inputs ") + " and ".join(map(repr, inputs))
-            reason = f"on {names} of the model; give its value with values={{{inputs[0]!r}: ...}}"
+            reason = f"on {names} of the model; set its value with values={{{inputs[0]!r}: ...}}"
         else:
-            reason = "on the data; give the model fixed sizes, or declare the shapes of its outputs"
+            reason = "on the data; fix the model's sizes, or declare the shapes of its outputs"
         return OnData(f"{self.op} needs a constant as its {what}, but it depends {reason} ({self.where})", inputs)
 
 

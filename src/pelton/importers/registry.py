@@ -98,7 +98,7 @@ def register_refused(
         path = os.fsdecode(model) if isinstance(model, (str, os.PathLike)) else "the given bytes"
         if isinstance(model, (str, os.PathLike)) and not os.path.exists(model):
             raise ModelAbsent(f"there is no file {path}", path)
-        raise FormatError(f"{path}: this looks like {what}, which Pelton does not read; {around}")
+        raise FormatError(f"{path}: this looks like {what}, an unsupported format; {around}")
 
     about = About(files=files, export=around)
     register(Format(name, recognizes, refuse, refuse, refuse, suffixes=suffixes, about=about))
@@ -113,15 +113,15 @@ def format_of(source: Any) -> Format:
     """
     model = source.model if isinstance(source, ModelFiles) else source
     if model == "":
-        raise ModelAbsent("the path of the model is empty; give the path of a file", model)
+        raise ModelAbsent("the path of the model is empty; pass the path of a file", model)
     signs.refuse_others(model)
     if signs.is_empty(model):
         raise FormatError(f"{os.fsdecode(model)} is empty; copy it again, or export the model again")
     found = next((f for f in FORMATS if f.recognizes(model)), None) or _by_name(model)
     if found is None and isinstance(model, Traceable):
         raise InputError(
-            "example_inputs and dynamic_shapes are for models that are read by tracing a run (modules of PyTorch,"
-            f" TorchScript), given {model.model!r:.100}; leave them out, or give such a model"
+            "example_inputs and dynamic_shapes are for traced models (modules of PyTorch, TorchScript), got"
+            f" {model.model!r:.100}; leave them out, or pass such a model"
         )
     if found is None and isinstance(model, (str, os.PathLike)):
         _refuse_unknown(os.fsdecode(model))
@@ -144,19 +144,16 @@ def _by_name(model: Any) -> Format | None:
 def _refuse_unknown(path: str) -> None:
     """Raises FormatError for an existing path, with the known formats."""
     if os.path.isdir(path):
-        looks = "it is a folder, which holds no SavedModel and no model of PaddlePaddle"
+        looks = "it is a folder without a SavedModel or a model of PaddlePaddle"
         if inside := signs.models_in(path):
-            raise FormatError(f"{path} is a folder; give the path of the model in it: {', '.join(inside)}")
+            raise FormatError(f"{path} is a folder; pass the path of the model in it: {', '.join(inside)}")
     elif signs.is_packed(path):
-        raise FormatError(
-            f"{path} is an archive or a packed file, of no format of models; unpack it, and give the model"
-        )
+        raise FormatError(f"{path} is an archive or a compressed file, not a model; unpack it, and pass the model")
     elif head := signs.head(path):
         looks = f"it begins with {head[:16]!r}, as no format of models does"
     else:
         return  # missing or unreadable
     known = ", ".join(f"{f.name} ({f.about.files})" for f in FORMATS if f.about.covers)
     raise FormatError(
-        f"{path} cannot be read: {looks}, so that it is damaged or of another format than {known}; `pelton formats`"
-        " says how to export models of each"
+        f"cannot read {path}: {looks}; it is damaged, or not {known}; `pelton formats` lists how to export each format"
     )

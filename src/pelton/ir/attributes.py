@@ -25,13 +25,13 @@ def checked(name: str, given: Any, fields: Mapping[str, Any]) -> Any:
     found = tuple(found) if isinstance(found, list) else found
     plain = all(isinstance(v, PLAIN) for v in (found if isinstance(found, tuple) else (found,)))
     if not plain or isinstance(found, str) and len(found) > MAX_TEXT:
-        raise ValueError(f"attribute {name} should be a bool, a number, a text or a tuple of these, got {given!r:.99}")
+        raise ValueError(f"attribute {name} must be a bool, a number, a text or a tuple of these, got {given!r:.99}")
     if default is REQUIRED or default is None or isinstance(default, tuple):
         if isinstance(default, tuple) and not isinstance(found, tuple):
-            raise ValueError(f"attribute {name} should be a tuple, as its default {default}, got {given!r:.99}")
+            raise ValueError(f"attribute {name} must be a tuple, as its default {default}, got {given!r:.99}")
         texts = {isinstance(v, str) for v in default} if isinstance(default, tuple) else set()
         if len(texts) == 1 and not {isinstance(v, str) for v in found} <= texts:
-            raise ValueError(f"attribute {name} should have elements like its default {default}, got {given!r:.99}")
+            raise ValueError(f"attribute {name} must have elements like its default {default}, got {given!r:.99}")
         return found
     kind = type(default)
     fits = not isinstance(found, tuple) and isinstance(found, str) == (kind is str)
@@ -39,7 +39,7 @@ def checked(name: str, given: Any, fields: Mapping[str, Any]) -> Any:
         fits = math.isfinite(found) and found == int(found) and -(1 << 63) <= found < 1 << 63
     if not fits or kind is bool and found not in (0, 1):
         raise ValueError(
-            f"attribute {name} should be of type {kind.__name__}, as its default {default!r}, got {given!r:.99}"
+            f"attribute {name} must be of type {kind.__name__}, as its default {default!r}, got {given!r:.99}"
         )
     return kind(found)
 
@@ -59,7 +59,7 @@ def attributes_of_text(op: Op, given: Mapping[str, str], where: str) -> dict[str
                 found[name] = float(text) if isinstance(default, float) or set(text) & set(".eE") else int(text)
         except ValueError:
             raise InputError(
-                f"plugin {op.name}: attribute {name} should be like {default!r}, got {text!r} ({where})"
+                f"plugin {op.name}: attribute {name} must be like {default!r}, got {text!r} ({where})"
             ) from None
     return attributes_of(op, found, where)
 

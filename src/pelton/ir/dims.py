@@ -120,7 +120,7 @@ class Dim(Whole):
         raise Undecided(f"the size {self} is known only when the program runs")
 
     def __truediv__(self, other: object) -> float:
-        raise Undecided(f"the size {self}, which is divided, is known only when the program runs")
+        raise Undecided(f"the divided size {self} is known only at run time")
 
     __index__, __rtruediv__ = __int__, __truediv__
 
@@ -155,8 +155,7 @@ def symbol(name: str, minimum: int = 1, optimum: int = 1, maximum: int = UNBOUND
         raise ValueError(f"{name!r} is no name for a size; use letters, digits and _, without a digit in front")
     if not 0 <= minimum <= optimum <= maximum:
         raise ValueError(
-            f"the bounds of {name} should rise from minimum over optimum to maximum, got"
-            f" {minimum}..{optimum}..{maximum}"
+            f"the bounds of {name} must be minimum ≤ optimum ≤ maximum, got {minimum}..{optimum}..{maximum}"
         )
     return minimum if minimum == maximum else Dim((((Symbol(name, minimum, optimum, maximum),), 1),))
 
@@ -170,7 +169,7 @@ def from_terms(terms: Mapping[Monomial, int]) -> Size:
         return kept.get((), 0)
     # no real model needs this, and it would grow without end
     if len(kept) > 256 or any(len(m) > 32 or abs(c) > FAR for m, c in kept.items()):
-        raise Undecided("a size with more than 256 terms or 32 factors is not computed; give it as a number")
+        raise Undecided("a size has more than 256 terms or 32 factors; fix it")
     return Dim(sorted(kept.items(), key=lambda t: (len(t[0]), list(map(str, t[0])))))
 
 
@@ -203,14 +202,14 @@ def _less(a: Size, b: Size, sign: str, first: Size | None = None) -> bool:
     if high <= 0:
         return False
     left, right = (a, b) if first is None or first is a else (b, a)
-    raise Undecided(f"whether {left} {sign} {right} depends on dynamic dimensions", b - a)
+    raise Undecided(f"{left} {sign} {right} depends on dynamic dimensions", b - a)
 
 
 def equal(a: Size, b: Size) -> bool:
     """Returns True if two sizes are equal; raises Undecided if that depends on a run (`==` is False there)."""
     low, high = bounds(a - b)
     if low <= 0 <= high and low < high:
-        raise Undecided(f"whether {a} = {b} depends on dynamic dimensions", a - b, "=")
+        raise Undecided(f"{a} = {b} depends on dynamic dimensions", a - b, "=")
     return low == high == 0
 
 
@@ -254,7 +253,7 @@ def floordiv(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if not b >= 1:
-        raise Undecided(f"{a} is divided by {b}, which is not known to be positive")
+        raise Undecided(f"{a} is divided by {b}, which may not be positive")
     quotient, rest = split_multiples(a, b)
     low, high = bounds(rest)
     if isinstance(b, int) and low // b == high // b:

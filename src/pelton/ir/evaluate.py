@@ -42,20 +42,20 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
         found = _evaluate_op(node, wide, attrs)
     if len(found) != len(node.outputs):
         raise ValueError(
-            f"the reference of {node.op.name} should give {len(node.outputs)} outputs, but gave {len(found)} (node"
-            f" {node.name!r})"
+            f"the reference of {node.op.name} must return {len(node.outputs)} outputs, but returned {len(found)}"
+            f" (node {node.name!r})"
         )
     out = []
     for a, v in zip(found, node.outputs):
         a = np.asarray(a)
         if node.op.instance is not None and not _is_convertible(a, v.type.dtype):
             raise ValueError(
-                f"the reference of {node.op.name} gave an array of {a.dtype}, its type says {v.type} (node"
+                f"the reference of {node.op.name} returned an array of {a.dtype}, but its type is {v.type} (node"
                 f" {node.name!r})"
             )
         if a.shape != v.type.shape:
             raise ValueError(
-                f"the reference of {node.op.name} gave shape {list(a.shape)}, its type says {v.type} (node"
+                f"the reference of {node.op.name} returned shape {list(a.shape)}, but its type is {v.type} (node"
                 f" {node.name!r})"
             )
         out.append(_narrow(a, v.type.dtype) if round or v.type.dtype not in _WIDE else a)
@@ -114,7 +114,7 @@ def _term(t, known: dict) -> tuple[np.ndarray, ...]:
     if id(t) not in known:
         args = tuple(_term(a, known)[0] for a in t.args)
         if t.op.reference is None and t.op.scalar is None:
-            raise ValueError(f"{t.op.name} inside an expansion has no reference of its own")
+            raise ValueError(f"{t.op.name} inside an expansion has no reference")
         known[id(t)] = t.op.evaluate(args, t.op.complete(t.attrs))
     return known[id(t)]
 

@@ -243,7 +243,7 @@ def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
     for v in graph.inputs:
         given = shapes[v.name]
         if len(given) != v.type.rank:
-            raise ValueError(f"input %{v.name} should be {v.type}, got the shape {list(given)}")
+            raise ValueError(f"input %{v.name} must be {v.type}, got the shape {list(given)}")
         for d, size in zip(v.type.shape, given):
             lone = next(iter(dims.symbols(d)), None)
             if lone is None:
@@ -253,7 +253,7 @@ def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
                 found.setdefault(lone.name, size // times)
     for v in graph.inputs:
         if tuple(dims.at(d, found) for d in v.type.shape) != tuple(shapes[v.name]):
-            raise ValueError(f"input %{v.name} should be {v.type}, got the shape {list(shapes[v.name])}")
+            raise ValueError(f"input %{v.name} must be {v.type}, got the shape {list(shapes[v.name])}")
     return found
 
 

@@ -136,7 +136,7 @@ class Op:
         dynamic dimensions, and Untyped where the types depend on data.
         """
         if self.scalar is None and self.infer is None:
-            raise TypeError(f"{self.name} does not say what types it gives")
+            raise TypeError(f"{self.name} does not define its output types")
         try:
             found = (
                 self.infer(*types, **attrs)
@@ -146,14 +146,14 @@ class Op:
                 )
             )
         except Undecided as e:
-            raise e.reworded(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
+            raise e.reworded(f"{self.name}: {e}, got {', '.join(map(str, types))}") from None
         except (TypeError, ValueError, IndexError) as e:
             kind: type[Exception] = ValueError
             if self.infer is None and isinstance(e, TypeError):
                 kind = TypeError
             elif isinstance(e, Untyped):
                 kind = Untyped
-            raise kind(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
+            raise kind(f"{self.name}: {e}, got {', '.join(map(str, types))}") from None
         return found if isinstance(found, tuple) else (found,)
 
     def trace(self, dtypes: tuple[DType, ...], attrs: Mapping[str, Any], operands: tuple | None = None) -> sc.Scalar:
@@ -164,14 +164,14 @@ class Op:
             operands = tuple(sc.Scalar("input", (i,), d) for i, d in enumerate(dtypes))
         out = self.scalar(*operands, **attrs)
         if not isinstance(out, sc.Scalar):
-            raise TypeError("its scalar function gave no expression")
+            raise TypeError("its scalar function returned no expression")
         return out
 
     def evaluate(self, arrays: tuple[np.ndarray, ...], attrs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
         """Evaluates the reference, in the precision of the arrays."""
         fn = self.reference or self.scalar
         if fn is None:
-            raise TypeError(f"{self.name} has no reference of its own")
+            raise TypeError(f"{self.name} has no reference")
         with np.errstate(all="ignore"):
             found = fn(*arrays, **attrs)
         return found if isinstance(found, tuple) else (found,)

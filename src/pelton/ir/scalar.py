@@ -278,13 +278,13 @@ class Scalar:
         return apply("not", self)
 
     def __bool__(self):
-        raise TypeError("whether an element is true is not known when code is made of it; use select(condition, x, y)")
+        raise TypeError("an element has no truth value during code generation; use select(condition, x, y)")
 
 
 def apply(fn: str, *args):
     """Returns a function of Scalars (result: a Scalar) or arrays (result: an array) that applies the primitive."""
     if len(args) != _COUNTS[fn]:
-        raise TypeError(f"{fn} takes {_COUNTS[fn]} operands, got {len(args)}")
+        raise TypeError(f"{fn} needs {_COUNTS[fn]} operands, got {len(args)}")
     if not any(isinstance(a, Scalar) for a in args):
         with np.errstate(all="ignore"):
             return PRIMITIVES[fn](*args)

@@ -67,7 +67,7 @@ def divided(a: Any, b: Any) -> Any:
     if isinstance(b, Dim) or b == 0:
         q = (a * d) // (b * c)
         if b == 0 or q * (b * c) != a * d:
-            raise Undecided(f"whether {b} divides {a} depends on dynamic dimensions")
+            raise Undecided(f"divisibility by {b} of {a} depends on dynamic dimensions")
         return q
     return _fraction(a * d, b * c)
 

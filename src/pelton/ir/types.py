@@ -180,7 +180,7 @@ class TensorType:
         sizes = tuple(shape)
         for d in sizes:
             if not isinstance(d, Dim) and int(d) != d:
-                raise ValueError(f"a size should be a whole number, got {d!r}")
+                raise ValueError(f"a size must be an integer, got {d!r}")
         return TensorType(self.dtype, tuple(d if isinstance(d, Dim) else int(d) for d in sizes))
 
     def with_dtype(self, dtype: DType) -> "TensorType":
@@ -218,7 +218,7 @@ def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
                     equal(d, 1)  # raises Undecided where the dimension may be 1 at run time
             except Undecided as e:
                 raise Undecided(
-                    f"shapes have to broadcast: {e}", e.difference, e.relation, _broadcasting(*shapes)
+                    f"shapes must broadcast: {e}", e.difference, e.relation, _broadcasting(*shapes)
                 ) from None
             raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
         out.append(dims[0] if dims else 1)

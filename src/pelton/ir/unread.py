@@ -285,8 +285,8 @@ def order(
                 heapq.heappush(ready, user)
     if len(found) < len(needed):
         raise ModelError(
-            f"the graph has a cycle through node {nodes[_on_cycle(waiting)]!r}; every node has to read what earlier"
-            " ones make"
+            f"the graph has a cycle through node {nodes[_on_cycle(waiting)]!r}; nodes may read outputs of earlier"
+            " nodes only"
         )
     return found
 

@@ -27,7 +27,7 @@ def verify(graph: Graph) -> None:
     for node in graph.nodes:
         for v in node.inputs:
             if v not in defined:
-                raise BuildError(f"{_named(node)} reads {v!r}, which nothing before it makes, in graph {graph.name!r}")
+                raise BuildError(f"{_named(node)} reads {v!r} before it is written, in graph {graph.name!r}")
         _check_types(graph, node)
         for body in bodies(node):
             verify(body.graph)
@@ -35,7 +35,7 @@ def verify(graph: Graph) -> None:
             define(v, _named(node))
     for v in graph.outputs:
         if v not in defined:
-            raise BuildError(f"output {v!r} is made by nothing in graph {graph.name!r}")
+            raise BuildError(f"output {v!r} is never written in graph {graph.name!r}")
     for kind, values in (("inputs", graph.inputs), ("outputs", graph.outputs)):
         names = [v.name for v in dict.fromkeys(values)]
         if len(set(names)) < len(names):
@@ -67,6 +67,6 @@ def _check_types(graph: Graph, node: Node) -> None:
         raise BuildError(f"{_named(node)} does not fit its inputs: {e}, in graph {graph.name!r}") from e
     if types != tuple(v.type for v in node.outputs):
         raise BuildError(
-            f"{_named(node)} should give {', '.join(map(str, types)) or 'nothing'}, its outputs are "
-            f"{', '.join(map(repr, node.outputs)) or 'none'}, in graph {graph.name!r}"
+            f"{_named(node)} must have outputs {', '.join(map(str, types)) or 'nothing'}, but has"
+            f" {', '.join(map(repr, node.outputs)) or 'none'}, in graph {graph.name!r}"
         )

@@ -27,7 +27,7 @@ class Declarations:
         if isinstance(given, str):
             dtype, bracket, rest = given.strip().partition("[")
             if not bracket or not rest.endswith("]"):
-                raise InputError(f"the type of an input should be like {EXAMPLE}, got {given!r}")
+                raise InputError(f"the type of an input must be like {EXAMPLE}, got {given!r}")
             sizes: Sequence[int | str] = rest[:-1].split(",") if rest[:-1].strip() else ()
         else:
             sizes = given
@@ -39,7 +39,7 @@ class Declarations:
         if isinstance(given, (int, np.integer)):
             given = str(given)
         if not isinstance(given, str):
-            raise InputError(f"a size should be a number, or a name as in {EXAMPLE}, got {given!r}")
+            raise InputError(f"a size must be a number, or a name as in {EXAMPLE}, got {given!r}")
         text, _, bounds = map(str.strip, given.partition("="))
         if not bounds and ".." in text:
             text, bounds = f"size{len(self.sizes)}", text
@@ -48,16 +48,14 @@ class Declarations:
                 low, best, high = (bounds or f"1..{OPTIMUM if axis else 1}..").split("..")
                 self.sizes[text] = dims.symbol(text, int(low), int(best), int(high) if high else dims.UNBOUNDED)
             elif bounds:
-                raise ValueError("its bounds are given at the first place where it is written")
+                raise ValueError("its bounds belong to its first occurrence")
             size = parse(text, self.sizes)
         except ValueError as e:
             raise InputError(
-                f"a size should be a number, a name or an expression, as in {EXAMPLE}, got {given!r}: {e}"
+                f"a size must be a number, a name or an expression, as in {EXAMPLE}, got {given!r}: {e}"
             ) from None
         if dims.is_known(size) and size < 0:
-            raise InputError(
-                f"a size should not be below 0, got {given}; a name is a dynamic dimension, as in {EXAMPLE}"
-            )
+            raise InputError(f"a size must not be below 0, got {given}; a name is a dynamic dimension, as in {EXAMPLE}")
         return size
 
 

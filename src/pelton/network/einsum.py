@@ -39,7 +39,7 @@ def einsum(net: Layers, equation: str, operands: Sequence[NetworkTensor], name: 
 def _parsed(equation: str, operands: Sequence[NetworkTensor]) -> tuple[list[str], str]:
     text = equation.replace(" ", "")
     if not re.fullmatch(r"[A-Za-z]*(,[A-Za-z]*)*(->[A-Za-z]*)?", text):
-        raise InputError(f"an equation of einsum should be like 'bik,bkj->bij', letters alone, got {equation!r}")
+        raise InputError(f"an equation of einsum must be like 'bik,bkj->bij', letters alone, got {equation!r}")
     left, arrow, output = text.partition("->")
     inputs = left.split(",")
     if not arrow:
@@ -47,7 +47,7 @@ def _parsed(equation: str, operands: Sequence[NetworkTensor]) -> tuple[list[str]
     if [len(letters) for letters in inputs] != [x.rank for x in operands]:
         raise InputError(f"einsum {equation!r} does not fit {', '.join(map(repr, operands)) or 'no operands'}")
     if any(len(set(letters)) < len(letters) for letters in (*inputs, output)) or not set(output) <= set(left):
-        raise InputError(f"einsum {equation!r} should have no letter twice in an operand, and name those of the result")
+        raise InputError(f"einsum {equation!r} must have no letter twice in an operand, and name those of the result")
     return inputs, output
 
 

@@ -28,7 +28,7 @@ def check_indices(
         if at_most < 0:
             raise ValueError(f"{op.name}: needs indices that an axis of {size} has, got {low} to {high}")
         if at_least < 0:
-            text = f"{op.name}: indices from {low} to {high} have to fit an axis of {size}"
+            text = f"{op.name}: indices from {low} to {high} must fit an axis of {size}"
             raise Undecided(text, room, ">=", (room,))
 
 

@@ -161,11 +161,11 @@ class Layers(Operators):
         if rest := [i for i, d in enumerate(shape) if is_known(d) and d == -1]:
             others = math.prod(d for i, d in enumerate(shape) if i != rest[0])
             if len(rest) > 1 or is_known(others) and others == 0:
-                raise InputError(f"one size of a shape may be -1, beside others of 1 and more, got {list(shape)}")
+                raise InputError(f"one size of a shape may be -1, all others must be positive, got {list(shape)}")
             quotient = x.type.size // others
             shape = tuple(quotient if i == rest[0] else d for i, d in enumerate(shape))
         if is_known(*shape, *x.shape) and math.prod(shape) != x.type.size:
-            raise InputError(f"{x!r} cannot be reshaped to {list(shape)}, which has another number of elements")
+            raise InputError(f"{x!r} cannot be reshaped to {list(shape)}, of another number of elements")
         return x if shape == x.shape else self._one("reshape", (x,), dict(shape=shape), name)
 
     def flatten(self, x: Operand, axis: int = 1, *, name: str = "") -> NetworkTensor:
@@ -242,7 +242,7 @@ class Layers(Operators):
                 cut.append((axis, start, start + 1, 1))
                 gone.append(axis)
             else:
-                raise InputError(f"an index should be an integer, a slice, None or …, got {part!r}")
+                raise InputError(f"an index must be an integer, a slice, None or …, got {part!r}")
             axis += 1
         if cut:
             axes, starts, ends, steps = zip(*cut)
@@ -350,7 +350,7 @@ def _factor(size: Size, before: Size) -> float:
 
 def _number(size: Size) -> int:
     if not is_known(size):
-        raise InputError(f"a number of channels should be known, got {size}")
+        raise InputError(f"a number of channels must be known, got {size}")
     return int(size)
 
 
@@ -363,7 +363,7 @@ def _axis(axis: int, rank: int) -> int:
 def _each(given: Ints, count: int, what: str) -> tuple[int, ...]:
     found = (given,) * count if isinstance(given, (int, np.integer)) else tuple(given)
     if len(found) != count or not all(isinstance(v, (int, np.integer)) for v in found):
-        raise InputError(f"{what} should be a number, or one for each of {count} axes, got {given!r}")
+        raise InputError(f"{what} must be a number, or one for each of {count} axes, got {given!r}")
     return tuple(map(int, found))
 
 
@@ -374,13 +374,13 @@ def _pads(padding: Any, space: int) -> tuple[int, ...]:
         for p in ((padding,) * space if isinstance(padding, (int, np.integer)) else padding)
     ]
     if len(pairs) != space or not all(len(p) == 2 and all(isinstance(v, (int, np.integer)) for v in p) for p in pairs):
-        raise InputError(f"padding should be {PADDINGS}, here of {space} axes, got {padding!r}")
+        raise InputError(f"padding must be {PADDINGS}, here of {space} axes, got {padding!r}")
     return (*(int(b) for b, _ in pairs), *(int(a) for _, a in pairs))
 
 
 def _split(totals: Sequence[Size], padding: str) -> tuple[Size, ...]:
     if padding not in ("same", "same_upper", "same_lower"):
-        raise InputError(f"padding should be {PADDINGS}, got {padding!r}")
+        raise InputError(f"padding must be {PADDINGS}, got {padding!r}")
     less, more = [t // 2 for t in totals], [t - t // 2 for t in totals]
     return tuple(more + less if padding == "same_lower" else less + more)
 

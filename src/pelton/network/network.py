@@ -70,7 +70,7 @@ class Network(ControlFlow, ComposedLayers):
         if not isinstance(type, TensorType):
             type = self.declarations.tensor_type(type, dtype)
         if name in self._named:
-            raise InputError(f"network {self.name!r} has a tensor {name!r} already; give the input another name")
+            raise InputError(f"network {self.name!r} already has a tensor {name!r}; use another name for the input")
         value = Value(type, name)
         self.builder.inputs.append(value)
         return self._tensor(value, name)
@@ -91,7 +91,7 @@ class Network(ControlFlow, ComposedLayers):
         value = self.value(tensor)
         name = name or self.name_of(self.wrap(value))
         if name in self._outputs:
-            raise InputError(f"network {self.name!r} has an output {name!r} already; give this one another name")
+            raise InputError(f"network {self.name!r} already has an output {name!r}; use another name")
         self._outputs[name] = value
         return self._tensor(value, name)
 
@@ -116,7 +116,7 @@ class Network(ControlFlow, ComposedLayers):
     def alias(self, tensor: NetworkTensor, name: str) -> None:
         """Adds a further name of a tensor, for `tensor` and the outputs of a build."""
         if self._named.setdefault(name, self.value(tensor)) is not tensor.value:
-            raise InputError(f"network {self.name!r} has a tensor {name!r} already; give this one another name")
+            raise InputError(f"network {self.name!r} already has a tensor {name!r}; use another name")
 
     @property
     def tensors(self) -> dict[str, NetworkTensor]:
@@ -154,9 +154,7 @@ class Network(ControlFlow, ComposedLayers):
             hints = chain([label], (f"{label}.{i}" for i in range(1, 64)))
             made = self.builder.emit(op, values, attrs, names=hints, node_name=label)
         except Undecided as e:
-            raise InputError(
-                f"{e}; give numbers, or ranges that decide it, for the sizes of the inputs (layer {label!r})"
-            ) from e
+            raise InputError(f"{e}; set sizes of the inputs, or ranges that determine it (layer {label!r})") from e
         except (TypeError, ValueError, IndexError) as e:
             raise InputError(f"{e} (layer {label!r})") from None
         return tuple(self._tensor(v, label if i == 0 else f"{label}.{i}") for i, v in enumerate(made))
@@ -189,7 +187,7 @@ class Network(ControlFlow, ComposedLayers):
                 array = array.astype(np.float32)
             return self.builder.shared_constant(array)
         except (TypeError, ValueError) as e:
-            raise InputError(f"an operand should be a tensor, an array or a number, got {operand!r}: {e}") from None
+            raise InputError(f"an operand must be a tensor, an array or a number, got {operand!r}: {e}") from None
 
     def tensor_of(self, operand: Operand) -> NetworkTensor:
         """Returns an operand as a tensor; a constant for an array or a number."""
@@ -221,7 +219,7 @@ class Network(ControlFlow, ComposedLayers):
         """Replaces `old` by `new` for all readers, including outputs, but not for the sources of `new` itself."""
         to, source = self.value(new), self.value(self.tensor(old) if isinstance(old, str) else old)
         if to.type != source.type:
-            raise InputError(f"{old!r} cannot be replaced by {self.wrap(to)!r}, which has another type")
+            raise InputError(f"{old!r} cannot be replaced by {self.wrap(to)!r}, of another type")
         before = {n for _, n in self.builder.ancestors(to, ()) if n is not None}
         renewed = {
             n: Node(n.op, tuple(to if v is source else v for v in n.inputs), n.attrs, n.outputs, n.name)

@@ -80,7 +80,5 @@ def __getattr__(name: str) -> Any:
     if name in TOOLS and installed():  # `from onnxruntime import quantization` asks here first
         return importlib.import_module(f"{package_name}.{name}")
     if name not in _MISSING:
-        raise AttributeError(
-            f"module 'onnxruntime' has no attribute {name!r}, or Pelton, which stands in for it, does not know it"
-        )
+        raise AttributeError(f"module 'onnxruntime', replaced by Pelton, has no attribute {name!r}")
     return missing(f"onnxruntime.{name}")

@@ -130,7 +130,7 @@ def install() -> None:
         _replaced[name] = sys.modules.pop(name)
     if NAME in _replaced:
         log.warning(
-            "onnxruntime had been imported before Pelton took its place; modules that imported it keep it. Call"
+            "onnxruntime was imported before Pelton replaced it; modules that imported it still use it. Call"
             " pelton.onnxruntime.install() first"
         )
     sys.meta_path.insert(0, _finder)

@@ -17,8 +17,7 @@ class _Missing(type):
 
     def __call__(cls, *args: Any, **named: Any) -> NoReturn:
         raise exceptions.NotImplemented(
-            f"Pelton, which stands in for ONNX Runtime here, has no {cls.path}; run what needs it with ONNX Runtime"
-            " itself"
+            f"Pelton, which replaces ONNX Runtime in this process, has no {cls.path}; use ONNX Runtime for it"
         )
 
     def __getattr__(cls, name: str) -> Any:
@@ -27,7 +26,7 @@ class _Missing(type):
         return missing(f"{cls.path}.{name}")
 
     def __repr__(cls) -> str:
-        return f"<{cls.path}, which Pelton does not have>"
+        return f"<{cls.path}, not in Pelton>"
 
 
 def missing(path: str) -> type:

@@ -32,7 +32,7 @@ def _fits(body: Body, given: tuple[TensorType, ...], what: str) -> tuple[TensorT
     taken = tuple(v.type for v in body.graph.inputs)
     expect(
         taken == given,
-        f"needs {what} that takes {', '.join(map(str, given)) or 'nothing'}, got one that takes"
+        f"needs {what} with inputs {', '.join(map(str, given)) or 'nothing'}, got one with"
         f" {', '.join(map(str, taken)) or 'nothing'}",
     )
     return tuple(v.type for v in body.graph.outputs)
@@ -54,7 +54,7 @@ class if_:
         ours, theirs = _fits(then, given, "a branch"), _fits(other, given, "a branch")
         expect(
             ours == theirs,
-            f"needs branches that give the same types, got {', '.join(map(str, ours))} and"
+            f"needs branches with equal output types, got {', '.join(map(str, ours))} and"
             f" {', '.join(map(str, theirs))}",
         )
         return ours
@@ -86,7 +86,7 @@ class loop:
         found = _fits(body, (TensorType(I64), *given), "a graph")
         expect(
             found == (TensorType(BOOL), *given[:carried]),
-            "needs a graph that gives a condition and what it carries, of the same types",
+            "needs a graph that returns a condition and its carried values, of equal types",
         )
         return found[1:]
 
@@ -134,7 +134,7 @@ class scan:
         found = _fits(body, (*given[:states], *slices, *given[states + len(axes) :]), "a graph")
         parts = found[states:]
         kept = found[:states] == given[:states] and len(parts) == len(into)
-        expect(kept, f"needs a graph that gives {states} states of the same types and {len(into)} parts")
+        expect(kept, f"needs a graph that returns {states} states of equal types and {len(into)} parts")
         expect(all(0 <= a <= t.rank for a, t in zip(into, parts)), f"cannot join parts along axes {list(into)}")
         return (*given[:states], *(t.with_shape((*t.shape[:a], length, *t.shape[a:])) for a, t in zip(into, parts)))
 

@@ -90,15 +90,14 @@ def unpacked(model: str) -> ModelProto:
         import onnx
     except ImportError:
         raise EngineError(
-            "a step of this model runs on the onnx package, which is not installed here; "
-            "do: pip install onnx, or rebuild without that operator"
+            "a step of this model needs the onnx package: pip install onnx, or build without that operator"
         ) from None
     from google.protobuf.message import DecodeError
 
     try:
         return onnx.ModelProto.FromString(base64.b64decode(model, validate=True))
     except (DecodeError, ValueError) as e:
-        raise EngineError(f"a foreign step should hold an ONNX model in base64, but its text is damaged: {e}") from None
+        raise EngineError(f"the engine is damaged: a foreign step must contain an ONNX model in base64: {e}") from None
 
 
 @functools.lru_cache(maxsize=256)
@@ -180,9 +179,7 @@ def _loop() -> Any:
             def counted(*given: Any, **more: Any) -> Any:
                 _turns.left -= 1
                 if _turns.left < 0:
-                    raise RuntimeError(
-                        f"it goes on for more than {TURNS} iterations; where the model means that, run it in parts"
-                    )
+                    raise RuntimeError(f"it exceeds {TURNS} iterations; if the model is meant to, run it in parts")
                 return body(*given, **more)
 
             self._run_body = counted
@@ -243,7 +240,7 @@ def dims_as_onnx(shape: tuple[Size, ...]) -> list[int | str]:
 
 def _known_type(found, named: Mapping[str, Size]) -> TensorType:
     if found.WhichOneof("value") != "tensor_type":
-        raise Untyped("gives something that is no tensor")
+        raise Untyped("has an output that is no tensor")
     tensor = found.tensor_type
     if tensor.elem_type not in DTYPES:
         raise Untyped("onnx cannot infer its element type")

@@ -27,7 +27,7 @@ def product_type(a: DType, b: DType, accumulate: DType | None, to: DType | None)
             and accumulate.bits >= max(a.bits, b.bits),
             f"cannot sum products of {a.value} in {accumulate.value}",
         )
-    expect(to is None or to.is_float or to.is_integer, "needs a type of numbers to give")
+    expect(to is None or to.is_float or to.is_integer, "needs a numeric output type")
     return to or accumulate or a
 
 

@@ -123,7 +123,7 @@ class quantize:
         saturate: bool = True,
     ) -> TensorType:
         expect(x.dtype.is_float and scale.dtype.is_float, "needs floating point and a scale of it")
-        expect(to.is_float or to.is_integer, "needs a type of numbers to give")
+        expect(to.is_float or to.is_integer, "needs a numeric output type")
         _check(x, axis, block, scale, zero)
         return x.with_dtype(to)
 

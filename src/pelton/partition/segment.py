@@ -345,7 +345,7 @@ class Segment:
         made = [name for node in self.taken for name in node.outputs if name and name in wanted]
         for name in made:
             if name not in self.reader.bound:
-                raise ModelError(f"the operator that should produce {name!r} has no such output ({self.model.name})")
+                raise ModelError(f"the operator that must produce {name!r} has no such output ({self.model.name})")
         return {name: self.reader.bound[name] for name in made}
 
     def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:

@@ -34,8 +34,8 @@ def _check(value: Value, where: str, max_bytes: int) -> None:
     minimum = bounds(value.type.bytes)[0]
     if minimum > max_bytes:
         raise BuildError(
-            f"{where} is {value.type}, {_format_bytes(minimum)}; a run may take {_format_bytes(max_bytes)}"
-            " (Options.memory, or the memory of this machine): give smaller sizes, or build on a larger machine"
+            f"{where} is {value.type}, {_format_bytes(minimum)}; a run may use {_format_bytes(max_bytes)}"
+            " (Options.memory, or this machine's memory): use smaller sizes, or a larger machine"
         )
     if (longest := max((bounds(d)[0] for d in value.type.shape), default=0)) > UNBOUNDED:
         raise BuildError(
@@ -51,10 +51,10 @@ def check_engine(engine: EnginePlan, memory: int | None) -> None:
     need = plain.arena + scratch + sum(p.nbytes for p in (*plain.inputs, *plain.outputs)) + len(engine.constants)
     if need > limit(memory):
         raise BuildError(
-            f"a run of {engine.label!r} takes {_format_bytes(need)}: {_format_bytes(plain.arena)} of workspace,"
-            f" {_format_bytes(scratch)} of scratch of threads, {_format_bytes(len(engine.constants))} of constants, the"
-            f" rest inputs and outputs; it may take {_format_bytes(limit(memory))} (Options.memory, or the memory of"
-            " this machine): give smaller sizes"
+            f"a run of {engine.label!r} needs {_format_bytes(need)}: {_format_bytes(plain.arena)} of workspace,"
+            f" {_format_bytes(scratch)} of threads' scratch memory, {_format_bytes(len(engine.constants))} of"
+            f" constants, the rest inputs and outputs; it may use {_format_bytes(limit(memory))} (Options.memory,"
+            " or this machine's memory): use smaller sizes"
         )
 
 

@@ -61,7 +61,7 @@ class PluginKernel:
         except (OSError, UnicodeDecodeError) as e:
             raise InputError(f"the source of a kernel, {self.source}, cannot be read: {e}") from None
         if not isinstance(text, str):
-            raise InputError(f"the source of a kernel should be a text or a Path, got {text!r:.99}")
+            raise InputError(f"the source of a kernel must be a text or a Path, got {text!r:.99}")
         for mark in ("region", "tactic"):
             if text.count(f"<{mark}>") != 1 or text.count(f"</{mark}>") != 1:
                 raise InputError(
@@ -76,7 +76,7 @@ class PluginKernel:
         """Returns the tactics for these types; InputError unless they are numbers by name."""
         found = self._ask("tactics", inputs, outputs) if callable(self.tactics) else self.tactics
         if not isinstance(found, Iterable):
-            raise InputError(f"`tactics` should be or give a list of tactics, got {found!r:.99}")
+            raise InputError(f"`tactics` must be or return a list of tactics, got {found!r:.99}")
         choices = []
         for t in found:
             if not isinstance(t, Mapping) or not all(
@@ -92,11 +92,11 @@ class PluginKernel:
         if self.takes is not None:
             why = self._ask("takes", inputs, outputs)
             if why is not None and not isinstance(why, str):
-                raise InputError(f"`takes` should give the reason why it cannot, as a text, or None, got {why!r:.99}")
-            why = why and f"its `takes` says: {why}"
+                raise InputError(f"`takes` must return a reason for rejection, a text, or None, got {why!r:.99}")
+            why = why and f"its `takes` returned: {why}"
         else:
             others = dict.fromkeys(t.dtype.value for t in (*inputs, *outputs) if t.dtype is not F32)
-            why = f"its kernel is for f32 alone (takes= is missing), got {', '.join(others)}" if others else None
+            why = f"its kernel supports f32 only (no takes=), got {', '.join(others)}" if others else None
         return why or (None if self.choices(inputs, outputs) else "there is no tactic for these types")
 
     def count(self, function: str, inputs: Types, outputs: Types, tactic: Mapping[str, int]) -> Size:
@@ -104,7 +104,7 @@ class PluginKernel:
         found = self._ask(function, inputs, outputs, **tactic)
         limit = MAX_COUNT if function == "tiles" else sys.maxsize
         if not isinstance(found, Dim) and not (isinstance(found, (int, np.integer)) and 0 <= found <= limit):
-            raise InputError(f"`{function}` should give a whole number from 0 to {limit}, got {found!r:.99}")
+            raise InputError(f"`{function}` must return an integer from 0 to {limit}, got {found!r:.99}")
         return found if isinstance(found, Dim) else int(found)
 
     def _ask(self, function: str, *given: Types, **tactic: int) -> Any:

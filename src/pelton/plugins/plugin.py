@@ -107,9 +107,9 @@ def declare(cls: type[Plugin]) -> Op:
         found = call("infer", types, attrs)
         found = found if isinstance(found, tuple) else (found,)
         if not found or not all(isinstance(t, TensorType) and isinstance(t.dtype, DType) for t in found):
-            raise TypeError(f"infer should give a TensorType, or a tuple of them, got {found!r:.99}")
+            raise TypeError(f"infer must return a TensorType, or a tuple of them, got {found!r:.99}")
         if any(is_known(d) and d < 0 for t in found for d in t.shape):
-            raise ValueError(f"infer gave sizes below 0, {', '.join(map(str, found))}")
+            raise ValueError(f"infer returned negative sizes, {', '.join(map(str, found))}")
         return found
 
     def configure(*types: TensorType, **attrs: Any) -> tuple[np.ndarray, ...]:
@@ -117,7 +117,7 @@ def declare(cls: type[Plugin]) -> Op:
         arrays = tuple(map(np.asarray, found if isinstance(found, (tuple, list)) else (found,)))
         for a in arrays:
             if not is_numeric(a):
-                raise ValueError(f"configure should give arrays of numbers, got one of {a.dtype}")
+                raise ValueError(f"configure must return arrays of numbers, got one of {a.dtype}")
         return arrays
 
     def expand(*values: Value, **attrs: Any) -> tuple[TermLike, ...]:
@@ -129,7 +129,7 @@ def declare(cls: type[Plugin]) -> Op:
         except ValueError as e:
             raise InputError(f"plugin {name}: {e}") from None
         if not isinstance(found, (int, float, np.number, Dim)):
-            raise InputError(f"plugin {name}: flops should give a number, got {found!r:.99}")
+            raise InputError(f"plugin {name}: flops must return a number, got {found!r:.99}")
         return found
 
     def scalar(*x: Any, **attrs: Any) -> Any:
@@ -173,10 +173,10 @@ def _check_class(cls: type[Plugin], name: str, has: set[str]) -> None:
     """Raises InputError for a class that lacks something, or declares something that plugins cannot have."""
     if not re.fullmatch(r"[^\W\d_](\w*[^\W_])?", name):
         raise InputError(
-            f"plugin {cls.__name__}: its name should be an identifier without underscores at its ends, got {name!r}"
+            f"plugin {cls.__name__}: its name must be an identifier without underscores at its ends, got {name!r}"
         )
     if hasattr(Network, name):
-        raise InputError(f"plugin {cls.__name__}: {name!r} is a method of networks; give it another `name`")
+        raise InputError(f"plugin {cls.__name__}: {name!r} is a method of networks; set another `name`")
     if not (has & {"scalar", "layers"} or {"infer", "reference"} <= has):
         raise InputError(
             f"plugin {cls.__name__} needs scalar, layers, or infer with reference; it has"
@@ -184,10 +184,10 @@ def _check_class(cls: type[Plugin], name: str, has: set[str]) -> None:
         )
     if not isinstance(cls.kernels, (tuple, list)) or not all(isinstance(k, PluginKernel) for k in cls.kernels):
         raise InputError(
-            f"plugin {cls.__name__}: `kernels` should be a tuple of CKernel and TritonKernel, got {cls.kernels!r:.99}"
+            f"plugin {cls.__name__}: `kernels` must be a tuple of CKernel and TritonKernel, got {cls.kernels!r:.99}"
         )
     if "scalar" in has and cls.kernels:
-        raise InputError(f"plugin {cls.__name__} has a scalar function, of which kernels are made; leave `kernels` out")
+        raise InputError(f"plugin {cls.__name__} has a scalar function, which defines its kernels; remove `kernels`")
 
 
 def _with_attributes(cls: type[Plugin]) -> Any:
@@ -227,7 +227,7 @@ def _check_count(function: Callable[..., Any], given: Sequence[Any]) -> None:
     except TypeError:
         names = [p for p in signature.parameters if p != "net"]
         count = len(given) - (len(names) < len(signature.parameters))
-        raise ValueError(f"takes the operands {', '.join(names) or '(none)'}, got {count}") from None
+        raise ValueError(f"needs the operands {', '.join(names) or '(none)'}, got {count}") from None
 
 
 def _layers(name: str, plugin: Any, types: Sequence[TensorType]) -> Graph:
@@ -240,7 +240,7 @@ def _layers(name: str, plugin: Any, types: Sequence[TensorType]) -> Graph:
             found = plugin.layers(net, *given)
         found = found if isinstance(found, (tuple, list)) else (found,)
         if not found or not all(isinstance(t, NetworkTensor) for t in found):
-            raise ValueError(f"layers should give a tensor, or a tuple of them, got {found!r:.99}")
+            raise ValueError(f"layers must return a tensor, or a tuple of them, got {found!r:.99}")
         if len(net.inputs) > len(types):
             raise ValueError(f"layers adds the input {net.inputs[-1]!r}; all that it reads are operands")
         return net.graph({f"output{i}": t for i, t in enumerate(found)})
@@ -275,5 +275,5 @@ def weight_shapes(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any])
     except ValueError as e:
         raise InputError(f"plugin {op.name}: {e}") from None
     if not all(isinstance(d, int) and d >= 1 for shape in found for d in shape):
-        raise InputError(f"plugin {op.name}: weights should give shapes of numbers from 1 on, got {found}")
+        raise InputError(f"plugin {op.name}: weights must return shapes of positive integers, got {found}")
     return found

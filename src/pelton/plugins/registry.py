@@ -37,13 +37,13 @@ def register(cls: P) -> P:
     other operators.
     """
     if not (isinstance(cls, type) and issubclass(cls, Plugin)):
-        raise InputError(f"register takes a subclass of pelton.Plugin, got {cls!r}")
+        raise InputError(f"register needs a subclass of pelton.Plugin, got {cls!r}")
     op = declare(cls)
     name = op.name
     before = _BY_OP.get(name)
     if name in REGISTRY and (before is None or _home(before) != _home(cls)):
         owner = "built in" if before is None else f"the plugin {_home(before)}"
-        raise InputError(f"plugin {cls.__name__}: the operator {name!r} is {owner}; give it another `name`")
+        raise InputError(f"plugin {cls.__name__}: the operator {name!r} is {owner}; set another `name`")
     for kernel in cls.kernels:
         kernel.text()
     places = [(f, getattr(cls, f)) for f in FORMATS if getattr(cls, f) is not None]
@@ -63,7 +63,7 @@ def _check_place(cls: type, format: str, what: Any) -> None:
     names = what if format == "onnx" and isinstance(what, tuple) and len(what) == 2 else (what,)
     if len(names) != 1 + (format == "onnx") or not all(isinstance(n, str) for n in names):
         expected = "a pair of texts, domain and type" if format == "onnx" else "a text"
-        raise InputError(f"plugin {cls.__name__}: `{format}` should be {expected}, got {what!r:.99}")
+        raise InputError(f"plugin {cls.__name__}: `{format}` must be {expected}, got {what!r:.99}")
 
 
 def _home(cls: type) -> str:

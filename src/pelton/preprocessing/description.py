@@ -39,7 +39,7 @@ def parse(text: str | os.PathLike[str]) -> Preprocessing:
         for key, value in _parse_word(word).items():
             if key in given:
                 both = "stretch, crop=, shorter= and letterbox exclude each other" if key == "fit" else ""
-                raise _error(text, both or f"{word!r} says {key} a second time")
+                raise _error(text, both or f"{word!r} has {key} twice")
             given[key] = value
     if "height" not in given:
         raise _error(text, "it names no size")
@@ -52,7 +52,7 @@ def parse(text: str | os.PathLike[str]) -> Preprocessing:
         raise _error(text, "floor belongs to shorter= or stretch=HEIGHTxWIDTH")
     needed = (made.height, made.width) if made.fit == "stretch" else (max(made.height, made.width),)
     if any(have < want for have, want in zip(made.resized, needed)):
-        raise _error(text, f"what is {'x'.join(map(str, made.resized))} holds no {made.height}x{made.width}")
+        raise _error(text, f"a picture {'x'.join(map(str, made.resized))} is smaller than {made.height}x{made.width}")
     return made
 
 
@@ -86,7 +86,7 @@ def _parse_word(word: str) -> dict[str, Any]:
         raise _error(word, f"only {_keys()} take values")
     if key == "stretch":
         if not (size := _size(value)):
-            raise _error(word, "stretch takes the height and the width before the middle is cut out, as in 256x256")
+            raise _error(word, "stretch needs the height and width before cropping, as in 256x256")
         return {"fit": key, "resized": size}
     try:
         numbers = tuple(float(v) for v in value.split(","))
@@ -100,7 +100,7 @@ def _parse_word(word: str) -> dict[str, Any]:
         return {key: numbers}
     if key == "letterbox":
         if any(not 0 <= n <= 255 or n != int(n) for n in numbers):
-            raise _error(word, "letterbox takes the colour of what is around the picture, of whole numbers up to 255")
+            raise _error(word, "letterbox needs the colour of the border, integers up to 255")
         return {"fit": key, "fill": numbers}
     if key == "shorter":
         if len(numbers) != 1 or not 1 <= numbers[0] <= LARGEST or numbers[0] != int(numbers[0]):

@@ -69,8 +69,8 @@ def read(path: str | os.PathLike[str]) -> Preprocessing:
         return _describe(found)
     except (_Refused, OverflowError) as e:
         raise InputError(
-            f"{path} does not say how pictures become inputs of one size: {e}; describe it in words instead, as in"
-            ' "224x224 shorter=256 mean=0.485,0.456,0.406 std=0.229,0.224,0.225"'
+            f'{path} does not determine one input size: {e}; describe the preprocessing instead, as in "224x224'
+            ' shorter=256 mean=0.485,0.456,0.406 std=0.229,0.224,0.225"'
         ) from None
 
 
@@ -93,7 +93,7 @@ def _describe(found: Any) -> Preprocessing:
     if _flag(found, "do_normalize", False):
         given |= {"mean": _numbers(found, "image_mean"), "std": _numbers(found, "image_std")}
         if 0 in given["std"]:
-            raise _Refused("'image_std' has a 0, by which nothing can be divided")
+            raise _Refused("'image_std' has a 0")
     if _flag(found, "do_flip_channel_order", False):
         if "mean" in given:
             raise _Refused("'do_flip_channel_order' besides 'do_normalize' is not known here")
@@ -141,7 +141,7 @@ def _placed(found: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 def _cut(found: Mapping[str, Any]) -> bool:
     if "do_center_crop" not in found and "crop_size" in found:
-        raise _Refused("'do_center_crop' is missing beside 'crop_size'")
+        raise _Refused("'crop_size' needs 'do_center_crop'")
     return _flag(found, "do_center_crop", False)
 
 
@@ -151,7 +151,9 @@ def _middle(found: Mapping[str, Any], resized: tuple[int, ...]) -> dict[str, Any
         raise _Refused("'crop_size' has 'shortest_edge', expected 'height' and 'width'")
     needed = (height, width) if len(resized) == 2 else (max(height, width),)
     if any(have < want for have, want in zip(resized, needed)):
-        raise _Refused(f"'crop_size' {height}x{width} is larger than what 'size' leaves, {'x'.join(map(str, resized))}")
+        raise _Refused(
+            f"'crop_size' {height}x{width} is larger than the resized picture, {'x'.join(map(str, resized))}"
+        )
     fit = "stretch" if len(resized) == 2 else "shorter"
     return {"height": height, "width": width, "fit": fit, "resized": resized, "floor": True}
 
@@ -159,7 +161,7 @@ def _middle(found: Mapping[str, Any], resized: tuple[int, ...]) -> dict[str, Any
 def _convnext(found: Mapping[str, Any], height: int, shorter: int) -> dict[str, Any]:
     """Returns ConvNeXT's placement: cut out of a picture larger by 1 / crop_pct, or stretched."""
     if _cut(found):
-        raise _Refused("'do_center_crop' of a ConvNeXT, which cuts by 'crop_pct', is not known here")
+        raise _Refused("'do_center_crop' of a ConvNeXT, with 'crop_pct', is not supported")
     if not shorter:
         raise _Refused("'size' of a ConvNeXT must be 'shortest_edge'")
     if shorter >= WARPED:

@@ -84,7 +84,7 @@ class Preprocessing:
         found = [name for name, shape in shapes.items() if self._axis(shape) is not None]
         if not found:
             given = ", ".join(f"{name} {_listed(shape)}" for name, shape in shapes.items())
-            raise InputError(f"{self._needs()}, given {given or 'no inputs'}")
+            raise InputError(f"{self._needs()}, got {given or 'no inputs'}")
         return found
 
     def _axis(self, shape: Sequence[Any]) -> int | None:
@@ -121,7 +121,7 @@ class Preprocessing:
             pixels = pixels[:, :, ::-1]
         if dtype == np.uint8:
             if (self.mean, self.std) != ((0.0,), (1.0,)):
-                raise InputError("the input is uint8 and takes the bytes of pictures; leave out mean= and std=")
+                raise InputError("the input is uint8, for unscaled pictures; leave out mean= and std=")
             values = pixels
         elif dtype.kind == "f":
             values = (pixels * self.scale - np.array(self.mean)) / np.array(self.std)
@@ -147,8 +147,8 @@ class Preprocessing:
             size = (self.resized[0], longer) if width <= height else (longer, self.resized[0])
             if size[0] * size[1] > MOST_PIXELS:
                 raise InputError(
-                    f"a picture of {width}x{height} (width x height) would become one of {size[0]}x{size[1]} before"
-                    " its middle is cut out; cut such a thin picture before, or say stretch or letterbox"
+                    f"a picture of {width}x{height} (width x height) would be resized to {size[0]}x{size[1]}"
+                    " before cropping; crop such a thin picture first, or use stretch or letterbox"
                 )
         x, y = (self._half(given - wanted) for given, wanted in zip(size, (self.width, self.height)))
         return Framing(whole, (size[0], size[1]), (x, y))

@@ -36,7 +36,7 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
     given = tuple(map(np.asarray, arrays))
     expected = tuple(v.type for v in node.inputs)
     if tuple(map(_type, given)) != expected:
-        raise InputError(f"step {_where(node)} takes {_listed(expected)}, got {_listed(map(_type, given))}")
+        raise InputError(f"step {_where(node)} needs {_listed(expected)}, got {_listed(map(_type, given))}")
     try:
         found = node.op.evaluate(given, node.attrs) if node.op.kind == "foreign" else evaluate_node(node, given)
     except EngineError as e:
@@ -51,8 +51,8 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
         found = tuple(_read(node.name, node.attrs["model"], given))
     if len(found) != len(node.outputs):
         raise EngineError(
-            f"step {_where(node)} should give {len(node.outputs)} arrays, but gave {len(found)}; this engine is"
-            " damaged, build it again"
+            f"the engine is damaged: step {_where(node)} must return {len(node.outputs)} arrays, but returned"
+            f" {len(found)}; build it again"
         )
     return tuple(_declared(node, a, v.type) for a, v in zip(found, node.outputs))
 
@@ -61,9 +61,9 @@ def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
     """Converts a result to its declared type; raises EngineError if its shape differs."""
     if found.shape != type.shape:
         raise EngineError(
-            f"step {_where(node)} should give {type}, as the model declares or onnx infers, but for this data it gave"
-            f" shape {list(found.shape)}; sizes that depend on the data are fixed when an engine is built: declare the"
-            " shape that the data has, and build again"
+            f"step {_where(node)} must return {type}, as the model declares or onnx infers, but returned shape"
+            f" {list(found.shape)} for this data; engines fix data-dependent sizes during the build: declare the"
+            " shape of the data, and build again"
         )
     with np.errstate(all="ignore"):
         return np.asarray(found, type.dtype.numpy, order="C")
@@ -237,7 +237,7 @@ def _described(value: Any) -> str:
 def check_call(name: str, call: str, text: str) -> None:
     """Checks, before the first run, that the package needed by the result of `function` is installed."""
     if call == "tflite":
-        with Needs(f"step {name!r} reads an operator of TFLite, which", EngineError):
+        with Needs(f"step {name!r} runs an operator of TFLite and", EngineError):
             import pelton.importers  # noqa: F401
     elif call in _MODELS:
         _prepare(repr(name), evaluator if call == "onnx" else unpacked, text)

@@ -46,8 +46,8 @@ def tokens(
     longest = max(map(len, rows), default=0)
     if longest * len(rows) > MAX_TOKENS:
         raise ValueError(
-            f"{len(rows)} texts, of which one has {longest} tokens, would make a table of more than {MAX_TOKENS} texts;"
-            " feed fewer at a time"
+            f"{len(rows)} texts, one with {longest} tokens, would need a table of more than {MAX_TOKENS} texts;"
+            " pass fewer texts per run"
         )
     return (_array([t for row in rows for t in (*row, *[pad] * (longest - len(row)))]).reshape((*x.shape, longest)),)
 

@@ -22,8 +22,8 @@ from .in_process import InProcess
 
 REMEMBERED = 32  # number of shapes that a context keeps ready
 ENTERED = (
-    "this context is in the middle of a run of the same thread, which called it again (in a step of Python, a finalizer"
-    " or a signal handler); take another context, or engine.run, which takes a free one"
+    "this context is already running in this thread, which called it again (from a Python step, a finalizer or a"
+    " signal handler); use another context, or engine.run, which uses a free one"
 )
 
 

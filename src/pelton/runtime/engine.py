@@ -176,7 +176,7 @@ class Engine:
         if not self._started:
             if self.plain.absent:
                 raise EngineError(
-                    f"engine {self.label!r} was built without its weights; give it them by `engine.refit(weights)` or"
+                    f"engine {self.label!r} was built without weights; add them with `engine.refit(weights)` or"
                     " `pelton refit`"
                 )
             self.loaded: Loaded = self._backend.load(self._code, device)

@@ -27,16 +27,16 @@ def arrays_of_ports(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
         if ports is None:
             if value is not None:
                 raise InputError(
-                    f"input {name!r} is an optional without a value in this engine, given {type(value).__name__}; "
-                    "build one for a value by leaving it out of values="
+                    f"input {name!r} is an optional without a value in this engine, got {type(value).__name__};"
+                    " build one for a value by leaving it out of values="
                 )
         elif isinstance(ports, dict):
             out.update(map_arrays(name, value, ports))
         elif not isinstance(value, (list, tuple)) or len(value) != len(ports):
             given = f"{len(value)} of them" if isinstance(value, (list, tuple)) else type(value).__name__
             raise InputError(
-                f"input {name!r} is a list of {len(ports)} arrays in this engine, given {given}; shapes= says how many"
-                " there are in another"
+                f"input {name!r} is a list of {len(ports)} arrays in this engine, got {given}; build an engine for"
+                " another number with shapes="
             )
         else:
             out.update(zip(ports, value))
@@ -47,8 +47,7 @@ def map_arrays(name: str, value: Any, form: Mapping[str, Any]) -> dict[str, np.n
     """Converts a map to keys and values, arrays [n] sorted by key; an empty map has one key, 0 or "", for 0 or ""."""
     if not isinstance(value, Mapping):
         raise InputError(
-            f"input {name!r} is a map, a dict from {form['types'][0]} to {form['types'][1]}; given"
-            f" {type(value).__name__}"
+            f"input {name!r} is a map, a dict from {form['types'][0]} to {form['types'][1]}; got {type(value).__name__}"
         )
     of_keys, of_values = (numpy_dtype(t) for t in form["types"])
     try:

@@ -77,7 +77,7 @@ class AsyncQueue(InProcess):
         if jobs is None:
             jobs = ON_GPU if on_gpu else min(cpus, MOST)
         if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST:
-            raise InputError(f"jobs is a whole number from 1 to {MOST}, got {jobs!r}")
+            raise InputError(f"jobs is an integer from 1 to {MOST}, got {jobs!r}")
         if threads is None and jobs > 1 and not on_gpu:
             threads = max(1, cpus // jobs)
         self.engine, self.jobs = engine, jobs

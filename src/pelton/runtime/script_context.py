@@ -197,7 +197,7 @@ class ScriptContext(Context):
         )
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[..., None]) -> dict[str, np.ndarray]:
-        raise InputError("a script has no memory of its own to watch; watch the runs of its engines")
+        raise InputError("a script has no memory to watch; watch the runs of its engines")
 
     def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         script = self.owner.script
@@ -306,7 +306,7 @@ class ScriptContext(Context):
             return [None]
         found = self.owner.calls[id(action)](*given)
         if len(found) < len(action.outputs):
-            raise EngineError(f"step {action.name!r} gave {len(found)} results, expected {len(action.outputs)}")
+            raise EngineError(f"step {action.name!r} returned {len(found)} results, expected {len(action.outputs)}")
         return [v if v is None or isinstance(v, (list, dict)) else np.asarray(v) for v in found]
 
     def _if(self, action: IfAction, names: Names) -> Sequence[Any]:
@@ -323,8 +323,8 @@ class ScriptContext(Context):
         while go and (trips is None or i < trips):
             if self._turns >= most:
                 raise EngineError(
-                    f"the loops of {self.owner.label!r} have not ended after {most} iterations; if they should go on, "
-                    f"build with a larger max_iterations= (it was the one that makes {', '.join(action.outputs)})"
+                    f"the loops of {self.owner.label!r} exceeded {most} iterations, at the loop that computes"
+                    f" {', '.join(action.outputs)}; to allow more, build with a larger max_iterations="
                 )
             self._turns += 1
             inner = Names(names)

@@ -139,8 +139,8 @@ class ScriptEngine(Engine):
 
     def refit(self, weights: Mapping[str, Any]) -> None:
         raise EngineError(
-            f"engine {self.label!r} is a script over several engines, which cannot be refitted; build one of the model"
-            " that has these weights"
+            f"engine {self.label!r} is a script over several engines, which cannot be refitted; build one from the"
+            " model with these weights"
         )
 
     @property
@@ -165,7 +165,7 @@ def _check(action: HostAction) -> None:
 
 
 def _function(action: HostAction) -> Call:
-    with Needs(f"step {action.name!r} runs on the host, which", EngineError):
+    with Needs(f"step {action.name!r} runs on the host and", EngineError):
         from pelton import reference  # only scripts with such steps need its imports
 
         return reference.function(action.name, action.call, action.text, NATIVE)

@@ -28,8 +28,8 @@ class StackedRows:
             self._room -= getattr(value, "nbytes", 0)
         if self._room < 0:
             raise EngineError(
-                f"after {len(self._rows[0])} iterations, what a loop stacks takes more than half of the memory of this"
-                " machine; give it fewer iterations or smaller inputs"
+                f"after {len(self._rows[0])} iterations, the stacked values of a loop use more than half of this"
+                " machine's memory; use fewer iterations or smaller inputs"
             )
 
     def stack(self, k: int, axis: int, reversed: bool, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -38,7 +38,7 @@ class StackedRows:
         try:
             return np.stack(rows, axis) if rows else np.empty((*shape[:axis], 0, *shape[axis:]), numpy_dtype(dtype))
         except (ValueError, TypeError) as e:
-            raise EngineError(f"the iterations of a loop gave values that cannot be stacked: {e}") from None
+            raise EngineError(f"the iterations of a loop returned values that cannot be stacked: {e}") from None
 
 
 def size_operand(feed: Feed, value: Any) -> np.ndarray:
@@ -49,7 +49,7 @@ def size_operand(feed: Feed, value: Any) -> np.ndarray:
         raise InputError(f"{feed.name!r} has no {feed.source} {feed.at}")
     size = value.shape[feed.at] if feed.source == "axis" else int(value.reshape(-1)[feed.at])
     if not 0 <= size < 1 << 46:
-        raise InputError(f"{feed.name!r} holds {size}, which is no size")
+        raise InputError(f"{feed.name!r} contains {size}, which is no size")
     return np.empty((size, 0), np.uint8)
 
 
@@ -80,7 +80,7 @@ def copy_value(value: Any) -> Any:
 def write_output(port: Port, array: Any, out: Any) -> Any:
     """Copies an output into the caller's `out`, and returns that; raises InputError if it does not fit."""
     if not isinstance(array, np.ndarray):
-        raise InputError(f"out[{port.name!r}] cannot take what is no array")
+        raise InputError(f"out[{port.name!r}] needs an array, but the output is none")
     port = replace(port, shape=array.shape)
     place = out_array(port, out)
     if not (place.flags.writeable and place.flags.c_contiguous and place.flags.aligned):
@@ -99,6 +99,6 @@ def as_output(port: Port, value: Any, shared: bool) -> Any:
         array = np.require(value, port.numpy_dtype, "C").reshape(value.shape)
     except (TypeError, ValueError) as e:
         raise EngineError(
-            f"output {port.name!r} should be {port.dtype}, what makes it gave {value.dtype}: {e}"
+            f"output {port.name!r} must be {port.dtype}, but its operator returned {value.dtype}: {e}"
         ) from None
     return array.copy() if shared or array.base is not None or not array.flags.writeable else array

@@ -112,8 +112,8 @@ class Cache:
 
     def _unusable(self, e: Exception) -> str:
         return (
-            f"the cache {self.home} cannot be used ({getattr(e, 'strerror', None) or e}): what is built now is built"
-            " again the next time; give another directory with PELTON_CACHE_DIR"
+            f"the cache {self.home} cannot be used ({getattr(e, 'strerror', None) or e}): the next build starts"
+            " from scratch; set another directory with PELTON_CACHE_DIR"
         )
 
     def problem(self) -> str | None:
@@ -250,7 +250,7 @@ def open_cache(options: Options) -> Cache:
     try:
         limit = parse_size(text) if text else LIMIT
     except ValueError as e:
-        raise InputError(f"PELTON_CACHE_LIMIT should be {e}") from None
+        raise InputError(f"PELTON_CACHE_LIMIT must be {e}") from None
     return Cache(directory(options.cache_dir), limit if options.cache_limit is None else options.cache_limit)
 
 

@@ -29,7 +29,7 @@ def allocate(size: int) -> np.ndarray:
         # private: a forked child gets its own
         room = mmap.mmap(-1, max(size + slack, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError) as e:
-        raise EngineError(f"the engine needs {size / 1e6:.1f} MB of memory, which the system refuses ({e})") from None
+        raise EngineError(f"the engine needs {size / 1e6:.1f} MB of memory, but the system refuses it ({e})") from None
     if slack:
         try:
             room.madvise(mmap.MADV_HUGEPAGE)

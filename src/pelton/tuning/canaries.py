@@ -136,9 +136,12 @@ def check_kernel(loaded: LoadedCode, kernel: Kernel, task: Task, seed: int = 0) 
 
     first = run(MARK)
     if not all(map(np.array_equal, first, run(MARK, backwards=True))):
-        raise fail("gives something else where its tiles run in another order; they must be independent")
+        raise fail("returns other results if its tiles run in another order; tiles must be independent")
     if not all(map(np.array_equal, first, run(OTHER_MARK))):
-        raise fail("reads what is beside its operands, what its outputs held before, or leaves elements of these out")
+        raise fail(
+            "reads outside of its operands, reads previous contents of its outputs, or leaves elements of these"
+            " unwritten"
+        )
 
 
 def _array(v: Value, region: Region, rng: np.random.Generator) -> np.ndarray | None:

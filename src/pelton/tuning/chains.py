@@ -130,7 +130,7 @@ def apart(fused: Fused, target: Target, strict: bool) -> Iterator[tuple[Chain, R
     taken = {r for run in timed for r in run}
     small = [run for run in _disjoint(fused, target, strict, lambda runs: runs[-1]) if taken.isdisjoint(run)]
     for runs, reason in (
-        (timed, "timing decides whether they are one kernel (`pelton build -vv`)"),
+        (timed, "timing decides between one kernel and several (`pelton build -vv`)"),
         (small, "not one kernel, as all between them fits the L2 cache of a core"),
     ):
         for run in runs:

@@ -63,7 +63,7 @@ class Decisions:
             name = names.pop(0)
             by[r] = tuple(t for t in takers(r) if t.name == name)
             if not by[r]:
-                raise _error(r, f"was recorded in the layouts of the template {name!r}, which does not take it here")
+                raise _error(r, f"was recorded in the layouts of the template {name!r}, which rejects it in this build")
         more = [text for text, names in left.items() for _ in names]
         if more:
             raise BuildError(f"{len(more)} recorded regions are not in this program, such as {more[0]!r:.300}; {AGAIN}")
@@ -76,7 +76,9 @@ class Decisions:
             raise _error(task.region, f"is not recorded with operands of the strides {'; '.join(layout_texts(task))}")
         only = [(t, c) for t, c in found if (t.name, c.name) == recorded]
         if not only:
-            raise _error(task.region, f"was recorded with the tactic {recorded[1]!r}, which is not possible here")
+            raise _error(
+                task.region, f"was recorded with the tactic {recorded[1]!r}, which is not possible in this build"
+            )
         return only
 
 
@@ -113,7 +115,7 @@ def write(path: str | Path, isa: str, recorded: Recorded) -> None:
         files.write(path, [json.dumps(data, indent=1).encode()])
     except OSError as e:
         raise BuildError(
-            f"tactics cannot be recorded in {path}: {e.strerror or e}; give another file with save_tactics="
+            f"cannot write tactics to {path}: {e.strerror or e}; use another file with save_tactics="
         ) from e
 
 
@@ -130,14 +132,14 @@ def read(path: str | Path, isa: str, count: int | None = None) -> Recorded:
         programs = [None if p is None else from_json(p) for p in _list(data["programs"])]
     except OSError as e:
         raise BuildError(
-            f"the recorded tactics {path} cannot be read: {e.strerror or e}; give another file with load_tactics="
+            f"cannot read the recorded tactics {path}: {e.strerror or e}; use another file with load_tactics="
         ) from e
     except (ValueError, KeyError, TypeError, RecursionError):
         raise BuildError(f"{path} holds no recorded tactics of version {VERSION}; {AGAIN}") from None
     if target != isa:
         raise BuildError(
-            f"the tactics in {path} were recorded for {target}, this build is for {isa}; "
-            "give that target, or another file with load_tactics="
+            f"the tactics in {path} were recorded for {target}, this build is for {isa}; use that target, or"
+            " another file with load_tactics="
         )
     if count is not None and len(programs) != count:
         raise BuildError(

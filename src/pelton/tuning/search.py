@@ -100,11 +100,11 @@ def select(
         pool = among(task, candidates(task.region, task.layouts, target, strict, max_tactics))
         if not pool and task.region.title() == "copy":
             raise BuildError(
-                f"no kernel copies {task.region.output.type} to another layout, which is needed here; cast it to"
-                " another element type"
+                f"{task.region.output.type} needs a copy to another layout, for which there is no kernel; cast it"
+                " to another element type"
             )
         if not pool:
-            raise AssertionError(f"no template runs {task.region.title()} in the layouts it was given")
+            raise AssertionError(f"no template runs {task.region.title()} in these layouts")
         d = digests[i] = _digest_among(task, pool, found)
         tasks[d], found[d] = task, pool
     if timing is not None:

@@ -61,7 +61,7 @@ def check_runs_here(target: str, what: str) -> None:
     level = level or BUILT[0]
     lacking = lacks(level) if kind == "cpu" and level in ISAS else None
     if lacking:
-        raise InputError(f"{what} runs the engine here, which needs {lacking}; {instead()}")
+        raise InputError(f"{what} runs the engine on this machine and needs {lacking}; {instead()}")
 
 
 def instead() -> str:

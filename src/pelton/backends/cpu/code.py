@@ -91,6 +91,4 @@ def check_object(code: bytes) -> None:
     for i in range(count):
         segment, _, offset, _, _, in_file, in_memory, _ = struct.unpack_from("<IIQQQQQQ", code, table + i * entry)
         if segment in (1, 2) and (offset + in_file > len(code) or in_file > in_memory or in_memory > 1 << 32):
-            raise EngineError(
-                "a segment of the engine's machine code lies beyond its end; the engine is damaged, build it again"
-            )
+            raise EngineError("the engine is damaged: a segment of its machine code is beyond the end; build it again")

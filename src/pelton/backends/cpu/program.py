@@ -159,5 +159,5 @@ class NativeProgram:
 def check_threads(threads: object) -> int:
     """Returns `threads` if it is a valid number of threads for a program; raises InputError otherwise."""
     if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or not 1 <= threads <= MAX_THREADS:
-        raise InputError(f"threads is a whole number from 1 to {MAX_THREADS}, got {threads!r}")
+        raise InputError(f"threads is an integer from 1 to {MAX_THREADS}, got {threads!r}")
     return int(threads)

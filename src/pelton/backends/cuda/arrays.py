@@ -42,7 +42,7 @@ class ForeignArray:
         needs = f"{what} needs {port}"
         if self.dtype != port.dtype:
             raise InputError(
-                f"{needs}, given {self.dtype} on the GPU; convert it there, results and inputs are not converted"
+                f"{needs}, got {self.dtype} on the GPU; convert it there, results and inputs are not converted"
             )
         check_shape(port, self.shape, needs)
         if 0 in self.shape:
@@ -51,15 +51,15 @@ class ForeignArray:
             s != d for n, s, d in zip(self.shape, self.strides, dense(self.shape)) if n != 1
         ):
             raise InputError(
-                f"{needs} contiguous in C order, given strides {list(self.strides)} (in elements) for shape"
-                f" {list(self.shape)}; make it so with .contiguous() (torch) or ascontiguousarray"
+                f"{needs} contiguous in C order, got strides {list(self.strides)} (in elements) for shape"
+                f" {list(self.shape)}; convert it with .contiguous() (torch) or ascontiguousarray"
             )
         owner = device.owner(self.address) if self.ordinal in (None, device.ordinal) else self.ordinal
         if owner is None:
-            raise InputError(f"{needs}, given an address ({self.address:#x}) that is no memory of a GPU")
+            raise InputError(f"{needs}, got an address ({self.address:#x}) that is not in GPU memory")
         if owner != device.ordinal:
             raise InputError(
-                f"{needs} on GPU {device.ordinal} ({device.name}), which this engine runs on, given an array on GPU"
+                f"{needs} on GPU {device.ordinal} ({device.name}), which this engine runs on, got an array on GPU"
                 f" {owner}; copy it there, or load the engine with device={owner}"
             )
 

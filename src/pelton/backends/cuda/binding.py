@@ -34,8 +34,7 @@ def binding() -> Any:
         from cuda.bindings import driver
     except ImportError:
         raise EngineError(
-            "engines for NVIDIA GPUs run by the package cuda-bindings, which is not installed: pip install"
-            ' "pelton[cuda]"'
+            'engines for NVIDIA GPUs need the package cuda-bindings: pip install "pelton[cuda]"'
         ) from None
     try:
         (status,) = driver.cuInit(0)
@@ -46,8 +45,8 @@ def binding() -> Any:
         ) from None
     if status:
         raise EngineError(
-            f"the NVIDIA driver does not start: {said(driver, status)}; `nvidia-smi` should show a GPU, "
-            "and in a container it must be passed in (--gpus all)"
+            f"the NVIDIA driver does not start: {said(driver, status)}; check `nvidia-smi`, and in a container,"
+            " --gpus all"
         )
     return driver
 
@@ -68,8 +67,8 @@ def call(name: str, *arguments: Any) -> Any:
         status, *found = getattr(driver, name)(*arguments)
     except RuntimeError as e:  # the package's error for a function that the driver lacks
         raise EngineError(
-            f"the NVIDIA driver, which knows CUDA {version(driver)}, has not all that the installed cuda-bindings call"
-            f" ({e}); install a newer driver, or the cuda-bindings of its version"
+            f"the NVIDIA driver, for CUDA {version(driver)}, lacks functions of the installed cuda-bindings ({e});"
+            " update the driver, or install the cuda-bindings of its version"
         ) from None
     if status:
         refuse(driver, name, status)
@@ -81,8 +80,8 @@ def refuse(driver: Any, name: str, status: Any) -> None:
     short = status.name.removeprefix("CUDA_ERROR_")
     if short in _LOST:
         raise EngineError(
-            f"the GPU's context is lost ({name}: {said(driver, status)}): a kernel of this process went wrong, or the"
-            " GPU was reset; nothing of this process can use it any more, start a new one"
+            f"the GPU's context is lost ({name}: {said(driver, status)}): a kernel of this process failed, or the"
+            " GPU was reset; start a new process"
         )
     raise EngineError(f"the NVIDIA driver refuses {name}: {said(driver, status)}")
 

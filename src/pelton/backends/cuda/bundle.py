@@ -104,9 +104,7 @@ def _cubin(row: Any, code: bytes, start: int) -> Cubin:
         raise EngineError(f"the symbol of a cubin is a name in ASCII, got {symbol!r:.80}")
     for (name, (least, most)), number in zip(_LIMITS.items(), numbers):
         if type(number) is not int or not least <= number <= most:
-            raise EngineError(
-                f"{name} of cubin {symbol!r} is a whole number from {least} to {most}, got {number!r:.80}"
-            )
+            raise EngineError(f"{name} of cubin {symbol!r} is an integer from {least} to {most}, got {number!r:.80}")
     arch, shared, warps, clusters, scratch, align, phased = numbers
     if align & align - 1:
         raise EngineError(f"align of cubin {symbol!r} is a power of 2, got {align}")
@@ -155,5 +153,5 @@ def _map(symbol: str, row: Any) -> TensorMap:
         )
     found = TensorMap.of(row)
     if (why := found.rejection()) is not None:
-        raise EngineError(f"a map of cubin {symbol!r} has {why}, which no GPU takes; build the engine again")
+        raise EngineError(f"a map of cubin {symbol!r} has {why}, which no GPU supports; build the engine again")
     return found

@@ -55,9 +55,7 @@ class Gpu:
         driver = binding()
         count = call("cuDeviceGetCount")
         if not count:
-            raise EngineError(
-                "there is no NVIDIA GPU that this process may use; CUDA_VISIBLE_DEVICES says which it may"
-            )
+            raise EngineError("no NVIDIA GPU is available to this process; see CUDA_VISIBLE_DEVICES")
         if not 0 <= ordinal < count:
             raise InputError(f"there is no GPU {ordinal}; those that this process may use are 0 to {count - 1}")
         self.ordinal = ordinal
@@ -101,8 +99,9 @@ class Gpu:
         status, address = driver.cuMemAlloc(max(nbytes, 1))
         if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise EngineError(
-                f"{what} needs {_size(nbytes)} of GPU memory, and {_size(self.free_memory())} of {_size(self.memory)}"
-                f" are free on {self.name}; use smaller inputs or fewer contexts, or end what else runs there"
+                f"{what} needs {_size(nbytes)} of GPU memory, but only {_size(self.free_memory())} of"
+                f" {_size(self.memory)} are free on {self.name}; use smaller inputs or fewer contexts, or stop"
+                " other programs"
             )
         if status:
             refuse(driver, "cuMemAlloc", status)
@@ -113,8 +112,8 @@ class Gpu:
         status, address = driver.cuMemHostAlloc(max(nbytes, 1), driver.CU_MEMHOSTALLOC_PORTABLE)
         if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise EngineError(
-                f"{what} needs {_size(nbytes)} of pinned memory for copies, which the system refuses; `ulimit -l` may"
-                " be low"
+                f"{what} needs {_size(nbytes)} of pinned memory for copies, but the system refuses it; check"
+                " `ulimit -l`"
             )
         if status:
             refuse(driver, "cuMemHostAlloc", status)
@@ -187,9 +186,8 @@ class Gpu:
         status, found = getattr(driver, name)(*arguments)
         if status and status.name.removeprefix("CUDA_ERROR_") in _UNREADABLE:
             raise EngineError(
-                f"{where} cannot be loaded by this driver: {said(driver, status)}; the driver may be older than what"
-                f" compiled it (it knows CUDA {version(driver)}): install a newer one, or build the engine with an"
-                " older Triton"
+                f"this driver cannot load {where}: {said(driver, status)}; it may be too old (it supports CUDA"
+                f" {version(driver)}): update it, or build the engine with an older Triton"
             )
         if status:
             refuse(driver, name, status)
@@ -210,8 +208,8 @@ class Gpu:
                 given = "no such parameter" if last else f"{found[1]} bytes at {found[0]}"
                 asked = "none" if i == len(wanted) else f"{wanted[i][1]} bytes at {wanted[i][0]}"
                 raise EngineError(
-                    f"{where} does not take what its step gives it, {len(wanted)} parameters: parameter {i} is {given},"
-                    f" should be {asked}; build the engine again"
+                    f"the parameters of {where} do not fit its step, {len(wanted)}: parameter {i} is {given}, must"
+                    f" be {asked}; build the engine again"
                 )
 
     @property

@@ -203,8 +203,8 @@ class _Bench:
         odd = {tactic for group in alike if group is not right for tactic in group}
         if odd:
             log.warning(
-                "step %r: %s gives something else on %s than %s and is left out; this is a fault of Pelton or of the"
-                " GPU's software: please report it; `pelton compare` says whether the engine is right",
+                "step %r: %s is not used, as its results differ on %s from those of %s; this is a bug of Pelton"
+                " or of the GPU's software: please report it; check the engine with `pelton compare`",
                 step.name,
                 " and ".join(sorted(odd)),
                 self.device.name,

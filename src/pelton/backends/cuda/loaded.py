@@ -62,8 +62,8 @@ class CudaLoaded:
                     reasons[f"they were timed with {step.symbol} {spoken(descriptor.version)}: {e}"] = None
         if reasons:
             log.warning(
-                "engine %r: %d of its %d steps run by kernels of its own instead of a library, %s; `pelton tune` times"
-                " them anew",
+                "engine %r: %d of %d steps use the engine's own kernels instead of a library, %s; `pelton tune`"
+                " times them again",
                 self.plan.label,
                 sum(a is not b for a, b in zip(steps, self.plan.plain.steps)),
                 len(steps),
@@ -93,13 +93,13 @@ class CudaLoaded:
                 )
             if step.symbol and any(m.operand >= len(step.args) for m in self.cubins[step.symbol].maps):
                 raise EngineError(
-                    f"kernel {step.symbol!r} takes more operands by maps than step {step.name!r} has, {len(step.args)};"
-                    " the engine is damaged, build it again"
+                    f"the engine is damaged: kernel {step.symbol!r} has more operands by maps than step"
+                    f" {step.name!r}, {len(step.args)}; build it again"
                 )
             if step.symbol and loaded[step.symbol][1] != parameters:
                 raise EngineError(
-                    f"step {step.name!r} gives kernel {step.symbol!r} {parameters} parameters, another step"
-                    f" {loaded[step.symbol][1]}; the engine is damaged, build it again"
+                    f"the engine is damaged: step {step.name!r} passes {step.symbol!r} {parameters} parameters,"
+                    f" another step {loaded[step.symbol][1]}; build it again"
                 )
         own = {symbol: kernel for symbol, (kernel, _) in loaded.items()}
         return [given.get(i, own.get(s.symbol)) for i, s in enumerate(self.plan.plain.steps)]

@@ -121,8 +121,8 @@ class CudaReady:
             for name, given in (out or {}).items() if isinstance(out, Mapping) else ():
                 if isinstance(given, np.ndarray) or borrow(given, f"out[{name!r}]") is not None:
                     raise InputError(
-                        f"out[{name!r}] lies in the memory of the CPU, which only `run` fills; run_async takes arrays"
-                        " of the GPU, or leave it out"
+                        f"out[{name!r}] is in CPU memory; run_async needs arrays in GPU memory: pass such an"
+                        " array, leave it out, or use run"
                     )
             bound = self._bound(inputs, out, at)
             prepared.run(at)
@@ -267,9 +267,9 @@ class CudaReady:
             return array
         found.check(port, f"out[{port.name!r}]", self.device)
         if not found.writable:
-            raise InputError(f"out[{port.name!r}] needs {port} that can be written, given one that is not")
+            raise InputError(f"out[{port.name!r}] needs a writable {port}, got a read-only one")
         if found.address != place and self.shared.is_own(found.address, port.nbytes):
-            raise InputError(f"out[{port.name!r}] needs memory of the caller's, given another result of this context")
+            raise InputError(f"out[{port.name!r}] needs the caller's own memory, got another result of this context")
         self.shared.follow(found, stream)
         return found
 

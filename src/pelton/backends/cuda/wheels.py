@@ -12,8 +12,7 @@ def located(name: str, title: str, package: str) -> str:
         from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
     except ImportError:
         raise EngineError(
-            f"{title} is looked for by the package cuda-pathfinder, which is not installed: pip install cuda-pathfinder"
-            f" {package}"
+            f"finding {title} needs the package cuda-pathfinder: pip install cuda-pathfinder {package}"
         ) from None
     try:
         path = load_nvidia_dynamic_lib(name).abs_path

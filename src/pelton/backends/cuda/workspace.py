@@ -26,7 +26,7 @@ class CudaWorkspace:
         plan, device = loaded.plan, loaded.device
         if threads is not None:
             raise InputError(
-                f"engine {plan.label!r} runs on a GPU, where no number of threads can be chosen, given {threads};"
+                f"engine {plan.label!r} runs on a GPU, where no number of threads can be chosen, got {threads};"
                 " leave it out"
             )
         self._loaded, self._for = loaded, f"engine {plan.label!r}, for a context,"
@@ -54,7 +54,7 @@ class CudaWorkspace:
 
     def fit(self, port: Port, given: Any) -> Any:
         if isinstance(given, ForeignArray):
-            raise InputError(f"input {port.name!r} needs {port}, given shape {list(given.shape)}")
+            raise InputError(f"input {port.name!r} needs {port}, got shape {list(given.shape)}")
         return fit(port, given)
 
     def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> CudaReady:

@@ -112,7 +112,7 @@ class ReferenceWorkspace:
     def __init__(self, loaded: ReferenceLoaded, threads: int | None):
         if threads not in (None, 1):
             raise InputError(
-                f"engine {loaded.plan.label!r} runs by the reference, in one thread, given {threads}; leave it out"
+                f"engine {loaded.plan.label!r} runs by the reference, in one thread, got {threads}; leave it out"
             )
         self._plan = loaded.plan
 
@@ -155,7 +155,7 @@ def check_machine(label: str, target: Mapping[str, Any]) -> None:
 def tune(label: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
     """Raises InputError: the reference has no alternative kernels."""
     raise InputError(
-        f"engine {label!r} runs by the reference, which has nothing to choose from; build it with --target cuda"
+        f"engine {label!r} is for the reference backend, which has no alternative kernels; build it with --target cuda"
     )
 
 

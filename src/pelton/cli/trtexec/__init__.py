@@ -148,13 +148,13 @@ def _look_through(given: Sequence[tuple[flags.Flag, str]], log: Log) -> None:
 def _run(args: argparse.Namespace, log: Log, after: ExitStack) -> None:
     model, built = args.onnx, args.loadEngine is None
     if built and model is None:
-        raise InputError(f"give a model to build, {MODEL}=FILE, or an engine to run, {ENGINE}=FILE")
+        raise InputError(f"set a model to build, {MODEL}=FILE, or an engine to run, {ENGINE}=FILE")
     if not built and model is not None:
         log.warning(f"{MODEL} is ignored: the engine is loaded")
     if not built and args.saveEngine:
         raise InputError(f"--saveEngine and {ENGINE} exclude each other: an engine that is loaded is saved already")
     if built and args.trust:
-        raise InputError(f"--trust is for engines, {ENGINE}, which may be signed, and {model} is a model; leave it out")
+        raise InputError(f"--trust is for signed engines, {ENGINE}, but {model} is a model; leave it out")
     if args.noBuilderCache and args.timingCacheFile:
         log.warning("--timingCacheFile is ignored: --noBuilderCache keeps no times")
         args.timingCacheFile = None

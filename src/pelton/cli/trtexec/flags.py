@@ -87,155 +87,163 @@ def _refused(name: str, value: str, why: str, *fine: str, until: int = 0) -> Fla
 
 
 SPEC = "SPEC"
-_PLUGINS = "libraries of TensorRT's plugins cannot be loaded; Pelton's are Python packages (docs/plugins.md)"
-_CAFFE = "of Caffe models, give the .prototxt as --onnx; its weights are found beside it"
+_PLUGINS = "TensorRT's plugin libraries cannot be loaded; Pelton's plugins are Python packages (docs/plugins.md)"
+_CAFFE = "for Caffe models, set --onnx to the .prototxt; the weights next to it are found"
 _DLA = "there are no DLA cores"
-_SAFE = "there are no engines of the safety runtime"
-_STREAMING = "weights are not streamed; they are in memory as a whole"
-_REFIT = "`pelton refit` puts other weights into an engine that was built with --refit"
-_NO_EFFECT_ON_TIME = "kernels are timed as often as it takes to tell them apart"
-_TRANSFERS = "on a CPU nothing is transferred; on a GPU transfers are part of GPU Compute Time"
-_DEBUG = "inner tensors are outputs where they are wanted: `pelton build --outputs NAME`, or `pelton compare`"
+_SAFE = "there is no safety runtime"
+_STREAMING = "weights are not streamed, but entirely in memory"
+_REFIT = "`pelton refit` replaces the weights of engines built with --refit"
+_NO_EFFECT_ON_TIME = "the number of timings depends on the differences between kernels"
+_TRANSFERS = "CPUs have no transfers; on GPUs they are part of GPU Compute Time"
+_DEBUG = "inner tensors become outputs by `pelton build --outputs NAME`; see also `pelton compare`"
 
 MODEL = (
-    _does("--onnx", "FILE", "the model: ONNX, or any other format that `pelton build` takes"),
+    _does("--onnx", "FILE", "the model: ONNX, or any other format of `pelton build`"),
     _does("--saveEngine", "FILE", "writes the engine, in Pelton's format"),
-    _does("--loadEngine", "FILE", "an engine of Pelton to run in place of a model to build"),
+    _does("--loadEngine", "FILE", "an engine of Pelton to run, instead of building a model"),
 )
 BUILD = (
     _does("--minShapes", SPEC, "smallest sizes of dynamic inputs, `x:1x3x224x224,y:1x8`"),
-    _does("--optShapes", SPEC, "sizes that the engine is tuned for"),
-    _does("--maxShapes", SPEC, "largest sizes; sizes that were left out are those that were given"),
+    _does("--optShapes", SPEC, "tuned sizes"),
+    _does("--maxShapes", SPEC, "largest sizes; missing ones equal the others"),
     _does("--fp16", "", "precision fp16; several precisions: best"),
     _does("--bf16", "", "precision bf16; several precisions: best"),
-    _does("--int8", "", "precision int8, which needs --calib (trtexec makes scales up); not for quantized models"),
-    _does("--best", "", "precision best: the fastest that there is, int8 only with --calib"),
-    _does("--noTF32", "", "for GPUs: fp32 as it is; without it their precision is tf32. CPUs have no TF32"),
-    _does("--stronglyTyped", "", "no precision flag counts; types come from the model"),
+    _does("--int8", "", "precision int8, needs --calib (trtexec invents scales); not for quantized models"),
+    _does("--best", "", "precision best: the fastest, int8 only with --calib"),
+    _does("--noTF32", "", "for GPUs: fp32 instead of tf32; CPUs have no TF32"),
+    _does("--stronglyTyped", "", "ignores precision flags: types are those of the model"),
     _does("--calib", "FILE", "calibration table, of TensorRT or Pelton, or samples (.npz, or pictures with --image)"),
     _does(
         "--precisionConstraints",
         "none|prefer|obey",
-        "of --layerPrecisions: not read, a warning or an error where not possible",
+        "effect of impossible --layerPrecisions: none, a warning, an error",
     ),
-    _does("--layerPrecisions", SPEC, "layers to leave in fp32 (`head*:fp32`) or in the precision of the build"),
-    _does("--inputIOFormats", SPEC, "checked: types of inputs are those of the model, their layout is chw"),
-    _does("--outputIOFormats", SPEC, "checked in the same way"),
-    _does("--builderOptimizationLevel", "N", "level of tuning, 0 to 5; -1 is that of `pelton build`", whole(-1, 5), -1),
-    _does("--timingCacheFile", "FILE", "times of kernels, kept by Pelton in a format of its own"),
-    _does("--noBuilderCache", "", "times of earlier builds are not used, nor kept"),
-    _does("--refit", "", "an engine that `pelton refit` can give other weights"),
-    _does("--stripWeights", "", "an engine without weights, which `pelton refit` gives them; add --skipInference"),
+    _does("--layerPrecisions", SPEC, "layers to keep in fp32 (`head*:fp32`) or in the build's precision"),
+    _does("--inputIOFormats", SPEC, "checked: types of inputs are the model's, the layout is chw"),
+    _does("--outputIOFormats", SPEC, "checked likewise"),
+    _does(
+        "--builderOptimizationLevel", "N", "tuning level, 0 to 5; -1: the default of `pelton build`", whole(-1, 5), -1
+    ),
+    _does("--timingCacheFile", "FILE", "kernel times, in Pelton's own format"),
+    _does("--noBuilderCache", "", "neither reads nor stores kernel times"),
+    _does("--refit", "", "an engine for `pelton refit`"),
+    _does("--stripWeights", "", "an engine without weights, for `pelton refit`; needs --skipInference"),
     _does("--weightless", "", "the same as --stripWeights"),
-    _refused("--stripAllWeights", "", "those that decide what the engine does stay; see --stripWeights"),
-    _does("--skipInference", "", "builds (or loads) and stops"),
+    _refused("--stripAllWeights", "", "weights that determine the program must stay; see --stripWeights"),
+    _does("--skipInference", "", "builds or loads, and stops"),
     _does("--buildOnly", "", "the same as --skipInference", until=8),
 )
 INFERENCE = (
-    _does("--shapes", SPEC, "sizes to run with, and without --optShapes those to build for"),
-    _does("--loadInputs", SPEC, "`x:file,…`: raw bytes, or an .npy file, of sizes of its own without --shapes"),
-    _does("--iterations", "N", "runs at least so many times", whole(0), 10),
-    _does("--warmUp", "MS", "milliseconds of runs that do not count", positive, 200.0),
-    _does("--duration", "S", "runs for so many seconds at least; -1: until Ctrl-C", duration, 3.0),
-    _does("--idleTime", "MS", "sleeps so many milliseconds between two runs", positive, 0.0),
-    _does("--infStreams", "N", "so many contexts that run at once (`pelton.AsyncQueue`)", whole(1, 256), 1),
+    _does("--shapes", SPEC, "sizes of runs; without --optShapes, also those of the build"),
+    _does("--loadInputs", SPEC, "`x:file,…`: raw bytes or an .npy file, whose sizes count without --shapes"),
+    _does("--iterations", "N", "minimum number of runs", whole(0), 10),
+    _does("--warmUp", "MS", "milliseconds of warm-up", positive, 200.0),
+    _does("--duration", "S", "minimum seconds of runs; -1: until Ctrl-C", duration, 3.0),
+    _does("--idleTime", "MS", "milliseconds between runs", positive, 0.0),
+    _does("--infStreams", "N", "number of parallel contexts (`pelton.AsyncQueue`)", whole(1, 256), 1),
     _does("--streams", "N", "the same as --infStreams", whole(1, 256)),
-    _does("--separateProfileRun", "", "always so: profiling never disturbs the runs that are timed"),
-    _does("--timeDeserialize", "", "times how long loading the engine takes, and stops"),
+    _does("--separateProfileRun", "", "always on: profiling never disturbs timed runs"),
+    _does("--timeDeserialize", "", "times loading the engine, and stops"),
 )
 REPORTING = (
-    _does("--avgRuns", "N", "averages of so many runs in the trace", whole(1), 10),
+    _does("--avgRuns", "N", "runs per average in the trace", whole(1), 10),
     _does("--percentile", "P1,P2,…", "percentiles of the summary, 0 to 100", percentiles, PERCENTILES),
     _does("--dumpOutput", "", "prints the outputs of the last run"),
     _does("--dumpRawBindingsToFile", "", "writes inputs and outputs of the last run to .raw files in this folder"),
-    _does("--dumpProfile", "", "a table of the time of each step"),
+    _does("--dumpProfile", "", "prints the time of each step"),
     _does("--dumpLayerInfo", "", "prints the steps of the engine"),
     _does("--dumpOptimizationProfile", "", "prints the smallest, best and largest sizes of inputs"),
-    _does("--profilingVerbosity", "MODE", "layer_names_only, detailed or none: what is said of steps, of any engine"),
+    _does(
+        "--profilingVerbosity", "MODE", "layer_names_only, detailed or none: information about steps, for any engine"
+    ),
     _does("--exportTimes", "FILE", "JSON: begin and end of each run"),
     _does("--exportOutput", "FILE", "JSON: outputs of the last run"),
     _does("--exportProfile", "FILE", "JSON: time of each step"),
     _does("--exportLayerInfo", "FILE", "JSON: the steps of the engine"),
 )
 SYSTEM = (
-    _does("--device", "N", "the number of the GPU; of no use on a CPU", whole(0)),
-    _does("--threads", "[N]", "each context always has a thread of its own; N: CPU threads of a run", whole(1, 256)),
+    _does("--device", "N", "number of the GPU; ignored on CPUs", whole(0)),
+    _does("--threads", "[N]", "CPU threads of a run; each context always has its own thread", whole(1, 256)),
 )
 OTHERS = (
-    _ignored("--memPoolSize", SPEC, "a run takes the memory that it takes, which `pelton inspect` says"),
-    _ignored("--workspace", "N", "a run takes the memory that it takes, which `pelton inspect` says", until=8),
+    _ignored("--memPoolSize", SPEC, "there is no memory limit for kernels; `pelton inspect` shows the memory of a run"),
+    _ignored(
+        "--workspace", "N", "there is no memory limit for kernels; `pelton inspect` shows the memory of a run", until=8
+    ),
     _ignored("--avgTiming", "N", _NO_EFFECT_ON_TIME),
     _ignored("--minTiming", "N", _NO_EFFECT_ON_TIME, until=8),
-    _ignored("--maxTactics", "N", "--builderOptimizationLevel says how many tactics are timed", "-1"),
+    _ignored("--maxTactics", "N", "--builderOptimizationLevel sets the number of timed tactics", "-1"),
     _ignored("--heuristic", "", "--builderOptimizationLevel=0 times nothing", until=8),
-    _ignored("--noCompilationCache", "", "compiled kernels are kept under a hash of their source"),
-    _ignored("--tacticSources", SPEC, "which kernels are taken, and from which library, is found by time"),
+    _ignored("--noCompilationCache", "", "compiled kernels are cached by a hash of their source"),
+    _ignored("--tacticSources", SPEC, "kernels and libraries are chosen by time"),
     _ignored("--preview", SPEC, "there are no such features"),
-    _ignored("--maxAuxStreams", "N", "steps that can run side by side do"),
-    _ignored("--tilingOptimizationLevel", "N", "tiles are part of the tactics that are timed"),
-    _ignored("--l2LimitForTiling", "N", "tiles are part of the tactics that are timed"),
+    _ignored("--maxAuxStreams", "N", "independent steps always run in parallel"),
+    _ignored("--tilingOptimizationLevel", "N", "tiles are part of timed tactics"),
+    _ignored("--l2LimitForTiling", "N", "tiles are part of timed tactics"),
     _ignored("--decomposableAttentions", SPEC, "kernels for attention are chosen by time"),
-    _ignored("--pluginInstanceNorm", "", "there is one implementation of it"),
+    _ignored("--pluginInstanceNorm", "", "there is one implementation of InstanceNormalization"),
     _ignored("--pi", "", "there is one implementation of InstanceNormalization"),
-    _ignored("--enablePluginOverride", "", "a plugin is taken wherever it names an operator"),
-    _ignored("--tempdir", "DIR", "TMPDIR says where temporary files go"),
-    _ignored("--monitorMemory", "", "`pelton inspect` says how much memory a run takes"),
+    _ignored("--enablePluginOverride", "", "a plugin always overrides its operator"),
+    _ignored("--tempdir", "DIR", "temporary files are in TMPDIR"),
+    _ignored("--monitorMemory", "", "`pelton inspect` shows the memory of a run"),
     _ignored("--directIO", "", "inputs and outputs are dense arrays"),
     _ignored("--explicitBatch", "", "batches are always explicit", until=8),
     _ignored("--nvtxMode", "MODE", "there are no NVTX ranges; see --profilingVerbosity", until=8),
-    _ignored("--useRuntime", "full|lean|dispatch", "there is one runtime, and it is lean", "full"),
-    _ignored("--leanDLLPath", "FILE", "engines hold no runtime"),
-    _ignored("--excludeLeanRuntime", "", "engines hold no runtime"),
+    _ignored("--useRuntime", "full|lean|dispatch", "there is one runtime, a lean one", "full"),
+    _ignored("--leanDLLPath", "FILE", "engines contain no runtime"),
+    _ignored("--excludeLeanRuntime", "", "engines contain no runtime"),
     _ignored("--asyncFileReader", "", "engine files are mapped, not read"),
     _ignored("--dumpRefit", "", _REFIT),
     _ignored("--allowGPUFallback", "", _DLA),
     _ignored("--adjustForDLA", "", _DLA),
-    _ignored("--sleepTime", "MS", "a run begins when it is called; --idleTime sleeps between runs", "0"),
+    _ignored("--sleepTime", "MS", "runs begin at once; see --idleTime", "0"),
     _ignored("--exposeDMA", "", _TRANSFERS),
     _ignored("--noDataTransfers", "", _TRANSFERS),
     _ignored("--useManagedMemory", "", _TRANSFERS),
     _ignored("--useSpinWait", "", "threads spin for some microseconds before they sleep"),
-    _ignored("--useCudaGraph", "", "on a GPU a run always is a CUDA graph; a CPU has none"),
-    _ignored("--persistentCacheRatio", "R", "caches are left to the machine", "0"),
-    _ignored("--allocationStrategy", "STRATEGY", "memory is what the shapes of a run take", "runtime"),
-    _ignored("--minShapesCalib", SPEC, "a calibration table, or its samples, has its sizes"),
-    _ignored("--optShapesCalib", SPEC, "a calibration table, or its samples, has its sizes"),
-    _ignored("--maxShapesCalib", SPEC, "a calibration table, or its samples, has its sizes"),
-    _ignored("--ignoreParsedPluginLibs", "", "models name no libraries of plugins"),
-    _refused("--getPlanVersionOnly", "", "`pelton inspect` says what is in an engine"),
-    _refused("--fp8", "", "no build chooses this type; see --best"),
-    _refused("--int4", "", "no build chooses this type; see --best"),
-    _refused("--layerOutputTypes", SPEC, "types between layers are the compiler's; see --layerPrecisions"),
+    _ignored("--useCudaGraph", "", "runs on GPUs are always CUDA graphs; CPUs have none"),
+    _ignored("--persistentCacheRatio", "R", "caches are not partitioned", "0"),
+    _ignored("--allocationStrategy", "STRATEGY", "memory depends on the shapes of a run", "runtime"),
+    _ignored("--minShapesCalib", SPEC, "calibration data has its own sizes"),
+    _ignored("--optShapesCalib", SPEC, "calibration data has its own sizes"),
+    _ignored("--maxShapesCalib", SPEC, "calibration data has its own sizes"),
+    _ignored("--ignoreParsedPluginLibs", "", "models contain no names of plugin libraries"),
+    _refused("--getPlanVersionOnly", "", "see `pelton inspect`"),
+    _refused("--fp8", "", "builds do not choose this type; see --best"),
+    _refused("--int4", "", "builds do not choose this type; see --best"),
+    _refused("--layerOutputTypes", SPEC, "the compiler chooses types between layers; see --layerPrecisions"),
     _refused("--layerDeviceTypes", SPEC, "an engine runs on one device"),
     _refused(
-        "--sparsity", "MODE", "weights are not changed; without `force` results are the same", "disable", "enable"
+        "--sparsity", "MODE", "weights are never changed; without `force`, results are equal", "disable", "enable"
     ),
-    _refused("--distributiveIndependence", "", "which kernel is fastest may depend on the batch"),
-    _refused("--errorOnTimingCacheMiss", "", "see `pelton build --load-tactics`, which times nothing"),
-    _refused("--batch", "N", "batches are explicit: give --shapes", until=8),
-    _refused("--maxBatch", "N", "batches are explicit: give --maxShapes", until=8),
+    _refused("--distributiveIndependence", "", "the fastest kernel may depend on the batch"),
+    _refused("--errorOnTimingCacheMiss", "", "see `pelton build --load-tactics`"),
+    _refused("--batch", "N", "batches are explicit: set --shapes", until=8),
+    _refused("--maxBatch", "N", "batches are explicit: set --maxShapes", until=8),
     _refused("--output", "NAME", "see `pelton build --outputs`", until=8),
     _refused("--deploy", "FILE", _CAFFE, until=8),
     _refused("--model", "FILE", _CAFFE, until=8),
-    _refused("--uff", "FILE", "UFF is no format of Pelton; convert the model to ONNX", until=8),
+    _refused("--uff", "FILE", "UFF is not supported; convert the model to ONNX", until=8),
     _refused("--profile", "N", "an engine has one optimization profile, number 0", "0"),
     _refused("--useProfile", "N", "an engine has one optimization profile, number 0", "0"),
     _refused("--calibProfile", "N", "an engine has one optimization profile, number 0", "0"),
     _refused("--refitFromOnnx", "FILE", _REFIT),
     _refused("--timeRefit", "", _REFIT),
-    _refused("--versionCompatible", "", "an engine is for the version that built it; keep the model"),
-    _refused("--vc", "", "an engine is for the version that built it; keep the model"),
-    _refused("--hardwareCompatibilityLevel", "MODE", "name what the engine is for: --target=cuda:sm_80,sm_90", "none"),
-    _refused("--runtimePlatform", "PLATFORM", "engines run on the system that they are built on", "SameAsBuild"),
-    _refused("--tempfileControls", SPEC, "it cannot be promised: compilers write temporary files"),
+    _refused("--versionCompatible", "", "an engine needs the version that built it; keep the model"),
+    _refused("--vc", "", "an engine needs the version that built it; keep the model"),
+    _refused("--hardwareCompatibilityLevel", "MODE", "list the architectures: --target=cuda:sm_80,sm_90", "none"),
+    _refused("--runtimePlatform", "PLATFORM", "engines run on the operating system of the build", "SameAsBuild"),
+    _refused("--tempfileControls", SPEC, "not possible: compilers write temporary files"),
     _refused("--allowWeightStreaming", "", _STREAMING),
     _refused("--weightStreamingBudget", "B", _STREAMING, "-2"),
     _refused("--markDebug", SPEC, _DEBUG),
     _refused("--markUnfusedTensorsAsDebugTensors", "", _DEBUG),
     _refused("--saveDebugTensors", SPEC, _DEBUG),
     _refused("--saveAllDebugTensors", SPEC, _DEBUG),
-    _refused("--cpuOnly", "", "`--target=cuda:sm_90` builds for GPUs without one"),
-    _refused("--remoteAutoTuningConfig", "URL", "kernels are timed here; `pelton tune` does it again elsewhere"),
+    _refused("--cpuOnly", "", "`--target=cuda:sm_90` builds without a GPU"),
+    _refused(
+        "--remoteAutoTuningConfig", "URL", "kernels are timed on this machine; `pelton tune` times them on another one"
+    ),
     *(_refused(name, "", _SAFE) for name in ("--safe", "--consistency", "--restricted", "--dumpKernelText")),
     *(_refused(name, "", _DLA) for name in ("--buildDLAStandalone", "--uint8AsymmetricQuantizationDLA")),
     *(_refused(name, value, _DLA) for name, value in (("--reportCapabilityDLA", ""), ("--useDLACore", "N"))),
@@ -252,7 +260,7 @@ class GivenFlag(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         given = getattr(namespace, "given", None) or []
         if any(flag is FLAGS[self.dest] for flag, _ in given):
-            parser.error(f"{option_string} is given twice")
+            parser.error(f"{option_string} is set twice")
         namespace.given = [*given, (FLAGS[self.dest], values if isinstance(values, str) else "")]
         setattr(namespace, self.dest, self._value(parser, values))
 
@@ -288,13 +296,13 @@ def add(command: argparse.ArgumentParser) -> None:
 def table() -> str:
     """Formats all flags with their effects, as the table of docs/trtexec.md."""
     bar = "\\|"  # within a cell
-    lines = ["| flag | here | what it does, or why not |", "| --- | --- | --- |"]
+    lines = ["| flag | status | effect, or reason |", "| --- | --- | --- |"]
     for flag in FLAGS.values():
         notes = [flag.here]
         if flag.default is not None:
             notes.append(f"default {written(flag.default)}")
         if flag.fine:
-            notes.append(f"nothing is said of {' and '.join(f'`{f}`' for f in flag.fine)}")
+            notes.append(f"no warning for {' and '.join(f'`{f}`' for f in flag.fine)}")
         if flag.until:
             notes.append(f"of trtexec {flag.until}")
         cells = (f"`{flag.form}`", flag.becomes, "; ".join(notes))

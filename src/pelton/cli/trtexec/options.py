@@ -57,8 +57,9 @@ class Sizes:
             low, high = lows.get(name, best), highs.get(name, best)
             if not len(low) == len(best) == len(high) or not all(a <= b <= c for a, b, c in zip(low, best, high)):
                 raise InputError(
-                    f"input {name!r} has sizes from {written(low)} over {written(best)} to {written(high)}:"
-                    " --minShapes, --optShapes and --maxShapes give it as many sizes, in ascending order"
+                    f"input {name!r} has minimum {written(low)}, optimum {written(best)} and maximum"
+                    f" {written(high)}: --minShapes, --optShapes and --maxShapes must have equal ranks and"
+                    " ascending sizes"
                 )
             ranges = (str(b) if a == c else f"{a}..{b}..{c}" for a, b, c in zip(low, best, high))
             if best:
@@ -81,7 +82,7 @@ def read_shapes(flag: str, text: str | None) -> Shapes:
     for name, sizes in read_pairs(f"--{flag}", text, "x:1x3x224x224,y:1x8"):
         dims = [] if sizes in ("", "scalar") else sizes.split("x")
         if name in found or not all(d.isdecimal() and len(d) < 19 for d in dims):
-            raise InputError(f"--{flag} gives each input sizes such as x:1x3x224x224 (x:scalar has none), got {text!r}")
+            raise InputError(f"--{flag} needs sizes for each input, such as x:1x3x224x224 or x:scalar, got {text!r}")
         found[name] = tuple(map(int, dims))
     return found
 
@@ -143,8 +144,8 @@ def precision(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
     if "int8" in asked and args.calib is None:
         if not any(node.op.dequantizes for node in read(model).nodes):
             raise InputError(
-                "--int8 needs scales: trtexec would make them up, and the engine would give wrong answers. Give"
-                " --calib=FILE, a table or samples (.npz), or let --best choose without int8"
+                "--int8 needs scales: trtexec would invent them, and outputs would be wrong. Set --calib=FILE, a"
+                " table or samples (.npz), or use --best, which chooses without int8"
             )
         log.info("The model is quantized: --int8 changes nothing, its integers are kept")
         asked.remove("int8")
@@ -194,9 +195,9 @@ def check_obeyed(args: argparse.Namespace, log: Log, engine: Engine) -> None:
     rows = [row for part in engine.parts for row in part.meta.get("half") or ()]
     for row in rows:
         if row["reason"] == UNREAD:
-            why = f"--layerPrecisions is not possible for {row['layer']}, which stays in {row['weights']}: {UNREAD}"
+            why = f"--layerPrecisions is not possible for {row['layer']}, which remains in {row['weights']}: {UNREAD}"
             if args.precisionConstraints == "obey":
-                raise InputError(f"{why}; leave the layer out, or give --precisionConstraints=prefer")
+                raise InputError(f"{why}; leave the layer out, or set --precisionConstraints=prefer")
             log.warning(why)
 
 

@@ -105,7 +105,7 @@ def fitted(engine: Engine, given: Sizes, loaded: Mapping[str, np.ndarray]) -> Sh
 def read_raw(path: str, like: np.ndarray) -> np.ndarray:
     """Reads the array in a file of raw bytes, of the type and shape of another."""
     if like.dtype.hasobject:
-        raise InputError(f"{path}: strings have no raw form; give an .npy file")
+        raise InputError(f"{path}: strings have no raw form; use an .npy file")
     try:
         size = os.path.getsize(path)
         if size == like.nbytes:

@@ -58,7 +58,7 @@ def compiler_id(cc: str | None = None) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
     except (OSError, subprocess.CalledProcessError, IndexError) as e:
         raise BuildError(
-            f"the C compiler {command[0]!r} does not answer to --version ({e}); give another one with Options.cc"
+            f"the C compiler {command[0]!r} fails with --version ({e}); set another one with Options.cc"
         ) from None
 
 
@@ -212,6 +212,6 @@ def _temporary() -> Iterator[None]:
         yield
     except OSError as e:
         raise BuildError(
-            f"compiling kernels takes temporary files, which cannot be written ({e.strerror or e}); "
-            "name a folder with room for them with TMPDIR"
+            f"cannot write temporary files to compile kernels ({e.strerror or e}); set TMPDIR to a folder with"
+            " free space"
         ) from e

@@ -26,7 +26,7 @@ class TritonChain(Template):
     name = "chain"
 
     def rejection(self, region):
-        return "chains are made of what others take"
+        return "chains use the kernels of other templates"
 
 
 def is_chainable(tactic: Tactic) -> bool:

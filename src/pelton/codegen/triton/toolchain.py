@@ -204,14 +204,14 @@ def compile_source(symbol: str, text: str, arch: int) -> Any:
     if maps and release() < GLUON:
         newer = f"{GLUON // 10000}.{GLUON // 100 % 100}"
         raise BuildError(
-            f"kernel {symbol} takes operands by maps, which {version()} does not have: install triton {newer} or newer"
+            f"kernel {symbol} needs tensor maps, which {version()} does not support: install triton {newer} or newer"
         )
     source = load(text, symbol)
     types, multiples = source["SIGNATURE"], source["MULTIPLES"]
     if maps:
         from triton.experimental.gluon._runtime import GluonASTSource as ASTSource  # noqa: F811
     if not all(multiples[i] for i in maps):
-        raise BuildError(f"kernel {symbol} takes operands by maps that do not begin at multiples of {ALIGNED} bytes")
+        raise BuildError(f"kernel {symbol} has tensor maps that do not begin at multiples of {ALIGNED} bytes")
     types = tuple(_described(t, maps[i]) if i in maps else t for i, t in enumerate(types))
     options = {"num_warps": source["WARPS"], "num_stages": source["STAGES"], "num_ctas": 1, "enable_fp_fusion": True}
     attrs = {(0, i): [["tt.divisibility", ALIGNED]] for i, known in enumerate(multiples) if known and i not in maps}
@@ -250,7 +250,7 @@ def extract_cubin(found: Any, text: str, arch: int) -> CompiledCubin:
     about, image = found.metadata, found.asm["cubin"]
     if about.shared > typical(arch).block:
         raise BuildError(
-            f"kernel {about.name} takes {about.shared} bytes of shared memory, a block of sm_{arch} has"
+            f"kernel {about.name} needs {about.shared} bytes of shared memory, but a block of sm_{arch} has"
             f" {typical(arch).block}"
         )
     cubin = Cubin(
@@ -279,7 +279,7 @@ def _maps(text: str, about: Any) -> tuple[TensorMap, ...]:
         ):
             raise BuildError(f"kernel {about.name} was to fetch boxes of {m.box}, and fetches {given}")
         if why := m.rejection():
-            raise BuildError(f"kernel {about.name} takes a map with {why}, which no GPU takes")
+            raise BuildError(f"kernel {about.name} has a tensor map with {why}, which no GPU supports")
     return wanted
 
 

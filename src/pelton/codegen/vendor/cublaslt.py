@@ -33,8 +33,8 @@ class CublasLtEpilogue:
 
 @gpu_template
 class CublasLt(LibraryTemplate, MatrixTemplate):
-    """The region must be one that the library computes whole: scaled, a bias along the columns, another matrix, then
-    ReLU or GELU, as far as there are such. Its GELU is that by tanh; the exact one is no case for it."""
+    """Regions that the library computes entirely: a scaled product, a bias along columns, another matrix, then ReLU or
+    tanh GELU, as supported."""
 
     name = MatmulDescriptor.symbol
 
@@ -90,7 +90,7 @@ def epilogue(region: Region) -> CublasLtEpilogue | str:
         return "its output is not the last of its values"
     kinds = {v.type.dtype for v in (found.bias, found.added, at) if v is not None}
     if len(kinds) != 1 or at.type.dtype is not p.a.type.dtype and at.type.dtype.value != "f32":
-        return "what is added is of another type than the output"
+        return "the added tensor has another type than the output"
     return found
 
 

@@ -33,8 +33,8 @@ class CudnnEpilogue(NamedTuple):
 
 @gpu_template
 class CuDnn(LibraryTemplate, TritonConvolution):
-    """The region must be one that the library has a kernel for: what is added to the sums, then ReLU. Products of
-    single pixels are left to cuBLASLt. Of f32 its kernels for a GPU of today read no more than TF32."""
+    """Regions with a kernel of the library: a convolution, an added tensor, then ReLU. 1×1 convolutions are left to
+    cuBLASLt. Its f32 kernels for current GPUs read TF32 only."""
 
     name = ConvolutionDescriptor.symbol
 
@@ -96,7 +96,7 @@ def epilogue(region: Region) -> CudnnEpilogue | str:
         elif added is None and len(others) == 1 and others[0].type.shape == at.type.shape:
             added = others[0]
         else:
-            return "what is added is no feature map"
+            return "the added tensor is no feature map"
         at = node.output
     if at is not region.output:
         return "its output is not the last of its values"

@@ -56,7 +56,7 @@ class Changes:
         missing = self.constants.keys() - {t.name for t in graph.initializer}
         if missing:
             log.warning(
-                "add_initializer names %s, which the model does not have as initializers; they are ignored",
+                "add_initializer ignores %s: the model has no such initializers",
                 ", ".join(map(repr, sorted(missing))),
             )
         declared = {v.name: v.type.tensor_type for v in (*graph.input, *graph.value_info)}
@@ -90,8 +90,8 @@ class Changes:
             ) from None
         if not 0 <= offset <= offset + length <= len(data):
             raise ModelError(
-                f"tensor {tensor.name!r} has its data at bytes {offset} to {offset + length} of {entry['location']},"
-                f" which has {len(data)}"
+                f"tensor {tensor.name!r} has its data at bytes {offset} to {offset + length} of"
+                f" {entry['location']}, a file of {len(data)}"
             )
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")

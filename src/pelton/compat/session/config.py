@@ -75,13 +75,13 @@ Reader = tuple[Callable[[str], Any], str]
 
 # config entry pelton.NAME, else environment variable PELTON_NAME → (parser, description of valid text)
 READERS: Mapping[str, Reader] = {
-    "level": (int, "a whole number"),
+    "level": (int, "an integer"),
     "budget": (float, "a number of seconds"),
     "hint": (_one_of(*HINTS), f"one of {', '.join(HINTS)}"),
     "strict": (_flag, "0 or 1"),
-    "threads": (int, "a whole number"),
+    "threads": (int, "an integer"),
     "memory": (int, "a number of bytes"),
-    "max_iterations": (int, "a whole number"),
+    "max_iterations": (int, "an integer"),
     "check": (_flag, "0 or 1"),
     "target": (str, "text"),
     "precision": (str, "text"),
@@ -141,6 +141,6 @@ def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any
             try:
                 found[name] = reader(text)
             except ValueError:
-                raise InputError(f"{key if key in entries else variable} should be {expected}, got {text!r}") from None
+                raise InputError(f"{key if key in entries else variable} must be {expected}, got {text!r}") from None
     session = {name: found.pop(name) for name in ("on_miss", "progress", "retune") if name in found}
     return SessionConfig(Options(**{**found, **more}), **session)

@@ -76,8 +76,8 @@ def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Opt
     expected, samples = seconds(options.level, count, options.budget, past, weights)
     basis = f"the last {samples} builds on this machine" if samples > 1 else "the last build on this machine"
     log.warning(
-        "building an engine for %s at level %d: this takes %s, judging by %s; %s. With"
-        " the config entry pelton.on_miss=fast a first session builds without timing, with =error it does not build",
+        "building an engine for %s at level %d, estimated time %s, from %s; %s. With the config entry"
+        " pelton.on_miss=fast, a first session builds without timing; with =error, it does not build",
         name,
         options.level,
         _format_seconds(expected),
@@ -87,7 +87,7 @@ def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Opt
     begin = time.monotonic()
     yield
     took = time.monotonic() - begin
-    log.info("the engine for %s took %.1f s", name, took)
+    log.info("built the engine for %s in %.1f s", name, took)
     if options.budget is None:
         known = by_reference(options.level, count, weights)
         builds = (*past, Build(options.level, count, known, took))

@@ -31,7 +31,7 @@ class Ranges:
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Ranges:
-        """Parses ranges; raises ValueError for any format other than that of `compiler.sessions`."""
+        """Parses ranges; raises ValueError for any format other than that of `builder.sessions`."""
         ports = tuple(Port(str(name), "f32", tuple(shape)) for name, shape in data["shapes"].items())
         symbols = tuple(DynamicDimension(str(name), *map(int, bounds)) for name, bounds in data["symbols"].items())
         names, trees = {s.name for s in symbols}, dict(data["sizes"])
@@ -54,7 +54,7 @@ class Requirement:
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Requirement:
-        """Parses a requirement; raises ValueError for any format other than that of `compiler.sessions`."""
+        """Parses a requirement; raises ValueError for any format other than that of `builder.sessions`."""
         inputs = Ranges.of_json(data["inputs"])
         names = {s.name for s in inputs.symbols}
         needed = tuple(data["needed"])

@@ -161,7 +161,7 @@ def _format_type(type: onnx.TypeProto, name: str) -> str:
             return f"map({key},{_format_type(type.map_type.value_type, name)})"
         case "tensor_type" if (dtype := element_type(type.tensor_type.elem_type)) is not None:
             return NAMES[dtype]
-    raise ModelError(f"the model does not declare the element type of what {name!r} holds; declare it")
+    raise ModelError(f"the model does not declare the element type of {name!r}; declare it")
 
 
 def build_engine(source: Source, options: Options, optimum: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:

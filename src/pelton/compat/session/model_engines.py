@@ -144,10 +144,10 @@ class ModelEngines:
                 return found
             if self._config.on_miss == "error":
                 raise BuildError(
-                    f"there is no engine of {self.name} for inputs of {format_shapes(shapes)} in"
-                    f" {self._cache.folder or 'a cache directory'}, and pelton.on_miss=error forbids to build one here;"
-                    " build it beforehand by a session and a run on this kind of machine without that entry, or by"
-                    " `pelton build`, whose file a session takes as its model"
+                    f"no engine of {self.name} for inputs of {format_shapes(shapes)} is in"
+                    f" {self._cache.folder or 'a cache directory'}, and pelton.on_miss=error forbids building one;"
+                    " build it beforehand with a session and a run on this kind of machine without that entry, or"
+                    " with `pelton build`, and pass the file as the model"
                 )
             begin = time.monotonic()
             found = self._compile(shapes, options)
@@ -174,8 +174,8 @@ class ModelEngines:
         if not options.level or options.load_tactics is not None or not self._allowance.is_spent:
             return options
         log.warning(
-            "the engine for %s is built without timing kernels: engines for new shapes may take %.0f of %.0f s; give"
-            " ranges with pelton.shapes, pad inputs to fewer sizes, or build engines beforehand",
+            "the engine for %s is built without timing kernels, as builds for new shapes have used %.0f of %.0f"
+            " s; set ranges with pelton.shapes, pad inputs to fewer sizes, or build engines beforehand",
             format_shapes(shapes),
             self._allowance.seconds,
             self._allowance.period,

@@ -60,12 +60,12 @@ def normalize(providers: Any, provider_options: Any) -> dict[str, dict[str, str]
     if providers is None:
         return {}
     if isinstance(providers, str) or not isinstance(providers, Sequence):
-        raise InputError(f"'providers' should be a sequence, got {type(providers).__name__}")
+        raise InputError(f"'providers' must be a sequence, got {type(providers).__name__}")
     if provider_options is not None:
         if not isinstance(provider_options, Sequence) or not all(isinstance(o, Mapping) for o in provider_options):
-            raise InputError("'provider_options' should be a sequence of dicts")
+            raise InputError("'provider_options' must be a sequence of dicts")
         if len(providers) != len(provider_options) or not all(isinstance(p, str) for p in providers):
-            raise InputError("'provider_options' are given for as many 'providers', each of which is a name then")
+            raise InputError("'provider_options' needs one entry for each of 'providers', which must be names")
         providers = [*zip(providers, provider_options)]
     found: dict[str, dict[str, str]] = {}
     for p in providers:

@@ -148,8 +148,7 @@ class InferenceSession(InProcess):
 
     def get_provider_graph_assignment_info(self) -> list[Any]:
         raise InputError(
-            "nodes are compiled together, not assigned to providers one by one; `pelton explain` and `pelton inspect`"
-            " show what became of them"
+            "nodes are compiled together, not assigned to providers; see `pelton explain` and `pelton inspect`"
         )
 
     def get_tuning_results(self) -> list[dict[str, Any]]:
@@ -160,12 +159,12 @@ class InferenceSession(InProcess):
         """Ignores results of ONNX Runtime's kernels with a warning; raises InputError if `error_on_invalid`."""
         if results and error_on_invalid:
             raise InputError(
-                "tuning results are those of ONNX Runtime's kernels; times of Pelton's kernels are given as the config"
+                "tuning results are for ONNX Runtime's kernels; for times of Pelton's kernels, use the config"
                 " entry pelton.timing_cache"
             )
         if results:
             with at_level(self._log_level):
-                log.warning("tuning results of ONNX Runtime's kernels mean nothing here")
+                log.warning("tuning results of ONNX Runtime's kernels have no effect")
 
     def background_tuning(self, wait: float = 0.0) -> list[dict[str, Any]]:
         """Returns the background tunings (docs/tuning.md): their "shapes", "outcome" ("running", "kept", "no faster",
@@ -228,9 +227,7 @@ class InferenceSession(InProcess):
             )
         check_run(run_options)
         if not iobinding.outputs:
-            raise InputError(
-                "At least one output should be requested: bind one with bind_output or bind_ortvalue_output"
-            )
+            raise InputError("At least one output must be requested: bind one with bind_output or bind_ortvalue_output")
         fixed = {name: a for name, a in iobinding.outputs.items() if a is not None}
         found = self._run(self._input_arrays(iobinding.inputs), fixed or None)
         iobinding.results = {name: found[name] for name in iobinding.outputs}
@@ -265,7 +262,7 @@ class InferenceSession(InProcess):
             elif not a.sequence:
                 arrays[a.name] = _array(a, value)
             elif not isinstance(value, list):
-                raise InputError(f"input {a.name!r} is {a.type}, a list of arrays; given {type(value).__name__}")
+                raise InputError(f"input {a.name!r} is {a.type}, a list of arrays; got {type(value).__name__}")
             else:  # the engine for this length has one port per array
                 arrays.update({f"{a.name}[{i}]": _array(a, v) for i, v in enumerate(value)} if value else {a.name: []})
         return arrays
@@ -342,6 +339,6 @@ def _texts(arg: NodeArg, value: np.ndarray) -> np.ndarray:
             found[at] = bytes(v).decode()
         except UnicodeDecodeError as e:
             raise InputError(
-                f"input {arg.name!r} needs texts, given bytes that are no UTF-8, {bytes(v)!r:.50}: {e.reason}"
+                f"input {arg.name!r} needs texts, got bytes that are no UTF-8, {bytes(v)!r:.50}: {e.reason}"
             ) from None
     return found

@@ -70,7 +70,7 @@ def _fit(name: str, default: Any, value: Any) -> Any:
     elif isinstance(default, bool):
         fits, expected = hasattr(type(value), "__bool__"), "True or False"
     elif isinstance(default, int):
-        fits, expected = hasattr(type(value), "__index__"), "a whole number"
+        fits, expected = hasattr(type(value), "__index__"), "an integer"
     else:
         fits, expected = isinstance(value, str) or not isinstance(default, str), "a text"
     if not fits:
@@ -139,8 +139,8 @@ class SessionOptions(_Typed):
         """Replaces the model's initializer of that name. The array is read when a session is created."""
         if not isinstance(ort_value, OrtValue):
             raise InputError(
-                f"an initializer is given as an OrtValue, got {type(ort_value).__name__}; OrtValue.ortvalue_from_numpy"
-                " makes one"
+                f"an initializer must be an OrtValue, got {type(ort_value).__name__}; convert it with"
+                " OrtValue.ortvalue_from_numpy"
             )
         self._changes.constants[name] = ort_value.numpy()
 
@@ -221,7 +221,7 @@ class RunOptions(_Typed):
 
     def add_active_adapter(self, adapter: Any) -> None:
         raise InputError(
-            "adapters (LoRA) change constants, which are fixed in engines; replace them for a session with"
+            "adapters (LoRA) change constants, but engines have fixed ones; replace them with"
             " SessionOptions.add_initializer"
         )
 

@@ -250,7 +250,7 @@ def check_feed_names(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...]
     unknown = next((name for name in fed if name not in {a.name for a in args}), None)
     if unknown in {a.name for a in overridable}:
         raise InputError(
-            f"input {unknown!r} has a value in the model, which engines keep as a constant; remove its initializer from"
+            f"input {unknown!r} has a value in the model, a constant of the engine; remove its initializer from"
             " the model to feed it"
         )
     if unknown is not None:

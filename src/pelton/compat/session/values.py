@@ -187,7 +187,7 @@ class OrtValue:
         if not isinstance(given, np.ndarray) or given.shape != self._array.shape or given.dtype != self._array.dtype:
             got = f"{given.dtype}{[*given.shape]}" if isinstance(given, np.ndarray) else type(given).__name__
             raise InputError(
-                f"an OrtValue of {self._array.dtype}{self.shape()} takes arrays of that type and shape, got {got}"
+                f"an OrtValue of {self._array.dtype}{self.shape()} needs arrays of that type and shape, got {got}"
             )
         self._array[...] = given
 
@@ -259,7 +259,7 @@ class IOBinding(InProcess):
         self._check_name(name, [a.name for a in self.session.get_outputs()])
         _check_cpu(device_type)
         if buffer_ptr and (element_type is None or shape is None):
-            raise InputError(f"output {name!r} is bound to an address, which needs its element_type and shape, too")
+            raise InputError(f"output {name!r} is bound to an address without an element_type and shape; pass both")
         self.outputs[name] = _array_at(buffer_ptr, device_type, element_type, shape or ()) if buffer_ptr else None
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:

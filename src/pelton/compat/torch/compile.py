@@ -39,10 +39,10 @@ def compile_graph(
     invalid options.
     """
     if mode is not None:
-        raise InputError(f"backend 'pelton' has no modes, given mode={mode!r}; use options={{'level': 0 to 5}}")
+        raise InputError(f"backend 'pelton' has no modes, got mode={mode!r}; use options={{'level': 0 to 5}}")
     settings = Options().but(**(options or {}))
     if not settings.on_cpu:
-        raise InputError(f"backend 'pelton' runs engines on the CPU, given target={settings.target!r}; leave it out")
+        raise InputError(f"backend 'pelton' runs engines on the CPU, got target={settings.target!r}; leave it out")
     settings = settings.but(threads=settings.threads or torch.get_num_threads())
     reason = _reason_against(example_inputs)
     if reason is not None:
@@ -76,7 +76,7 @@ def _reason_against(example_inputs: Sequence[Any]) -> str | None:
     """Explains why a graph of these inputs cannot become an engine; None if there is no objection."""
     tensors = [t for t in example_inputs if isinstance(t, torch.Tensor)]
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return "it needs gradients, which engines do not compute; call it under torch.no_grad() or inference_mode()"
+        return "it needs gradients; call it under torch.no_grad() or inference_mode()"
     elsewhere = {str(t.device) for t in tensors if t.device.type != "cpu"}
     if elsewhere:
         return f"it has tensors on {', '.join(sorted(elsewhere))}, and engines of this backend run on the CPU"

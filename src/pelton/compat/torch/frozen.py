@@ -75,7 +75,7 @@ def freeze(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], constants: 
     nodes = graph_module.graph.nodes
     for node in nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and not _keeps_all(node):
-            raise Unsupported(f"{node.target} draws random numbers, which torch's own generators have to give")
+            raise Unsupported(f"{node.target} draws random numbers, which must come from torch's own generators")
     places = {node: i for i, node in enumerate(n for n in nodes if n.op == "placeholder")}
     tensors = [i for i, fake in enumerate(fakes) if isinstance(fake, torch.Tensor)]
     inputs = tuple(i for i in tensors if i not in set(constants))
@@ -87,7 +87,7 @@ def freeze(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], constants: 
     for node, i in places.items():
         if not isinstance(fakes[i], torch.Tensor) and node.users and not isinstance(fakes[i], int):
             if not isinstance(fakes[i], torch.SymInt) or str(fakes[i]) not in sizes:
-                raise Unsupported(f"it computes with the number {node.name}, which is the size of no input")
+                raise Unsupported(f"it computes with the number {node.name}, which is no input's size")
     results: dict[torch.fx.Node, Result] = {}
     outputs = [_output(graph_module, given, places, results) for given in _returned(graph_module)]
     if not any(n.op == "call_function" for n in nodes) or not results:

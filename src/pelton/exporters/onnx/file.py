@@ -23,7 +23,8 @@ def put_arrays(model: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> None
     """Adds initializers to a model; raises InputError above 2 GB."""
     if (total := sum(a.nbytes for a in arrays.values())) > LARGEST:
         raise InputError(
-            f"{total / 1e9:.1f} GB of weights do not fit into one ONNX model: give a path, for a file beside it"
+            f"{total / 1e9:.1f} GB of weights do not fit into one ONNX model: pass a path, to store weights in a"
+            " second file"
         )
     model.graph.initializer.extend(tensor(name, a) for name, a in arrays.items())
 

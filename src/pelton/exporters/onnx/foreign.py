@@ -39,7 +39,7 @@ def _check_opset(w: Writing, held: onnx.ModelProto, domain: str, version: int) -
         then, now = schema_of(kind, version, domain), schema_of(kind, ours, domain)
         if then is None or now is None or then.since_version != now.since_version:
             if not domain:
-                raise NeedsOpset(f"{kind} of opset {version}, which is another one at opset {ours},", version)
+                raise NeedsOpset(f"{kind} of opset {version}, which differs at opset {ours},", version)
             raise Unwritable(f"{kind} is of opset {version} of {domain}, and another one at opset {ours}")
 
 

@@ -39,7 +39,9 @@ def plugin(w: Writing) -> Sequence[str]:
         fitting = (k for k in range(count + 1) if _configured(op.configure, types[:k], w.attrs) == count - k)
         found = next(fitting, None)
         if found is None:
-            raise Unwritable(f"the plugin {op.name} does not say what it configures for {', '.join(map(str, types))}")
+            raise Unwritable(
+                f"the plugin {op.name} does not return its configured arrays for {', '.join(map(str, types))}"
+            )
         count = found
     return w.model.emit_custom(named, w.inputs[:count], w.node)
 

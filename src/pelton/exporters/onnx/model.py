@@ -107,7 +107,7 @@ class ModelWriter:
         names = [self.fresh(f"{hint or self._hint}.{kind}") for _ in gives]
         for i, (name, dtype) in enumerate(zip(names, gives)):
             found = given_type(schema, dtypes, i) if dtype is None else dtype
-            assert found is not None, f"the element type that {kind} gives is not known"
+            assert found is not None, f"the output element type of {kind} is unknown"
             self._dtypes[name] = found
         self.append(helper.make_node(kind, inputs, names, domain=domain, **attrs))
         return tuple(names)

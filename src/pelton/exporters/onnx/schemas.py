@@ -70,11 +70,11 @@ def _problem(kind: str, opset: int, inputs: Types, gives: Types, attrs: Mapping[
             return f"it has no attribute {name!r} at opset {opset}"
         numbers = [v for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, float)]
         if F64 in inputs and any(float(np.float32(v)) != v for v in numbers):
-            return f"its attribute {name!r} is a float32, which is not exactly {value}"
+            return f"its attribute {name!r} is a float32, and cannot be exactly {value}"
     if missing := [k for k, a in schema.attributes.items() if a.required and k not in attrs]:
         return f"it needs attributes {missing}"
     if len(inputs) > schema.max_input:
-        return f"it takes at most {schema.max_input} inputs at opset {opset}"
+        return f"it has at most {schema.max_input} inputs at opset {opset}"
     for formals, dtypes in ((schema.inputs, inputs), (schema.outputs, gives)):
         for i, dtype in enumerate(dtypes):
             formal = formals[min(i, len(formals) - 1)]

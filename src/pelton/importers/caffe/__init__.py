@@ -54,13 +54,17 @@ def _files(source: Any) -> tuple[Any, str | os.PathLike[str] | None]:
     model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
     path = None if _is_bytes(model) else Path(os.fsdecode(model))
     if weights is not None and Path(weights).suffix == ".prototxt":
-        raise InputError(f"weights= names a prototxt, {os.fspath(weights)!r}; give it as the model, a .caffemodel here")
+        raise InputError(
+            f"weights= is a prototxt, {os.fspath(weights)!r}; pass it as the model, and a .caffemodel as weights="
+        )
     if path is None or weights is not None:
         return model, weights
     text, beside = path.with_suffix(".prototxt"), path.with_suffix(".caffemodel")
     if path.suffix == ".caffemodel":
         if not text.exists():
-            raise ModelError(f"{path}: holds weights; give the prototxt of its net as the model, and this as weights=")
+            raise ModelError(
+                f"{path}: a file of weights; pass the prototxt of its net as the model, and this file as weights="
+            )
         return text, path
     return model, beside if beside.exists() else None
 
@@ -74,7 +78,7 @@ register_network_format(
     suffixes=(".prototxt", ".caffemodel"),
     about=About(
         files=".prototxt, with .caffemodel",
-        export="net.save('net.caffemodel') of pycaffe, beside the deploy.prototxt",
+        export="net.save('net.caffemodel') of pycaffe, next to the deploy.prototxt",
         covers="nets of BVLC's Caffe, of SSD and of usual forks; not Python, Filter and BatchReindex layers",
         checked="OpenCV 4.14, and loops written from Caffe's definitions",
     ),

@@ -39,7 +39,7 @@ def fill(filler: Message, shape: tuple[int, ...], rng: np.random.Generator) -> n
         return drawn
     if kind == "bilinear":
         return _bilinear(shape)
-    raise ValueError(f"has the filler {kind!r}, which is not known; give weights=")
+    raise ValueError(f"has the unknown filler {kind!r}; set weights=")
 
 
 def _uniform(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:

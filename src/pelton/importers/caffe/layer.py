@@ -141,7 +141,7 @@ class LayerReading(Checks):
         """Declares an input of the network, with the caller's shape, else the file's."""
         given = self.shapes.get(name)
         if given is None and shape is None:
-            raise self.refuse(f"does not say what shape {name!r} has; give it with shapes={{{name!r}: ...}}")
+            raise self.refuse(f"does not declare the shape of {name!r}; set it with shapes={{{name!r}: ...}}")
         sizes: Sequence[Any] = tuple(shape or ()) if given is None else given
         if given is not None and shape and len(sizes) != len(shape):
             raise WrongShape(f"input {name!r} has {len(shape)} axes in {self.file}, got {len(sizes)} sizes")

@@ -60,7 +60,7 @@ def parse(data: bytes, file: str) -> Prototxt:
         text_format.Parse(text, net, allow_unknown_field=True)
     except text_format.ParseError as e:
         raise _error(file, e) from None
-    how = "it is ignored, and so are others like it; plugins take what it says from python_param.param_str"
+    how = "it is ignored, with others of its kind; plugins read python_param.param_str instead"
     return Prototxt(file, net, lines, f"{unknown}; {how}")
 
 
@@ -77,7 +77,7 @@ def _lines(text: str, file: str) -> dict[str, list[int]]:
         elif token.lastgroup == "end":
             depth -= 1
         if depth > DEEPEST:
-            raise FormatError(f"{file}:{line}: messages are nested deeper than {DEEPEST} levels, which no layer needs")
+            raise FormatError(f"{file}:{line}: messages are nested deeper than {DEEPEST} levels")
     return found
 
 

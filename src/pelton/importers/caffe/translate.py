@@ -63,7 +63,7 @@ class Translation:
             self._layer(layer, line)
         outputs = [name for name in self.unread if not isinstance(self.found[name], NotAtInference)]
         if not outputs:
-            raise ModelError(f"{self.text.file}: no layer gives anything at inference; {self._dropped()}")
+            raise ModelError(f"{self.text.file}: no layer has an output at inference; {self._dropped()}")
         for name in outputs:
             self.net.output(self.found[name], name)
         for name, blob in (*self.given.items(), *self.found.items()):
@@ -163,10 +163,10 @@ class Translation:
         for name in layer.bottom:
             if name not in self.found:
                 later = next((o.name for o, _ in self.present if o is not layer and name in o.top), None)
-                reason = f"; layer {later!r}, which makes it, comes later" if later else self._maker_left_out(name)
+                reason = f"; its producer, layer {later!r}, comes later" if later else self._maker_left_out(name)
                 raise ModelError(
-                    f"{self.text.file}:{line}: layer {layer.name!r} ({layer.type}) reads {name!r}, which no layer"
-                    f" before it makes{reason}"
+                    f"{self.text.file}:{line}: layer {layer.name!r} ({layer.type}) reads {name!r}, which no"
+                    f" earlier layer writes{reason}"
                 )
         return tuple(self.found[name] for name in layer.bottom)
 
@@ -175,21 +175,21 @@ class Translation:
         for layer, line in layers(self.text):
             if name in layer.top and not self._is_included(layer, line):
                 return (
-                    f"; layer {layer.name!r} in line {line}, which makes it, is left out in the phase TEST: give the"
+                    f"; its producer, layer {layer.name!r} in line {line}, is not in the phase TEST: use the"
                     f" deploy.prototxt, or declare {name!r} as an input"
                 )
         return near(name, self.found)
 
     def _tops(self, reading: LayerReading, made: tuple[Blob, ...]) -> None:
         if len(made) < len(reading.tops):
-            raise reading.refuse(f"gives {len(made)} tops, got names for {len(reading.tops)}: {list(reading.tops)}")
+            raise reading.refuse(f"has {len(made)} tops, got {len(reading.tops)} names: {list(reading.tops)}")
         for name, blob in zip(reading.tops, made):
             if name in self.found and name not in reading.layer.bottom:
-                raise reading.refuse(f"makes {name!r}, which the layer in line {self.makers[name]} makes, too")
+                raise reading.refuse(f"writes {name!r}, which the layer in line {self.makers[name]} also writes")
             if not isinstance(blob, NotAtInference):
                 elements = math.prod(d for d in blob.shape if is_known(d))
                 if elements > LARGEST:
-                    raise reading.refuse(f"gives {blob!r}; blobs have at most {LARGEST} elements")
+                    raise reading.refuse(f"has the output {blob!r}; blobs have at most {LARGEST} elements")
             self.found[name] = blob
             self.makers[name] = reading.line
             self.unread[name] = None
@@ -205,7 +205,7 @@ def _apply(op: Op, reading: LayerReading) -> tuple[NetworkTensor, ...]:
     except ValueError as e:
         raise reading.refuse(f"has a param_str that is no JSON: {e}") from None
     if not isinstance(given, dict):
-        raise reading.refuse(f"has a param_str that should be a JSON object, got {text!r:.99}")
+        raise reading.refuse(f"has a param_str that must be a JSON object, got {text!r:.99}")
     attrs, blobs = attributes_of(op, {**own, **given}, reading.name), reading.blobs
     shapes = weight_shapes(op, [t.type for t in reading.inputs], attrs)
     if shapes is None:

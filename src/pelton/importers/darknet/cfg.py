@@ -41,10 +41,10 @@ class Section:
     def integer(self, name: str, default: int, minimum: int = 0, maximum: int = MAX_NUMBER) -> int:
         number = self.number(name, default)
         if number != int(number):
-            raise self.refuse(f"{name} should be a whole number, got {self.text(name)}", name)
+            raise self.refuse(f"{name} must be an integer, got {self.text(name)}", name)
         if not minimum <= number <= maximum:
             given = self.text(name) if name in self.options else f"none, which means {default}"
-            raise self.refuse(f"{name} should be from {minimum} to {maximum}, got {given}", name)
+            raise self.refuse(f"{name} must be from {minimum} to {maximum}, got {given}", name)
         return int(number)
 
     def flag(self, name: str) -> bool:
@@ -53,7 +53,7 @@ class Section:
     def number(self, name: str, default: float) -> float:
         found = self.numbers(name, (default,))
         if len(found) != 1:
-            raise self.refuse(f"{name} should be one number, got {self.text(name)}", name)
+            raise self.refuse(f"{name} must be one number, got {self.text(name)}", name)
         return found[0]
 
     def numbers(self, name: str, default: Sequence[float] = ()) -> tuple[float, ...]:
@@ -63,7 +63,7 @@ class Section:
         texts = self.text(name).rstrip(",").split(",")
         found = tuple(float(t) for t in texts if _NUMBER.fullmatch(t))
         if len(found) < len(texts) or not all(abs(n) < 1e30 for n in found):
-            raise self.refuse(f"{name} should be numbers, with commas between, got {self.text(name)!r}", name)
+            raise self.refuse(f"{name} must be numbers, with commas between, got {self.text(name)!r}", name)
         return found
 
     def refuse_options(self, *names: str) -> None:
@@ -82,7 +82,7 @@ def parse(data: bytes, path: str) -> tuple[Section, list[Section], list[str]]:
     As in Darknet, blanks are ignored, and the first of equal options counts.
     """
     if len(data) > MAX_BYTES or b"\0" in data:
-        raise FormatError(f"{path} is no configuration of Darknet: it should be a text of at most {MAX_BYTES} bytes")
+        raise FormatError(f"{path} is no configuration of Darknet: it must be a text of at most {MAX_BYTES} bytes")
     sections: list[Section] = []
     warnings: list[str] = []
     for line, written in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
@@ -90,23 +90,23 @@ def parse(data: bytes, path: str) -> tuple[Section, list[Section], list[str]]:
         if text.startswith("["):
             if not re.fullmatch(r"\[\w+\]", text):
                 raise FormatError(
-                    f"{path}, line {line}: a section should be like [convolutional], got {_quoted(written)}"
+                    f"{path}, line {line}: a section must be like [convolutional], got {_quoted(written)}"
                 )
             sections.append(Section(path, text[1:-1], line, len(sections) - 1))
         elif text:
             name, equals, value = text.partition("=")
             if not sections or not equals or not name or not value:
-                what = "an option should be like stride=1" if sections else "the first section should be [net]"
+                what = "an option must be like stride=1" if sections else "the first section must be [net]"
                 raise FormatError(f"{path}, line {line}: {what}, got {_quoted(written)}")
             if name in sections[-1].options:
                 first = sections[-1].options[name][1]
-                warnings.append(f"{path}, line {line}: {name} is given in line {first} already, which counts")
+                warnings.append(f"{path}, line {line}: {name} is already set in line {first}, which has priority")
             sections[-1].options.setdefault(name, (value, line))
     if not sections or sections[0].name not in NETWORK:
         begins = f"[{sections[0].name}] in line {sections[0].line}" if sections else "nothing"
-        raise FormatError(f"{path} is no configuration of Darknet: it should begin with [net], got {begins}")
+        raise FormatError(f"{path} is no configuration of Darknet: it must begin with [net], got {begins}")
     if not 2 <= len(sections) <= MAX_SECTIONS:
-        raise ModelError(f"{path} should have from 1 to {MAX_SECTIONS - 1} layers, got {len(sections) - 1}")
+        raise ModelError(f"{path} must have from 1 to {MAX_SECTIONS - 1} layers, got {len(sections) - 1}")
     return sections[0], sections[1:], warnings
 
 

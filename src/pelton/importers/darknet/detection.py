@@ -37,7 +37,7 @@ def yolo(r: SectionReading) -> NetworkTensor:
     anchors = _anchors(r, s.integer("num", 1, 1))
     mask = s.numbers("mask", range(len(anchors)))
     if not mask or any(m not in range(len(anchors)) for m in mask):
-        raise s.refuse(f"mask should name anchors, 0 to {len(anchors) - 1}, got {s.text('mask')}", "mask")
+        raise s.refuse(f"mask must name anchors, 0 to {len(anchors) - 1}, got {s.text('mask')}", "mask")
     anchors = anchors[[int(m) for m in mask]]
     box, objectness, classes = _parts(r, x, len(anchors))
     given = box if s.flag("new_coords") else net.sigmoid(box[:, :, :2])
@@ -61,8 +61,8 @@ def detection(r: SectionReading) -> NetworkTensor:
     cells, batch = side * side, x.shape[0]
     if units(x) != cells * (classes + 5 * num):
         raise s.refuse(
-            f"the layer before should give side² · (classes + 5 · num) = {cells * (classes + 5 * num)} numbers, got"
-            f" {units(x)}"
+            f"the preceding layer must have side² · (classes + 5 · num) = {cells * (classes + 5 * num)} outputs,"
+            f" got {units(x)}"
         )
     scores = net.reshape(x[:, : cells * classes], (batch, cells, 1, classes))
     objectness = net.reshape(x[:, cells * classes : cells * (classes + num)], (batch, cells, num, 1))
@@ -80,7 +80,7 @@ def _anchors(r: SectionReading, count: int) -> np.ndarray:
     given = r.section.numbers("anchors")[: 2 * count]
     if len(given) < 2 * count or min(given) <= 0:
         raise r.section.refuse(
-            f"anchors should be {2 * count} numbers above 0, two for each of num={count}, got {len(given)}", "anchors"
+            f"anchors must be {2 * count} numbers above 0, two for each of num={count}, got {len(given)}", "anchors"
         )
     return np.array(given, np.float64).reshape(count, 2)
 
@@ -90,7 +90,7 @@ def _parts(r: SectionReading, x: NetworkTensor, anchors: int) -> tuple[NetworkTe
     classes = r.section.integer("classes", 20, 1)
     if channels(x) != anchors * (5 + classes):
         raise r.section.refuse(
-            f"the layer before should have {anchors} anchors · (5 + {classes} classes) = {anchors * (5 + classes)}"
+            f"the layer before must have {anchors} anchors · (5 + {classes} classes) = {anchors * (5 + classes)}"
             f" filters, got {channels(x)}"
         )
     batch, _, height, width = x.shape

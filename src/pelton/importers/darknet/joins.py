@@ -22,10 +22,10 @@ def route(r: SectionReading) -> NetworkTensor:
     images = [r.image(x) for x in layers]
     if len({x.shape[2:] for x in images}) > 1:
         sizes = ", ".join(f"{x.shape[2]} × {x.shape[3]}" for x in images)
-        raise s.refuse(f"the layers that it joins should be of one size, they are {sizes}", "layers")
+        raise s.refuse(f"the layers that it joins must be of one size, they are {sizes}", "layers")
     if group >= groups or any(channels(x) % groups for x in images):
         raise s.refuse(
-            f"groups={groups} should divide {', '.join(str(channels(x)) for x in images)} channels, and group_id be"
+            f"groups={groups} must divide {', '.join(str(channels(x)) for x in images)} channels, and group_id be"
             f" below it, got {group}",
             "groups",
         )
@@ -62,7 +62,7 @@ def _spread(r: SectionReading, other: NetworkTensor, x: NetworkTensor) -> Networ
     step = width // w
     if step < 2 or (h * step, w * step) != (height, width):
         raise r.section.refuse(
-            f"the layers that it adds should be of its size, {h} × {w}, or a multiple, got {height} × {width}", "from"
+            f"the layers that it adds must be of its size, {h} × {w}, or a multiple, got {height} × {width}", "from"
         )
     return other[:, :, ::step, ::step]
 
@@ -79,8 +79,8 @@ def _shortcut_weights(r: SectionReading, layers: int, count: int) -> list[np.nda
     per_channel = {"none": None, "per_feature": False, "per_layer": False, "per_channel": True}
     if kind not in per_channel or norm not in ("none", "relu", "avg_relu", "softmax"):
         raise s.refuse(
-            "weights_type should be none, per_feature or per_channel, and weights_normalization none, relu or softmax,"
-            f" got {kind} and {norm}"
+            "weights_type must be none, per_feature or per_channel, and weights_normalization none, relu or"
+            f" softmax, got {kind} and {norm}"
         )
     if per_channel[kind] is None:
         return None
@@ -97,7 +97,9 @@ def scale_channels(r: SectionReading) -> NetworkTensor:
     s, x, other = r.section, r.image(), r.source()
     expected = (1, *other.shape[2:]) if s.flag("scale_wh") else (channels(other), 1, 1)
     if x.shape[1:] != expected:
-        raise s.refuse(f"the layer before should give {list(expected)}, one factor each, got {list(x.shape[1:])}")
+        raise s.refuse(
+            f"the preceding layer must have {list(expected)} outputs, one factor each, got {list(x.shape[1:])}"
+        )
     return r.activated(other * x, "linear")
 
 
@@ -106,7 +108,5 @@ def sam(r: SectionReading) -> NetworkTensor:
     """Multiplies another layer by the one before."""
     x, other = r.image(), r.source()
     if x.shape != other.shape:
-        raise r.section.refuse(
-            f"both layers should be of one size, got {list(x.shape[1:])} and {list(other.shape[1:])}"
-        )
+        raise r.section.refuse(f"both layers must be of one size, got {list(x.shape[1:])} and {list(other.shape[1:])}")
     return r.activated(other * x, "linear")

@@ -20,7 +20,7 @@ def convolutional(r: SectionReading) -> NetworkTensor:
     strides = s.integer("stride_y", stride, 1), s.integer("stride_x", stride, 1)
     padding = size // 2 if s.flag("pad") else s.integer("padding", 0, 0, 1024)
     if channels(x) % groups or outputs % groups:
-        raise s.refuse(f"groups={groups} should divide {channels(x)} channels and {outputs} filters", "groups")
+        raise s.refuse(f"groups={groups} must divide {channels(x)} channels and {outputs} filters", "groups")
     if "share_index" in s.options:
         p = _shared(r, (outputs, channels(x) // groups, size, size))
     else:
@@ -44,8 +44,8 @@ def _shared(r: SectionReading, shape: tuple[int, ...]) -> Parameters:
     p = r.parameters.get(given + (r.section.index if given < 0 else 0))
     if p is None or p.weights.shape != shape:
         raise r.section.refuse(
-            f"share_index should name a convolution before this one with weights of {' × '.join(map(str, shape))}, got"
-            f" {given}",
+            f"share_index must name a convolution before this one with weights of {' × '.join(map(str, shape))},"
+            f" got {given}",
             "share_index",
         )
     return p
@@ -101,7 +101,7 @@ def maxpool(r: SectionReading) -> NetworkTensor:
     x, outputs = r.image(), r.section.integer("out_channels", 1, 1)
     batch, inputs, height, width = x.shape
     if inputs % outputs:
-        raise r.section.refuse(f"out_channels={outputs} should divide {inputs} channels", "out_channels")
+        raise r.section.refuse(f"out_channels={outputs} must divide {inputs} channels", "out_channels")
     split = r.net.reshape(x, (batch, inputs // outputs, outputs, height, width))
     return r.net.reduce_max(split, axes=(1,), keepdims=False)
 
@@ -118,7 +118,7 @@ def _pooled(r: SectionReading, pool: Callable[..., NetworkTensor]) -> NetworkTen
     size = s.integer("size", stride, 1, 4096)
     padding = s.integer("padding", size - 1, 0, 8192)
     if padding > 2 * (size - 1):
-        raise s.refuse(f"padding should be at most 2 · (size − 1) = {2 * (size - 1)}, got {padding}", "padding")
+        raise s.refuse(f"padding must be at most 2 · (size − 1) = {2 * (size - 1)}, got {padding}", "padding")
     strides = s.integer("stride_y", stride, 1), s.integer("stride_x", stride, 1)
     around = (padding // 2, padding - padding // 2)
     return pool(x, size, stride=strides, padding=(around, around))
@@ -159,7 +159,7 @@ def softmax(r: SectionReading) -> NetworkTensor:
     groups, temperature = s.integer("groups", 1, 1), s.number("temperature", 1)
     if units(x) % groups or temperature <= 0:
         raise s.refuse(
-            f"groups should divide {units(x)} units and temperature be above 0, got {groups} and {temperature:g}"
+            f"groups must divide {units(x)} units and temperature be above 0, got {groups} and {temperature:g}"
         )
     x = x if temperature == 1 else x * (1 / temperature)
     return net.reshape(net.softmax(net.reshape(x, (x.shape[0], groups, units(x) // groups))), x.shape)
@@ -188,7 +188,7 @@ def upsample(r: SectionReading) -> NetworkTensor:
     s, net, x = r.section, r.net, r.image()
     stride, scale = s.integer("stride", 2, -1024, 1024), s.number("scale", 1)
     if stride == 0 or any(size % stride for size in x.shape[2:] if stride < 0):
-        raise s.refuse(f"stride={stride} should not be 0, nor leave a rest of {x.shape[2]} × {x.shape[3]}", "stride")
+        raise s.refuse(f"stride={stride} must not be 0, nor leave a rest of {x.shape[2]} × {x.shape[3]}", "stride")
     if stride > 0:
         y = net.resize(x, scale=stride) if stride > 1 else x
     else:
@@ -205,7 +205,7 @@ def reorg(r: SectionReading) -> NetworkTensor:
     batch, c, height, width = x.shape
     k, back = s.integer("stride", 1, 1, 1024), s.flag("reverse")
     if c % (k * k) or not back and (height % k or width % k):
-        raise s.refuse(f"stride={k} should divide the image {c} × {height} × {width}, and its square the channels")
+        raise s.refuse(f"stride={k} must divide the image {c} × {height} × {width}, and its square the channels")
     part = c // (k * k)
     if back:
         split = net.reshape(x, (batch, k, k, part, height, width))
@@ -221,5 +221,5 @@ def reorg3d(r: SectionReading) -> NetworkTensor:
     s.refuse_options("reverse")
     k = s.integer("stride", 1, 1, 1024)
     if x.shape[2] % k or x.shape[3] % k:
-        raise s.refuse(f"stride={k} should divide the image {x.shape[2]} × {x.shape[3]}", "stride")
+        raise s.refuse(f"stride={k} must divide the image {x.shape[2]} × {x.shape[3]}", "stride")
     return r.net.space_to_depth(x, block=k)

@@ -39,7 +39,7 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
     path, data = _contents(model)
     net = network_of(path, data, RandomWeights() if given is None else WeightsFile(given), shapes)
     if given is None:
-        net.warnings.append(f"{path} has no weights beside it, and none were given: they are random")
+        net.warnings.append(f"{path} has no weights file: weights are random")
     return net
 
 
@@ -121,7 +121,7 @@ def _begin(
     height, width, channels = (options.integer(name, 0) for name in ("height", "width", "channels"))
     inputs = options.integer("inputs", 0)
     if not (height and width and channels or inputs):
-        raise options.refuse("it should have height, width and channels, or inputs, above 0")
+        raise options.refuse("it must have height, width and channels, or inputs, above 0")
     sizes: tuple[int, ...] = (channels, height, width) if height and width and channels else (inputs,)
     stepwise = any(s.name in RECURRENT for s in sections)
     if shapes and INPUT in shapes:
@@ -142,8 +142,8 @@ def _asked(given: Shape, sizes: tuple[int, ...], before: int) -> tuple[int, ...]
     height, width = asked[-2:]
     if isinstance(height, Range) or isinstance(width, Range) or not 1 <= min(height, width) <= MAX_NUMBER:
         raise InputError(
-            f"height and width of {INPUT!r} should be numbers, which the grids of its boxes are made for, got"
-            f" {height} and {width}; build an engine for each size"
+            f"height and width of {INPUT!r} must be fixed, for the grids of boxes, got {height} and {width}; build"
+            " an engine for each size"
         )
     return sizes[0], height, width
 

@@ -87,7 +87,7 @@ class SectionReading:
         number = int(index) + (self.section.index if index < 0 else 0)
         if index != int(index) or not 0 <= number < self.section.index:
             raise self.section.refuse(
-                f"{option} should name layers before this one, 0 to {self.section.index - 1} or"
+                f"{option} must name layers before this one, 0 to {self.section.index - 1} or"
                 f" {-self.section.index} to -1, got {index:g}",
                 option,
             )
@@ -163,4 +163,4 @@ def check_size(section: Section, x: NetworkTensor) -> None:
     """Raises ModelError for an empty or too large result."""
     sizes = x.shape[1:]
     if not is_known(*sizes) or not 0 < units(x) < MAX_ELEMENTS:
-        raise section.refuse(f"it gives {' × '.join(map(str, sizes))} numbers; their product should be below 2³¹")
+        raise section.refuse(f"it has {' × '.join(map(str, sizes))} outputs; their product must be below 2³¹")

@@ -82,11 +82,11 @@ def crnn(r: SectionReading) -> NetworkTensor:
     s.refuse_options("xnor")
     for name in ("stride", "dilation", "groups"):
         if s.integer(name, 1) != 1:
-            raise s.refuse(f"{name} should be 1, got {s.text(name)}", name)
+            raise s.refuse(f"{name} must be 1, got {s.text(name)}", name)
     size = s.integer("size", 3, 1)
     padding = size // 2 if s.integer("pad", 1) else s.integer("padding", 0)
     if size != 2 * padding + 1:
-        raise s.refuse(f"padding should keep the size of images, got {padding} for windows of {size}", "size")
+        raise s.refuse(f"padding must keep the size of images, got {padding} for windows of {size}", "size")
     hidden, outputs = (s.integer(name + "_filters", s.integer(name, 1, 1), 1) for name in ("hidden", "output"))
     f, g, h = (r.take_filters(n, m, size) for n, m in ((hidden, channels(x)), (hidden, hidden), (outputs, hidden)))
 

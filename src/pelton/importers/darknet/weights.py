@@ -63,9 +63,9 @@ class WeightsFile:
         expected, rest = 4 * count, max(self.bytes - self.at, 0)
         if expected > rest:
             raise FormatError(
-                f"{self.path} ends too early: the {what} of layer {section.index} ([{section.name}], line"
-                f" {section.line} of {section.path}) should be {expected} bytes ({' × '.join(map(str, shape))} numbers)"
-                f" from byte {self.at} on, {rest} are left; is it of this configuration?"
+                f"{self.path} is too short: the {what} of layer {section.index} ([{section.name}], line"
+                f" {section.line} of {section.path}) need {expected} bytes ({' × '.join(map(str, shape))} numbers)"
+                f" from byte {self.at} on, {rest} are left; is it the weights file of this configuration?"
             )
         found = np.fromfile(self.path, "<f4", count, offset=self.at).reshape(shape)
         self.at, self.taken = self.at + expected, self.taken + count

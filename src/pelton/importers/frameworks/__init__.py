@@ -55,7 +55,7 @@ def refusal(name: str, about: About) -> Callable[..., NoReturn]:
 
     def refuse(source: Any, *given: Any, **named: Any) -> NoReturn:
         kind = type(_untraced(source)).__name__
-        raise InputError(f"{kind} is an object of {name} in memory, which must be exported: {about.export}")
+        raise InputError(f"{kind} is an object of {name} in memory; export it: {about.export}")
 
     return refuse
 
@@ -111,22 +111,22 @@ def from_paddle(source: Any, accept: bool) -> Source:
     """Converts a program (a path, a folder of it, or `ModelFiles`) with the .pdiparams beside it."""
     model, weights = (source.model, source.weights) if isinstance(source, ModelFiles) else (source, None)
     if not isinstance(model, (str, os.PathLike)):
-        raise ModelError("a model of PaddlePaddle comes in two files; give the path of the .pdmodel or .json")
+        raise ModelError("a model of PaddlePaddle has two files; pass the path of the .pdmodel or .json")
     path = Path(os.fsdecode(model))
     if path.is_dir():
         programs = _programs(path)
         if len(programs) > 1:
-            raise ModelError(f"{path} has several programs, give one of them: {', '.join(p.name for p in programs)}")
+            raise ModelError(f"{path} has several programs, pass one of them: {', '.join(p.name for p in programs)}")
         (path,) = programs
     beside = path.with_suffix(".pdiparams") if weights is None else Path(os.fspath(weights))
     if not beside.is_file():
         raise ModelError(
-            f"{path}: there is no file {beside} with its weights; give it by weights=, or export both with"
-            " paddle.jit.save or paddle.static.save_inference_model"
+            f"{path}: its weights file {beside} does not exist; set weights=, or export both with paddle.jit.save"
+            " or paddle.static.save_inference_model"
         )
     # the converter requires this suffix
     if path.suffix not in (".pdmodel", ".json"):
-        raise ModelError(f"{path}: a program of PaddlePaddle should be named .pdmodel or .json, rename it")
+        raise ModelError(f"{path}: rename it, programs of PaddlePaddle are named .pdmodel or .json")
     return convert("paddle", "from_paddle.py", path, beside, accept=accept)
 
 
@@ -165,8 +165,8 @@ register_converted(
         files="SavedModel folder, frozen .pb",
         export="model.export('folder') of Keras, tf.saved_model.save(module, 'folder')",
         extra="pelton import-env tensorflow",
-        covers="a SavedModel's serving signature, or the one that folder#signature names; a frozen graph's placeholders"
-        " and unread results; what tf2onnx converts",
+        covers="SavedModels: the serving signature, or folder#signature; frozen graphs: placeholders and unread"
+        " results; operators of tf2onnx",
         checked="TensorFlow 2.21 on the CPU",
     ),
 )
@@ -183,7 +183,7 @@ register_converted(
         files=".pdmodel or .json, with .pdiparams",
         export="paddle.jit.save(layer, 'model', input_spec=[...])",
         extra="pelton import-env paddle",
-        covers="inference models of PaddlePaddle 2 and 3; what paddle2onnx converts",
+        covers="inference models of PaddlePaddle 2 and 3; operators of paddle2onnx",
         checked="PaddlePaddle 3.3 on the CPU",
     ),
 )

@@ -37,7 +37,7 @@ TAIL = 1 << 14  # bytes read of a converter's output,
 SHOWN = 25  # and lines of them in an error
 REFUSED = 3  # exit status of a child whose last line is a message for users
 LARGEST = (1 << 31) - 1  # bytes that protobuf reads
-REFERENCE = "reference.npz"  # the scripts' results of framework runs (children/reference.py)
+REFERENCE = "reference.npz"  # the scripts' results of framework runs (children/framework_run.py)
 
 
 def convert(
@@ -127,8 +127,7 @@ def _run(python: Interpreter, script: Path, given: Sequence[str], folder: Path, 
                 status = process.wait(limit)
             except subprocess.TimeoutExpired:
                 raise ModelError(
-                    f"{name}: converting it took longer than {limit:g} s and was stopped; PELTON_IMPORT_TIMEOUT=SECONDS"
-                    f" allows more{_quote(said)}"
+                    f"{name}: the conversion exceeded {limit:g} s; set PELTON_IMPORT_TIMEOUT=SECONDS{_quote(said)}"
                 ) from None
     if status == REFUSED:
         raise ModelError(f"{name}: {_last_lines(said)[-1]}")
@@ -138,7 +137,7 @@ def _run(python: Interpreter, script: Path, given: Sequence[str], folder: Path, 
     if status or not target.is_file():
         raise ModelError(f"{name}: it could not be converted to ONNX (status {status}){_quote(said)}")
     if target.stat().st_size > LARGEST:
-        raise ModelError(f"{name}: as ONNX it is larger than 2 GiB, which one file cannot be; split the model")
+        raise ModelError(f"{name}: the ONNX model is larger than 2 GiB, the maximum of one file; split the model")
     return target.read_bytes()
 
 
@@ -164,7 +163,7 @@ def timeout() -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e7:
-        raise InputError(f"PELTON_IMPORT_TIMEOUT should be a number of seconds above 0, got {text!r}")
+        raise InputError(f"PELTON_IMPORT_TIMEOUT must be a number of seconds above 0, got {text!r}")
     return seconds
 
 

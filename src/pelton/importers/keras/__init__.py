@@ -116,7 +116,7 @@ def _path(source: Any) -> str:
 ABOUT = About(
     files=".keras, .h5",
     export="model.save('model.keras')",
-    extra="nothing; pelton import-env tensorflow for what is not covered",
+    extra="none; pelton import-env tensorflow for unsupported layers",
     covers="Sequential and Functional models of Keras 3's and Keras 2's own layers; others, and masks of recurrent"
     " layers and of attention, by TensorFlow; Lambda layers with code of their own if PELTON_UNSAFE_KERAS=1",
     checked="Keras 3 on TensorFlow 2.21",

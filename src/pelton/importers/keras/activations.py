@@ -121,7 +121,7 @@ def activated(r: KerasReading, x: HeldTensor, option: str = "activation") -> Hel
     if given is None:
         return x
     if not isinstance(given, str) or given not in ELEMENTWISE and given not in ALONG:
-        raise r.refuse(f"has the activation {given!r:.60}, which is not known")
+        raise r.refuse(f"has the unknown activation {given!r:.60}")
     if given in ALONG:
         return along(r.net, x, given, x.rank - 1)
     if given == "hard_sigmoid" and r.layer.version == 2:
@@ -133,7 +133,7 @@ def _layer(r: KerasReading, x: HeldTensor, given: Any) -> HeldTensor:
     """Applies an activation that is a layer without variables."""
     layer = LayerConfig.of(plain(given), r.layer.version, f"layer {r.layer.name!r}")
     if not layer.is_own or layer.type not in ("ReLU", "LeakyReLU", "ELU", "Softmax", "Activation", "ThresholdedReLU"):
-        raise r.refuse(f"has the activation {layer.type}, which is not known")
+        raise r.refuse(f"has the unknown activation {layer.type}")
     inner = KerasReading(r.net, layer, r.scope, r.weights, [x], {})
     layer.check_policy()
     found = READERS[layer.type](inner)

@@ -58,12 +58,12 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int, name: str) -> None
         )
     names = [e.filename for e in entries]
     if len(set(names)) < len(names):
-        raise ModelError(f"{name} has two entries of one name, which is refused")
+        raise ModelError(f"{name} has two entries of one name; refused")
     for entry in entries:
         path = PurePosixPath(entry.filename.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in entry.filename:
-            raise ModelError(f"{name} has an entry {entry.filename!r}, which leads out of its folder; refused")
+            raise ModelError(f"{name} has an entry {entry.filename!r} outside of its folder; refused")
         if stat.S_ISLNK(entry.external_attr >> LINK_MODE):
-            raise ModelError(f"{name} has an entry {entry.filename!r}, which is a link; refused")
+            raise ModelError(f"{name} has an entry {entry.filename!r}, a link; refused")
         if entry.filename == "config.json" and entry.file_size > CONFIG:
             raise ModelError(f"{name} describes its layers in {entry.file_size} bytes; at most {CONFIG} are read")

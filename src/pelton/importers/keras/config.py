@@ -124,7 +124,7 @@ class LayerConfig(FileValues):
         found = self.option(name, default)
         found = default if found is None else found
         if found not in of:
-            raise self.refuse(f"has {name} {found!r:.60}, which is not known; there are {', '.join(map(str, of))}")
+            raise self.refuse(f"has the unknown {name} {found!r:.60}; known are {', '.join(map(str, of))}")
         return found
 
     def ignore(self, *names: str) -> None:
@@ -135,13 +135,13 @@ class LayerConfig(FileValues):
         """Raises UnknownPart if these options have values other than the given ones, their defaults."""
         for name, value in values.items():
             if (found := self.option(name, value)) != value:
-                raise self.refuse(f"has {name}={found!r:.60}, which is not known")
+                raise self.refuse(f"has the unknown {name}={found!r:.60}")
 
     def check_rest(self) -> None:
         """Raises UnknownPart if the layer has an unread option."""
         rest = [name for name in self.options if name not in self.seen and name not in OF_TRAINING]
         if rest:
-            raise self.refuse(f"has the options {', '.join(map(repr, rest[:4]))}, which are not known")
+            raise self.refuse(f"has the unknown options {', '.join(map(repr, rest[:4]))}")
 
     def check_policy(self) -> None:
         """Raises UnknownPart unless it computes in float32."""

@@ -74,7 +74,7 @@ class Hdf5:
         """Returns the group at a path below the parent; None if there is none."""
         found = self.guarded(lambda: self._find(path, parent or self.root))
         if found is not None and not found.is_group:
-            raise ModelError(f"{self.name} is damaged: {path!r} should be a group")
+            raise ModelError(f"{self.name} is damaged: {path!r} must be a group")
         return found
 
     def array(self, group: Hdf5Object, path: str) -> np.ndarray:
@@ -93,7 +93,7 @@ class Hdf5:
             while (part := self.attribute(of, f"{name}{i}")) is not None:
                 found, i = [*found, *part], i + 1
         if not isinstance(found, list):
-            raise ModelError(f"{self.name} is damaged: {name!r} should be a list of names")
+            raise ModelError(f"{self.name} is damaged: {name!r} must be a list of names")
         return found
 
     def spend(self, parts: int, characters: int = 0) -> None:
@@ -118,7 +118,7 @@ class Hdf5:
         if base:
             raise UnknownPart(f"{self.name} has its data behind {base} bytes of something else")
         if end > len(self.data):
-            raise DamagedHdf5(f"it should have {end} bytes, and has {len(self.data)}")
+            raise DamagedHdf5(f"it must have {end} bytes, but has {len(self.data)}")
         return root
 
     def _object(self, address: int) -> Hdf5Object:
@@ -200,12 +200,12 @@ class Hdf5:
     def _array(self, group: Hdf5Object, path: str) -> np.ndarray:
         found = self._find(path, group)
         if found is None:
-            raise ModelError(f"{self.name} is damaged: it lists {path!r}, which it does not have")
+            raise ModelError(f"{self.name} is damaged: it lists {path!r}, but does not contain it")
         parts = [found.find(kind) for kind in (DATATYPE, DATASPACE, LAYOUT)]
         if found.find(EXTERNAL) is not None:
-            raise ModelError(f"{self.name} has elements of {path!r} in another file, which is refused")
+            raise ModelError(f"{self.name} has elements of {path!r} in another file; refused")
         if any(part is None for part in parts):
-            raise ModelError(f"{self.name} is damaged: {path!r} should be an array")
+            raise ModelError(f"{self.name} is damaged: {path!r} must be an array")
         kind, space, layout = parts
         assert kind is not None and space is not None and layout is not None
         dtype, shape = self._dtype(kind), _shape(space)
@@ -218,7 +218,7 @@ class Hdf5:
         data = ByteReader(self.data, layout.number(8)) if form else layout
         held = layout.number(8 if form else 2)
         if held != size:
-            raise DamagedHdf5(f"{path!r} should have {size} bytes, and has {held}")
+            raise DamagedHdf5(f"{path!r} must have {size} bytes, but has {held}")
         return np.frombuffer(data.view(size), dtype).reshape(shape)
 
     def _dtype(self, r: ByteReader) -> np.dtype:

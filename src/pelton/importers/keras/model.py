@@ -67,11 +67,11 @@ def model_of(config: LayerConfig) -> ModelConfig:
 
 def _model_of(config: LayerConfig) -> ModelConfig:
     if not is_model(config):
-        kind = "is a model of a class of its own" if not config.is_own or config.type not in MODELS else "has no layers"
+        kind = "is a model of an own class" if not config.is_own or config.type not in MODELS else "has no layers"
         raise config.refuse(kind)
     given = config.option("layers")
     if not 0 < len(given) <= MOST:
-        raise config.refuse(f"should have from 1 to {MOST} layers, got {len(given)}")
+        raise config.refuse(f"must have from 1 to {MOST} layers, got {len(given)}")
     where = f"model {config.name!r}"
     layers = [LayerConfig.of(layer, config.version, where) for layer in given]
     if len({layer.name for layer in layers}) < len(layers):
@@ -156,7 +156,7 @@ def _call(model: ModelConfig, layer: LayerConfig, node: Any) -> Call:
 def _ref(model: ModelConfig, given: list[Any]) -> Ref:
     name, call, tensor = given
     if name not in model.layers or not (isinstance(call, int) and isinstance(tensor, int) and min(call, tensor) >= 0):
-        raise model.config.refuse(f"reads {given!r:.80}, which is not there")
+        raise model.config.refuse(f"reads {given!r:.80}, which does not exist")
     return Ref(name, call, tensor)
 
 

@@ -115,7 +115,7 @@ class _KerasReader:
         def value(ref: Ref) -> HeldTensor:
             found = made[ref.layer, ref.call]
             if ref.tensor >= len(found):
-                raise model.layers[ref.layer].refuse(f"gives {len(found)} tensors, and number {ref.tensor} is read")
+                raise model.layers[ref.layer].refuse(f"has {len(found)} outputs, but output {ref.tensor} is read")
             return found[ref.tensor]
 
         for name, call in self._order(model, made):
@@ -136,7 +136,7 @@ class _KerasReader:
             if dtype is DType.F32 and x.dtype.is_integer:
                 x = x.mapped(lambda t: self.net.cast(t, to="f32"))
             if dtype is not x.dtype or isinstance(shape, list) and len(shape) != x.rank:
-                raise layer.refuse(f"is an input {dtype.value}{shape}, and is given {x.form.type}")
+                raise layer.refuse(f"is an input {dtype.value}{shape}, but receives {x.form.type}")
             found.append(x)
         return [*found, *given[len(found) :]]
 
@@ -159,7 +159,7 @@ class _KerasReader:
                 open.add(key)
                 needed = [(ref.layer, ref.call) for ref in model.calls[key[0]][key[1]].refs()]
                 if any(n in open for n in needed):
-                    raise layer.refuse("reads what it gives itself: its calls go round in a circle")
+                    raise layer.refuse("reads its own output: its calls form a circle")
                 stack.extend(needed)
         return list(order)
 
@@ -210,7 +210,7 @@ class _KerasReader:
                 found = _listed(operation(reading))
             else:
                 if any(x.dtype.is_float and x.dtype is not DType.F32 for x in tensors):
-                    raise layer.refuse("is given floats of another type than float32")
+                    raise layer.refuse("receives floats of another type than float32")
                 if masked and layer.type in TRACES_MASKS:
                     raise layer.refuse("reads a sequence with a mask (of Masking, or mask_zero of Embedding)")
                 reader = self._reader(layer)
@@ -230,7 +230,7 @@ class _KerasReader:
                 return partial(_apply_plugin, op)
         if not layer.is_own or layer.type not in READERS:
             kind = "a Lambda" if layer.type == "Lambda" else f"a {layer.type}"
-            why = "" if layer.is_own else ", a class of its own"
+            why = "" if layer.is_own else ", an own class"
             raise UnknownPart(f"layer {layer.name!r} is {kind}{why}")
         layer.check_policy()
         return READERS[layer.type]

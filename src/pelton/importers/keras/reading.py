@@ -128,7 +128,7 @@ class KerasReading(Checks):
             else [f"argument {i}" for i, v in enumerate(self.args) if i >= places and v is not None]
         )
         if unknown or more:
-            raise self.refuse(f"is called with {', '.join([*map(repr, unknown), *more])}, which is not known")
+            raise self.refuse(f"is called with {', '.join([*map(repr, unknown), *more])}, which is not supported")
 
     # --- the order of axes
 

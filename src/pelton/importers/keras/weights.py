@@ -123,12 +123,12 @@ class ListedVariables:
             # a plugin, which declares its needs later
             variables = [(layer, str(i), True) for i in range(len(names))]
         if len(variables) != len(names):
-            raise layer.refuse(f"should have {len(variables)} variables, the file has {len(names)}")
+            raise layer.refuse(f"must have {len(variables)} variables, the file has {len(names)}")
         for (owner, name, _), written in zip(variables, names):
             last = re.sub(r"(_\d+)?(:\d+)?$", "", written.rpartition("/")[2])
             expected = name.rpartition("/")[2]
             if owner.is_own and last not in (expected, *ALIASES.get(expected, ())):
-                raise layer.refuse(f"should have {name!r} where the file has {written!r}")
+                raise layer.refuse(f"must have {name!r} where the file has {written!r}")
             self.found[id(owner), name] = group, written
             self.counts[id(owner)] = self.counts.get(id(owner), 0) + 1
 

@@ -65,8 +65,8 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
     try:
         if path.is_file() and path.stat().st_size >= 2**31:
             raise ModelError(
-                f"{path} is larger than 2 GiB, which protobuf cannot read; keep the weights in a file of their own: "
-                "onnx.save(model, path, save_as_external_data=True)"
+                f"{path} is larger than 2 GiB, the maximum of protobuf; store weights in a second file:"
+                " onnx.save(model, path, save_as_external_data=True)"
             )
         data = _map_file(path)
     except FileNotFoundError:
@@ -102,8 +102,8 @@ def parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
         model = onnx.ModelProto.FromString(data)
     except DecodeError:
         raise FormatError(
-            f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another"
-            f" format{looks}; `pelton formats` lists those that are read"
+            f"{name} is no valid ONNX model: it is truncated, damaged or of another format{looks}; `pelton"
+            " formats` lists supported formats"
         ) from None
     longest = 0
     for word in (word for graph in (model.graph, *model.functions) for word in names_in(graph)):
@@ -113,7 +113,7 @@ def parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
     if longest > LONGEST:
         raise ModelError(f"{name} has a name of {longest} characters; at most {LONGEST} are supported, shorten it")
     if not model.HasField("graph") or not model.ir_version:
-        raise FormatError(f"{name} should be an ONNX model, but has no graph or no version inside{looks}")
+        raise FormatError(f"{name} is no ONNX model: it has no graph or no version{looks}")
     return model
 
 
@@ -181,18 +181,18 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
     if source.path is None:
         raise ExternalFileError(
             location,
-            f"the data lies in a file of its own, {location!r}, but the model came without a path; give the path of the"
-            f" model ({where})",
+            f"the data is in an external file, {location!r}, but the model has no path; pass the path of the model"
+            f" ({where})",
         )
     if dtype is DType.STRING:
-        raise ModelError(f"strings cannot lie in an external file ({where})")
+        raise ModelError(f"strings cannot be in an external file ({where})")
     file = _locate_external(location, source.path, where)
     source.files[str(file)] = None
     count = math.prod(tensor.dims)
     needed = -(-count * PACKED[dtype] // 8) if dtype in PACKED else count * dtype.size
     if length is not None and length != needed:
         raise ModelError(
-            f"{list(tensor.dims)} of {dtype.value} take {needed} bytes, but the model says {length} ({where})"
+            f"{list(tensor.dims)} of {dtype.value} need {needed} bytes, but the model has {length} ({where})"
         )
     signs.refuse_others(file)
     size = file.stat().st_size
@@ -224,18 +224,18 @@ def _locate_external(location: str, model: Path, where: str) -> Path:
     if os.path.isabs(location) or "\0" in location or ".." in Path(location.replace("\\", "/")).parts:
         raise ExternalFileError(
             location,
-            f"external data has to lie in the folder of the model, but its location is {location!r}; refused ({where})",
+            f"external data must be in the folder of the model, but its location is {location!r}; refused ({where})",
         )
     file = (model.parent / location).resolve()
     if not any(file.is_relative_to(folder) for folder in (model.parent.resolve(), model.resolve().parent)):
         raise ExternalFileError(
             location,
-            f"external data has to lie in the folder of the model, but {location!r} leads to {file}; refused ({where})",
+            f"external data must be in the folder of the model, but {location!r} leads to {file}; refused ({where})",
         )
     if not file.is_file():
         raise ExternalFileError(
             location,
-            f"external file {location!r} is missing; it has to lie next to the model, in {model.parent} ({where})",
+            f"external file {location!r} is missing; it must be next to the model, in {model.parent} ({where})",
         )
     return file
 
@@ -258,7 +258,7 @@ def dense(sparse: onnx.SparseTensorProto, source: Source) -> np.ndarray:
         )
     if math.prod(shape) * values.dtype.itemsize > LARGEST:
         raise ModelError(
-            f"a sparse tensor may take at most {LARGEST} bytes with its zeros, {list(shape)} of {values.dtype} takes"
+            f"a sparse tensor may have at most {LARGEST} bytes with its zeros, {list(shape)} of {values.dtype} has"
             f" more ({where})"
         )
     try:
@@ -268,7 +268,5 @@ def dense(sparse: onnx.SparseTensorProto, source: Source) -> np.ndarray:
             raise IndexError("negative index")
         out[at] = values
     except (IndexError, ValueError, MemoryError):
-        raise ModelError(
-            f"indices have to lie inside of shape {list(shape)}, which has to fit into memory ({where})"
-        ) from None
+        raise ModelError(f"indices must be within shape {list(shape)}, which must fit into memory ({where})") from None
     return out

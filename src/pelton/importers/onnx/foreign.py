@@ -104,7 +104,8 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
         binding = n.scope.find(name) if name and n.scope.sees(name) else None
         if binding is not None and not isinstance(binding, (Value, Broken)):
             raise OnData(
-                f"{n.op} takes {kind_of(binding)}, which only exists during import; it cannot become a step ({n.where})"
+                f"{n.op} reads {kind_of(binding)}, which exists during the import only; it cannot become a step"
+                f" ({n.where})"
             )
         if isinstance(binding, Value):
             given[name] = binding
@@ -167,7 +168,7 @@ def has_axis_out_of_range(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
 def _evaluate(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:
     """Evaluates a node with constant inputs; raises ModelError if its outputs would be too large."""
     if _inferred_elements(model) > _MAX_EVALUATED:
-        raise n.refuse(f"{n.op} of these constants would give a constant of more than {_MAX_EVALUATED >> 20} MiB")
+        raise n.refuse(f"{n.op} of these constants would be a constant of more than {_MAX_EVALUATED >> 20} MiB")
     try:
         with np.errstate(all="ignore"):
             found = run.run(None, {})
@@ -175,11 +176,10 @@ def _evaluate(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> li
         raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
     if any(isinstance(a, (list, dict)) or a is None for a in found):
         raise OnData(
-            f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported"
-            f" ({n.where})"
+            f"{n.op} has an output that is no tensor; sequences are supported only within the model ({n.where})"
         )
     if sum(np.asarray(a).nbytes for a in found) > _MAX_EVALUATED:
-        raise n.refuse(f"{n.op} of these constants gives a constant of more than {_MAX_EVALUATED >> 20} MiB")
+        raise n.refuse(f"{n.op} of these constants is a constant of more than {_MAX_EVALUATED >> 20} MiB")
     return [np.asarray(a) for a in found]
 
 

@@ -142,9 +142,7 @@ class Inputs:
         several = {name: sizes for name, sizes in said.items() if len(sizes) > 1}
         for name, sizes in several.items():
             if not all(isinstance(size, int) for size in sizes):
-                raise InputError(
-                    f"the shapes given say both {' and '.join(map(str, sizes))} for the dimension {name!r}"
-                )
+                raise InputError(f"shapes= sets both {' and '.join(map(str, sizes))} for the dimension {name!r}")
             program.warn(
                 f"several axes of the model are named {name!r}, but their sizes are"
                 f" {' and '.join(map(str, sizes))}: each is taken as a separate dimension ({program.source.name})"
@@ -171,8 +169,8 @@ class Inputs:
             shape, optimum, tensor = given.get(i.name), (self._optimum or {}).get(i.name, ()), i.type.tensor_type
             if shape is not None and tensor.HasField("shape") and len(shape) != len(tensor.shape.dim):
                 raise InputError(
-                    f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_format_shape(tensor.shape)}), the shape"
-                    f" given has {len(shape)}: [{', '.join(map(str, shape))}]"
+                    f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_format_shape(tensor.shape)}), but its"
+                    f" shape in shapes= has {len(shape)}: [{', '.join(map(str, shape))}]"
                 )
             unknown = [onnx.TensorShapeProto.Dimension()] * len(shape or optimum)
             for axis, d in enumerate(tensor.shape.dim if tensor.HasField("shape") else unknown):
@@ -186,8 +184,7 @@ class Inputs:
                     size = d.dim_value
                 if isinstance(size, int) and size > dims.UNBOUNDED:
                     raise InputError(
-                        f"input {i.name!r} has {size} elements along axis {axis}; at most {dims.UNBOUNDED} are"
-                        " supported, give a smaller size"
+                        f"input {i.name!r} has {size} elements along axis {axis}; use at most {dims.UNBOUNDED}"
                     )
                 if size is not None:
                     requested.setdefault(key, size)
@@ -234,12 +231,10 @@ class Inputs:
         if low <= dims.optimum(found) <= high:
             return requested if isinstance(requested, int) else found
         if isinstance(requested, Range):
-            raise InputError(
-                f"the shapes given say both {requested} and {dims.optimum(found)} for the dimension {key!r}"
-            )
+            raise InputError(f"shapes= sets both {requested} and {dims.optimum(found)} for the dimension {key!r}")
         program.warn(
-            f"axis {axis} of input {name!r} is {key} in the model, {dims.optimum(found)} for the given shapes, but"
-            f" {said} was given: it is taken as a separate dimension ({program.source.name})"
+            f"axis {axis} of input {name!r} is {key} in the model, {dims.optimum(found)} by the other sizes in"
+            f" shapes=, but {said} in shapes=: it becomes a separate dimension ({program.source.name})"
         )
         self._symbols[key] = identifier(key, self._symbols.values())
         return self._size(key, name, axis, requested, True)
@@ -317,15 +312,15 @@ class Inputs:
             rank = len((self._optimum or {})[i.name])
         else:
             raise ModelError(
-                f"the model does not declare the rank of this input; give its sizes with shapes={{{i.name!r}: ...}}"
+                f"the model does not declare the rank of this input; set its sizes with shapes={{{i.name!r}: ...}}"
                 f" ({where})"
             )
         for axis, d in enumerate(tensor.shape.dim):
             if given is not None and d.HasField("dim_value") and 0 <= d.dim_value != given[axis]:
                 program.resized = True
                 program.warn(
-                    f"the model declares {d.dim_value} for axis {axis} of input {i.name!r}; {given[axis]} is taken, as"
-                    " given"
+                    f"the model declares {d.dim_value} for axis {axis} of input {i.name!r}; shapes= overrides it"
+                    f" with {given[axis]}"
                 )
         return TensorType(DTYPES[tensor.elem_type], tuple(axes[i.name, axis] for axis in range(rank)))
 

@@ -241,8 +241,8 @@ def _error(found: Outcome, name: str) -> ModelError:
     assumed = found.inputs.assumed(found.settled)
     if assumed and not program.has_certain_problems:
         return OnSizes(
-            f"{text}; the unspecified size{'s' * (len(assumed) > 1)} {', '.join(assumed)} had to be assumed:"
-            " others, given with shapes=, may work",
+            f"{text}; the unspecified size{'s' * (len(assumed) > 1)} {', '.join(assumed)} had to be assumed: set"
+            " others with shapes=",
             lacking,
         )
     return ModelError(text, lacking)
@@ -290,7 +290,7 @@ def _read(
     program.bind_initializers(graph, scope)
     names = [p.name for p in given.parts]
     if len(set(names)) < len(names):
-        raise ModelError(f"every input needs a name of its own, got {names} ({found.name})")
+        raise ModelError(f"names of inputs must be unique, got {names} ({found.name})")
     # those of a sequence or a map derive from its name: x[0], x.keys
     tuned = {re.sub(r"\[\d+\]$|\.(keys|values)$", "", name) if name not in names else name for name in optimum or ()}
     check_names("optimum", tuned, [i.name for i in graph.input], "inputs")

@@ -128,7 +128,7 @@ class Reading(Operands):
 
     def data_dependent_control(self) -> DataDependentControl:
         """Builds the error to raise if only a script can run the node."""
-        return DataDependentControl(f"what {self.op} does depends on the data ({self.where})")
+        return DataDependentControl(f"the operation of {self.op} depends on the data ({self.where})")
 
     # --- inputs
 
@@ -152,8 +152,7 @@ class Reading(Operands):
         known = tuple(v for v in binding.values if v is not None)
         if len(known) < len(binding.values):
             raise OnData(
-                f"{self.op} needs the parts of a sequence whose sizes depend on the data; give the model fixed sizes"
-                f" ({self.where})"
+                f"{self.op} needs parts of a sequence with data-dependent sizes; fix the model's sizes ({self.where})"
             )
         return known
 
@@ -282,9 +281,7 @@ class Reading(Operands):
     def reshape(self, x: Value, shape: Iterable[Size]) -> Value:
         shape = tuple(shape)
         if is_known(*shape, *x.type.shape) and math.prod(shape) != x.type.size:
-            raise self.refuse(
-                f"{self.op} cannot reshape {x.type} to {list(shape)}, which has another number of elements"
-            )
+            raise self.refuse(f"{self.op} cannot reshape {x.type} to {list(shape)}, of another number of elements")
         return x if shape == x.type.shape else self.emit("reshape", x, shape=shape)
 
     def transpose(self, x: Value, perm: Iterable[int]) -> Value:

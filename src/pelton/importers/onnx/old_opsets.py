@@ -156,7 +156,7 @@ def _power(old: OldNode) -> list[onnx.NodeProto]:
     """Converts the exponent of a norm to an integer."""
     given = old.take("p")
     if given is not None and given.f != int(given.f):
-        raise old.refuse(f"needs a whole number as its exponent, got {given.f}")
+        raise old.refuse(f"needs an integer as its exponent, got {given.f}")
     if given is not None:
         old.put("p", int(given.f))
     return []

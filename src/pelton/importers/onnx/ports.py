@@ -119,7 +119,7 @@ def split_inputs(
                         ""
                         if count is not None
                         else (
-                            f"input {i.name!r} is a sequence; give the sizes of each of its tensors with"
+                            f"input {i.name!r} is a sequence; set the sizes of each of its tensors with"
                             f" shapes={{'{i.name}[0]': ..., '{i.name}[1]': ...}}, or shapes={{{i.name!r}: ()}} for an"
                             " empty one"
                         )
@@ -142,7 +142,7 @@ def split_inputs(
     for name, array in arrays.items():
         if sizes.setdefault(name, array.shape) != array.shape:
             raise InputError(
-                f"the value of input {name!r} has shape {list(array.shape)}, but its shape is given as"
+                f"the value of input {name!r} has shape {list(array.shape)}, but shapes= has"
                 f" [{', '.join(map(str, sizes[name]))}]; leave out the shape"
             )
     return Given(parts, sizes, arrays)
@@ -184,7 +184,7 @@ def _count(name: str, shapes: Mapping[str, Sizes]) -> int | None:
     )
     if indices != list(range(len(indices))) or len(indices) > MAX_SEQUENCE:
         raise InputError(
-            f"the tensors of sequence {name!r} are counted from 0, at most {MAX_SEQUENCE}; shapes are given for"
+            f"the tensors of sequence {name!r} are numbered from 0 to at most {MAX_SEQUENCE}; shapes= has"
             f" {indices[:MAX_SHOWN]}"
         )
     return len(indices) or None

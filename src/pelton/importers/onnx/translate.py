@@ -71,7 +71,7 @@ class Translator:
         found: list[Binding] = []
         for name in outputs:
             if name and not inner.sees(name):
-                raise n.refuse(f"{n.op} has an output {name!r}, which no node of its body produces")
+                raise n.refuse(f"{n.op} has an output {name!r} that no node of its body writes")
             binding = inner.find(name) if name else None
             if isinstance(binding, Broken):
                 raise Reported
@@ -182,8 +182,7 @@ class Translator:
         reader = plugin or READERS.get((domain, node.op_type))
         if not n.opset and (reader is None or not domain):
             raise n.refuse(
-                f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which the model does not import; its"
-                " opset_import should list it"
+                f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which opset_import of the model must list"
             )
         n = replace(n, schema=schema_of(node.op_type, n.opset, domain))
         self._verify_version(n, reader is not None)
@@ -210,8 +209,8 @@ class Translator:
             )
         if has_reader and newest is not None and since > newest:
             raise n.refuse(
-                f"{n.op} of opset {since} is newer than what this version of Pelton reads, {newest}; export the model"
-                f" for opset {newest}, or use a newer Pelton"
+                f"{n.op} of opset {since} is newer than the latest that this version of Pelton supports, {newest};"
+                f" export the model for opset {newest}, or use a newer Pelton"
             )
 
     def _read_node(self, reader: NodeReader, n: Reading) -> tuple[Binding, ...]:

@@ -72,7 +72,7 @@ class _Reader:
     def key(self, at: int) -> str:
         end = self.data.find(b"\0", at) if 0 <= at < len(self.data) else -1
         if end < 0:
-            raise Damaged("a key of options lies outside of them")
+            raise Damaged("a key of options is outside of them")
         return self.data[at:end].decode("utf-8", "replace")
 
 

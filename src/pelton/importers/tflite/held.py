@@ -67,7 +67,7 @@ class Held:
     def any_form(self) -> Elements:
         found = self.last if self.last is not None else self.first
         if found is None:
-            raise ModelError(f"tensor {self.spec} is read before an operator gives it")
+            raise ModelError(f"tensor {self.spec} is read before an operator writes it")
         return found
 
     @property

@@ -75,7 +75,7 @@ def _read(
         return net
     except OnData as e:
         if model.keeps_state:
-            raise ModelError(f"{e}; a model that keeps state cannot be a script, which would run it") from None
+            raise ModelError(f"{e}; a model with state cannot become a script") from None
         raise OnData(str(e), tuple(reader.record.deciding_inputs)) from None
 
 
@@ -101,8 +101,8 @@ class Ports:
         if len({s.subgraph for s in signatures}) > 1 and not key:
             others = ", ".join(map(repr, keys[1:]))
             self.warnings.append(
-                f"{self.model.name} has several signatures, of which the first is read, {keys[0]!r}; for {others},"
-                " build the network that pelton.importers.tflite.read(path, signature=…) gives"
+                f"{self.model.name} has several signatures, and the first is read, {keys[0]!r}; for {others},"
+                " build the network of pelton.importers.tflite.read(path, signature=…)"
             )
         return next((s for s in signatures if s.key == key or not key), None)
 
@@ -191,7 +191,7 @@ class ModelReader:
                 values[number] = self.read_variable(spec.name, spec)
                 values[number].variable = spec.name
             else:
-                raise ModelError(f"tensor {spec} is read before an operator gives it")
+                raise ModelError(f"tensor {spec} is read before an operator writes it")
         return values[number]
 
     def operator(
@@ -228,7 +228,7 @@ class ModelReader:
         results = () if given is None else given
         results = results if isinstance(results, tuple) else (results,)
         if len(results) < len(n.outputs):
-            raise ModelError(f"{n.op} gives {len(results)} tensors, the file has {len(n.outputs)}")
+            raise ModelError(f"{n.op} has {len(results)} outputs, the file declares {len(n.outputs)}")
         return [n.finished(r, s) for r, s in zip(results, n.outputs)]
 
     # --- variables
@@ -259,7 +259,7 @@ class ModelReader:
 
     def assign_variable(self, name: str, value: Held) -> None:
         if self.branches:
-            raise ModelError(f"variable {name!r} is assigned where the data decides, which is not supported")
+            raise ModelError(f"variable {name!r} is assigned in data-dependent control flow, which is not supported")
         if self.initializing:
             if not isinstance(value.elements(), np.ndarray):
                 raise ModelError(f"the initial value of variable {name!r} is no constant")

@@ -141,7 +141,7 @@ class TFLiteReading(Operands):
         found = self.numbers(i, what)
         if found.dtype == object:
             raise OnData(
-                f"{self.op} needs numbers as its {what}, got {found.tolist()}; give the inputs fixed sizes with shapes="
+                f"{self.op} needs a known {what}, got {found.tolist()}; fix the inputs' sizes with shapes="
                 f" ({self.where})"
             )
         return found
@@ -294,7 +294,7 @@ class TFLiteReading(Operands):
             if held.is_quantized and tensor.dtype.is_float:
                 scale, zero = parameters(spec)
                 if scale.size > 1:
-                    raise self.refuse(f"gives {spec.name!r} with a scale for each element of an axis")
+                    raise self.refuse(f"outputs {spec.name!r} with a scale for each element of an axis")
                 tensor = self.net.quantize(tensor, scale, *([zero] if zero.any() else []), to=spec.dtype)
             else:
                 tensor = self.net.cast(tensor, to=spec.dtype)
@@ -310,5 +310,5 @@ class TFLiteReading(Operands):
 def type_of(spec: TensorSpec, shape: Sequence[Size]) -> TensorType:
     """Returns the type of an input or a variable; raises ModelError for texts and other non-numbers."""
     if spec.dtype is None:
-        raise ModelError(f"tensor {spec} has no numbers as elements, which is not supported")
+        raise ModelError(f"tensor {spec} has non-numeric elements, which are not supported")
     return TensorType(spec.dtype, tuple(shape))

@@ -24,14 +24,14 @@ def densified(sparsity: Table, values: np.ndarray, shape: tuple[int, ...], file_
     rank = len(shape)
     count = math.prod(shape)
     if count > SPARSEST * file_size:
-        raise ModelError(f"{where} has {count} elements with its zeros, which a file of {file_size} bytes is not for")
+        raise ModelError(f"{where} has {count} elements with its zeros, too many for a file of {file_size} bytes")
     if (
         sorted(order) != list(range(rank + blocks.size))
         or len(axes) != order.size
         or (blocks < 0).any()
         or (blocks >= rank).any()
     ):
-        raise ModelError(f"{where} is sparse along {order.size} axes, which are not those of its shape {list(shape)}")
+        raise ModelError(f"{where} is sparse along {order.size} axes, but its shape is {list(shape)}")
     position, coordinates = np.zeros(1, np.int64), dict[int, np.ndarray]()
     sizes: dict[int, int] = {}
     for axis, table in zip(map(int, order), axes):
@@ -55,7 +55,7 @@ def densified(sparsity: Table, values: np.ndarray, shape: tuple[int, ...], file_
             raise ModelError(f"{where} has stored elements outside of its shape {list(shape)}")
         flat = flat * size + at
     if position.size != values.size or (position.size and position.max() >= values.size):
-        raise ModelError(f"{where} stores {values.size} elements, and says where {position.size} are")
+        raise ModelError(f"{where} stores {values.size} elements, but positions of {position.size}")
     dense = np.zeros(count, values.dtype)
     dense[flat] = values[position]
     return dense.reshape(shape)

@@ -170,7 +170,7 @@ class _Part:
     def _subgraph(self, spec: OperatorSpec, option: str, outputs: int) -> SubgraphSpec:
         subgraph = self.naming.model.subgraph(_option(spec, option))
         if len(subgraph.inputs) != len(spec.inputs) or len(subgraph.outputs) < outputs:
-            raise ModelError(f"{spec.name} does not fit {subgraph.name!r}, which it runs")
+            raise ModelError(f"{spec.name} does not fit its graph {subgraph.name!r}")
         return subgraph
 
     def _node(self, spec: OperatorSpec, where: str) -> list[TFLiteNode]:
@@ -258,7 +258,7 @@ class TFLiteReader(ImportRecord):
                 found = self._reader.operator(node.spec, node.subgraph, held, node.where)
             results = [found[i] for i in node.spec.outputs if i >= 0]
             if any(x.imaginary is not None or x.variable for x in results):
-                raise ModelError(f"{node.operator} gives complex numbers or a variable, which a script cannot keep")
+                raise ModelError(f"{node.operator} outputs complex numbers or a variable, which scripts do not support")
             bindings = [x.raw().value for x in results]
             self._held.update(zip(filter(None, node.outputs), results))
         except ModelError as e:
@@ -293,7 +293,7 @@ class TFLiteModel:
         self.name, self._ports = model.name, Ports(model)
         check_inputs(model.name, (*shapes, *values), self._ports.inputs.values())
         if model.keeps_state:
-            raise ModelError(f"{model.name} keeps state, which a script cannot do")
+            raise ModelError(f"{model.name} keeps state, which scripts do not support")
         self._naming = _Naming(model)
         self.graph = self._main()
 
@@ -377,6 +377,6 @@ def unread(
 ) -> TFLiteModel:
     """Opens a model whose operators are read on demand; arguments and errors are those of `pelton.importers.load`."""
     if outputs is not None:
-        raise ModelError("a TFLite model that becomes a script gives its own outputs; leave out outputs=")
+        raise ModelError("a TFLite model that becomes a script returns its own outputs; leave out outputs=")
     with naming_damage(source):
         return TFLiteModel(source, shapes or {}, values or {}, optimum or {})

@@ -90,7 +90,7 @@ register(
             files="torch.nn.Module, .pt2, TorchScript",
             export="torch.export.save(torch.export.export(module, (x,)), 'model.pt2'), or the module itself",
             extra="pip install 'pelton[torch]'",
-            covers="what torch's exporters to ONNX convert; checkpoints (torch.save) hold no program and are refused",
+            covers="operators of torch's ONNX exporters; checkpoints (torch.save) contain no program and are refused",
             checked="PyTorch 2.13 on the CPU, eager and compiled",
         ),
     )

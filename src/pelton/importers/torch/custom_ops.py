@@ -77,5 +77,5 @@ def _attribute_type(name: str, value: Any) -> Any:
     several = isinstance(value, (list, tuple))
     kind = TYPES.get(type(value[0]) if several and value else type(value), "INT" if several else "")
     if not kind:
-        raise TypeError(f"argument {name!r} should be a tensor, a number, a text or a list of these, got {value!r:.99}")
+        raise TypeError(f"argument {name!r} must be a tensor, a number, a text or a list of these, got {value!r:.99}")
     return getattr(OpSchema.AttrType, kind + "S" * several)

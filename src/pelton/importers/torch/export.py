@@ -76,8 +76,8 @@ def export(source: Any, shapes: Mapping[str, Shape]) -> Exported:
                 model = _trace(model, given, sizes, name)
         elif given.example_inputs is not None or given.dynamic_shapes is not None:
             raise InputError(
-                f"{name} is exported: it has its examples and its dynamic sizes; leave out example_inputs and"
-                " dynamic_shapes, or give the module"
+                f"{name} is already exported, with examples and dynamic sizes; leave out example_inputs and"
+                " dynamic_shapes, or pass the module"
             )
         return _export_program(model, Called(name, path))
 
@@ -101,7 +101,7 @@ def _trace(module: Any, given: Traceable, sizes: Mapping[str, tuple[int | Range,
     try:
         return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
     except Exception as e:  # of many classes, some of them Python's own
-        raise ModelError(f"{name} cannot be exported by torch.export, which says: {_said_of_export(e)}") from e
+        raise ModelError(f"torch.export cannot export {name}: {_said_of_export(e)}") from e
 
 
 def _said_of_export(e: Exception) -> str:
@@ -109,8 +109,8 @@ def _said_of_export(e: Exception) -> str:
     fixed = FIXED_SIZE.search(str(e))
     if fixed is not None:
         return (
-            f"{fixed[0]}; give this size as a number: the code of the module takes it for one, as recurrent layers of"
-            " torch (nn.LSTM) do, which are exported for one length only"
+            f"{fixed[0]}; fix this size: the module's code treats it as a number, like torch's recurrent layers"
+            " (nn.LSTM), which export for one length only"
         )
     return (
         f"{first_line(e)}; example_inputs must be arguments that the module can be called with, and its control flow"
@@ -137,16 +137,14 @@ def _export_program(program: Any, called: Called) -> Exported:
     except Exception as e:
         while e.__cause__ is not None:  # the first cause names the operator
             e = e.__cause__  # type: ignore[assignment]
-        raise ModelError(
-            f"{name} cannot become an ONNX model; torch.onnx says: {first_line(e)}{custom_ops.advice(program)}"
-        ) from e
+        raise ModelError(f"torch.onnx cannot export {name}: {first_line(e)}{custom_ops.advice(program)}") from e
     assert found.exported_program is not None
     signature = found.exported_program.graph_signature  # of a graph that declares its changes
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
         raise ModelError(
-            f"{name} changes {', '.join(map(repr, changed[:4]))} in place while it runs; an engine has no state: take"
-            " what changes as an argument and return it, or use torch.compile(module, backend='pelton')"
+            f"{name} changes {', '.join(map(repr, changed[:4]))} in place while it runs; an engine has no state:"
+            " make it an argument and a result, or use torch.compile(module, backend='pelton')"
         )
     inputs = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     examples = {
@@ -214,7 +212,7 @@ def _export_script(
             dynamic_axes=dynamic,
         )
     except Exception as e:
-        raise ModelError(f"{name} cannot become an ONNX model; torch.onnx says: {first_line(e)}") from e
+        raise ModelError(f"torch.onnx cannot export {name}: {first_line(e)}") from e
     model = onnx.ModelProto.FromString(buffer.getvalue())
     for port, value in zip(list(model.graph.input), [value for value in full.values() if value is not None]):
         if not isinstance(value, torch.Tensor):  # numbers and flags become inputs with constant values
@@ -242,8 +240,8 @@ def _arguments(examples: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     given = next((a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)), None)
     if given is not None:
         raise InputError(
-            f"example_inputs has a numpy array of {given.dtype}{list(given.shape)}, where the module takes tensors;"
-            " give tensors: torch.from_numpy(array)"
+            f"example_inputs has a numpy array of {given.dtype}{list(given.shape)}, but the module needs tensors;"
+            " pass torch.from_numpy(array)"
         )
     return args, kwargs
 
@@ -262,9 +260,9 @@ def _examples_of(
     missing = [name for name in required if name not in sizes]
     if missing:
         raise InputError(
-            f"{model} is read by tracing a run, which needs arguments to run on, and nothing is known of"
-            f" {', '.join(map(repr, missing))}; for tensors of f32, sizes suffice: give shapes={{{missing[0]!r}: ...}},"
-            f" else in Python example_inputs={{{missing[0]!r}: torch.randn(1, 3, 224, 224)}}"
+            f"{model} is traced, which needs example arguments, but {', '.join(map(repr, missing))} are unknown;"
+            f" for f32 tensors set shapes={{{missing[0]!r}: ...}}, for others, in Python,"
+            f" example_inputs={{{missing[0]!r}: torch.randn(1, 3, 224, 224)}}"
         )
     from . import eager  # imports torch
 

@@ -68,11 +68,12 @@ def read(path: Path) -> Any:
         )
     if kind == "pickle":
         raise FormatError(
-            f"{path} should be a model of PyTorch that holds its program (torch.export.save, torch.jit.save), but is a"
-            " pickle: a checkpoint of tensors or of Python objects, which may run any code when it is"
-            " read, so it is not; of tensors, make the module, give it them by module.load_state_dict(torch.load(path,"
-            " weights_only=True)), and call pelton.build(module, example_inputs=...); of a whole module, load it in the"
-            " program that it belongs to, and save it by torch.export.save(torch.export.export(module, args), path)"
+            f"{path} must be a model of PyTorch that holds its program (torch.export.save, torch.jit.save), but is"
+            " a pickle: a checkpoint of tensors or of Python objects, which may run any code when it is read, so"
+            " it is not; of tensors, make the module, give it them by module.load_state_dict(torch.load(path,"
+            " weights_only=True)), and call pelton.build(module, example_inputs=...); of a whole module, load it"
+            " in the program that it belongs to, and save it by torch.export.save(torch.export.export(module,"
+            " args), path)"
         )
     with Needs(f"reading {path.name}, a file of PyTorch,", extra="torch"):
         import torch
@@ -88,7 +89,7 @@ def read(path: Path) -> Any:
     except Exception as e:  # torch raises no class of its own here
         what = "an exported program" if kind == "exported" else "a TorchScript file"
         raise ModelError(
-            f"{path} should be {what} of PyTorch, but torch {torch.__version__} cannot read it; save it again with"
+            f"{path} must be {what} of PyTorch, but torch {torch.__version__} cannot read it; save it again with"
             f" this version: {first_line(e)}"
         ) from e
 

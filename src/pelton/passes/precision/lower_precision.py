@@ -65,7 +65,7 @@ def lower_precision(graph: Graph, dtype: DType) -> Graph:
         made = None if whole else emit(node, dtype)
         made = made or emit(node, F32)
         if made is None:
-            raise AssertionError(f"{node.op.name} cannot be what it was")
+            raise AssertionError(f"{node.op.name} cannot keep its type")
         kept.update(zip(node.outputs, made))
     outputs = [cast(kept[v], v.type.dtype, v.name) for v in graph.outputs]
     return remove_dead_nodes(b.graph(outputs))

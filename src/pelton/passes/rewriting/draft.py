@@ -134,7 +134,7 @@ class Draft:
             )
         before, after = tuple(v.type for v in node.outputs), tuple(v.type for v in values)
         if before != after:
-            reason = f"gave {', '.join(map(str, after))} for {', '.join(map(str, before))}"
+            reason = f"returned {', '.join(map(str, after))} for {', '.join(map(str, before))}"
             raise ValueError(reason) if all(t.known for t in (*before, *after)) else Undecided(reason)
         return values
 

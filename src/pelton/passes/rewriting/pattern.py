@@ -134,7 +134,7 @@ def _compile(term: Term, names: dict[str, bool], memo: dict[int, Applied]) -> Ap
     if isinstance(term.op, Op) and not rest:
         for k, default in term.op.attrs.items():
             if named.setdefault(k, default) is REQUIRED:
-                raise TypeError(f"the pattern must say what {term.op.name} has for {k}: a value, ANY, or **rest")
+                raise TypeError(f"the pattern must set {term.op.name}'s {k}: a value, ANY, or **rest")
     elif isinstance(term.op, Op):
         for k, default in term.op.attrs.items():
             if default is None:

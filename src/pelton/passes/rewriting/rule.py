@@ -103,7 +103,7 @@ def rule(
                 and p.name != "node"
                 and any(p.name not in t.names for t in traced)
             ):
-                raise TypeError(f"rule {fn.__name__} asks for {p.name}, which not every pattern binds")
+                raise TypeError(f"rule {fn.__name__} uses {p.name}, which not every pattern binds")
         declared = Rule(
             fn.__name__,
             stage or fn.__module__.rpartition(".")[2],

@@ -81,7 +81,7 @@ def mish_parts(x):
     examples=[dict(x=X, a=0.2, b=0.5), dict(x=X, b=3.0, d=6.0)],
 )
 def hard_sigmoid_parts(x, b, a=None, d=None):
-    """α · x + β, limited to 0 … 1; a limit d is taken out of a quotient by d."""
+    """clip(α · x + β, 0, 1); with a quotient by d, the limit is d."""
     when(x.type.dtype.is_float)
     if a is not None:
         return hard_sigmoid(x, alpha=float(scalar(a)), beta=float(scalar(b)))
@@ -185,7 +185,7 @@ def _shares(e, axes):
     examples=[dict(x=X, axes=(2,))],
 )
 def softmax_parts(x, axes):
-    """eˣ / Σ eˣ, with or without the maximum taken off first."""
+    """eˣ / Σ eˣ, with or without subtracting the maximum"""
     when(len(axes) == 1)
     return softmax(x, axis=axes[0])
 

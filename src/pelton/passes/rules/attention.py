@@ -97,7 +97,7 @@ def attention_parts(q, kt, v, axis, m=None, c=None, d=None):
     rejections=[(dict(_QKV, keep="bool[5, 7]", low=-3.0), "too small")],
 )
 def attention_where(q, kt, v, keep, low, axis, c=None, d=None):
-    """What is masked by a choice is masked by adding: e to the power of so little is nothing."""
+    """A mask by selection equals an additive mask, as the exponential of a very negative number is 0."""
     sees = is_constant(keep) and array(keep).any(axis=-1).all()
     require(scalar(low) <= (LITTLE if sees else NOTHING), f"a mask of {scalar(low)} is too small to leave nothing")
     return _attention(q, kt, v, where(keep, np.zeros_like(elements(low)), low), keep.type.shape, c, d, axis)
@@ -116,7 +116,7 @@ def attention_where(q, kt, v, keep, low, axis, c=None, d=None):
     examples=[dict(_READY, c=0.5), dict(_READY, c=0.5, perm=(0, 1, 2, 3))],
 )
 def attention_scale(q, k, v, m, c, scale, causal, perm=None):
-    """A factor of the queries or the keys is one of the scores."""
+    """A factor of queries or keys becomes a factor of the scores."""
     return attention(q, transpose(k, perm=perm) if perm else k, v, m, scale=scale * float(scalar(c)), causal=causal)
 
 
@@ -210,6 +210,6 @@ _MAY_NOT = greater(iota(size=5), reshape(iota(size=5), shape=(5, 1)))
     ],
 )
 def attention_causal(q, k, v, m, scale):
-    """A mask that hides what lies ahead, and nothing else."""
+    """A mask of exactly the later positions becomes the attribute `causal`."""
     when(_hides_ahead(m, q.type.shape[-2], k.type.shape[-2]))
     return attention(q, k, v, 0.0, scale=scale, causal=True)

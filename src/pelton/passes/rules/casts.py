@@ -22,7 +22,7 @@ def _holds(dtype: DType, other: DType) -> bool:
 
 @rule(lambda x: cast(x, to=ANY), stage="simplify", examples=[dict(x="f16[2, 3]", to=F16)])
 def cast_same(x, to):
-    """A cast to its own type is none."""
+    """A cast to its own type is removed."""
     when(x.type.dtype is to)
     return x
 
@@ -38,6 +38,6 @@ def cast_same(x, to):
     ],
 )
 def cast_cast(x, between, to):
-    """What goes through a type that holds all of it goes there at once."""
+    """A cast through a type that holds all values becomes a single cast."""
     when(_holds(between, x.type.dtype))
     return cast(x, to=to)

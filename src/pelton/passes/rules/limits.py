@@ -51,7 +51,7 @@ def _clamped(x: Value, low: float, high: float):
     examples=[dict(x=X, low=0, high=INF), dict(x=X, low=-INF, high=1.5), dict(x=X, low=-INF, high=INF)],
 )
 def clamp(x, node):
-    """A limit at infinity is none, and a lower limit of zero is a relu."""
+    """An infinite limit is removed; a lower limit of zero becomes a relu."""
     plain = _clamped(x, *_limits(node))
     when(not is_constant(x) and (plain is x or plain.op is not node.op))
     return plain
@@ -71,7 +71,7 @@ def clamp(x, node):
     ],
 )
 def clamp_clamp(x, node):
-    """Limits of limits are limits."""
+    """Nested limits become one."""
     when(not is_constant(x))
     inner = next(n for n in map(producer_of, node.inputs) if n is not None and n.op in CLAMPS)
     (a, b), (c, d) = _limits(inner), _limits(node)
@@ -85,7 +85,7 @@ def clamp_clamp(x, node):
     examples=[dict(x=X)],
 )
 def relu_positive(x, node):
-    """What is never negative needs no relu."""
+    """The relu of a non-negative value is removed."""
     return node.inputs[0]
 
 
@@ -95,7 +95,7 @@ def relu_positive(x, node):
     examples=[dict(x=X, c=7.5, low=0, high=9), dict(x=X, c=np.array([0.5, 3, 7], np.float32), low=1, high=3)],
 )
 def clip_of_relu(x, c, low, high):
-    """What is rounded and limited to positive numbers needs no relu before: as where a quantized layer has one."""
+    """A relu before rounding and clipping to positive numbers is removed, as before quantized layers."""
     when(
         is_constant(c, low, high) and may_decide(c) and not is_constant(x) and (array(c) > 0).all() and scalar(low) >= 0
     )

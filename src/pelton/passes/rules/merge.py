@@ -76,7 +76,7 @@ def _as_affine(g: Value, s: Value, m: Value, v: Value, epsilon: float) -> tuple[
     ],
 )
 def conv_batch_norm(x, w, b, g, s, m, v, epsilon, **conv):
-    """A batch norm with constant statistics is a scaling of the filters before it, and a shift of the bias."""
+    """A batch norm with constant statistics scales the filters before it and shifts the bias."""
     factor, shift = _as_affine(g, s, m, v, epsilon)
     require(is_constant(w, b), "the weights are not constant")
     return convolution(x, _filters(array(w), factor), array(b) * factor + shift, **conv)
@@ -88,7 +88,7 @@ def conv_batch_norm(x, w, b, g, s, m, v, epsilon, **conv):
     rejections=[(dict(UP, **STATISTICS, b="f32[3]"), "the weights are not constant")],
 )
 def conv_transpose_batch_norm(x, w, b, g, s, m, v, epsilon, group, **conv):
-    """The same for a transposed convolution, whose output channels are the second axis of the weights."""
+    """The same for a transposed convolution, with output channels along the weights' second axis."""
     factor, shift = _as_affine(g, s, m, v, epsilon)
     require(is_constant(w, b), "the weights are not constant")
     return conv_transpose(x, _planes(array(w), factor, group), array(b) * factor + shift, group=group, **conv)
@@ -100,7 +100,7 @@ def conv_transpose_batch_norm(x, w, b, g, s, m, v, epsilon, group, **conv):
     rejections=[(dict(STATISTICS, x="f32[2, 3, 5]", m="f32[3]"), "the statistics are not constant")],
 )
 def batch_norm_alone(x, g, s, m, v, epsilon):
-    """A batch norm without a convolution to fold into is a factor and a shift per channel."""
+    """A batch norm without a convolution becomes a factor and a shift per channel."""
     factor, shift, mean, bias = (
         c.reshape(-1, *[1] * (x.type.rank - 2)) for c in (*_as_affine(g, s, m, v, epsilon), array(m), array(s))
     )
@@ -122,7 +122,7 @@ def batch_norm_alone(x, g, s, m, v, epsilon):
     ],
 )
 def conv_scale(x, w, b, c, **conv):
-    """A factor per channel behind a convolution is one of its filters and its bias."""
+    """A factor per channel behind a convolution scales its filters and its bias."""
     when(is_constant(c))
     require(is_constant(w, b), "the weights are not constant")
     factor = per_channel(c, x.type.rank, w.type.shape[0])
@@ -131,7 +131,7 @@ def conv_scale(x, w, b, c, **conv):
 
 @rule(lambda x, w, b, **conv: neg(convolution(x, w, b, **conv)), examples=[DENSE])
 def conv_neg(x, w, b, **conv):
-    """A convolution with its sign changed is one with negative weights."""
+    """A negated convolution becomes one with negated weights."""
     require(is_constant(w, b), "the weights are not constant")
     return convolution(x, -array(w), -array(b), **conv)
 
@@ -142,7 +142,7 @@ def conv_neg(x, w, b, **conv):
     rejections=[(dict(DENSE, c="=f32[4, 1]"), "varies within a channel")],
 )
 def conv_shift(x, w, b, c, **conv):
-    """A shift per channel behind a convolution joins its bias."""
+    """A shift per channel behind a convolution is added to its bias."""
     when(is_constant(c))
     require(is_constant(b), "the bias is not constant")
     return convolution(x, w, array(b) + per_channel(c, x.type.rank, w.type.shape[0]), **conv)
@@ -153,7 +153,7 @@ def conv_shift(x, w, b, c, **conv):
     examples=[dict(UP, c="=f32[3, 1, 1]"), dict(UP_GROUPED, c="=f32[6, 1, 1]")],
 )
 def conv_transpose_scale(x, w, b, c, group, **conv):
-    """A factor per channel behind a transposed convolution is one of its weights and its bias."""
+    """A factor per channel behind a transposed convolution scales its weights and its bias."""
     when(is_constant(c))
     require(is_constant(w, b), "the weights are not constant")
     factor = per_channel(c, x.type.rank, b.type.shape[0])
@@ -162,7 +162,7 @@ def conv_transpose_scale(x, w, b, c, group, **conv):
 
 @rule(lambda x, w, b, c, **conv: add(conv_transpose(x, w, b, **conv), c), examples=[dict(UP, c="=f32[3, 1, 1]")])
 def conv_transpose_shift(x, w, b, c, **conv):
-    """A shift per channel behind a transposed convolution joins its bias."""
+    """A shift per channel behind a transposed convolution is added to its bias."""
     when(is_constant(c))
     require(is_constant(b), "the bias is not constant")
     return conv_transpose(x, w, array(b) + per_channel(c, x.type.rank, b.type.shape[0]), **conv)
@@ -183,7 +183,7 @@ def _per_input(c: Value, x: Value, group: int) -> np.ndarray:
     ],
 )
 def scale_conv(x, w, b, c, group, **conv):
-    """A factor per input channel scales the weights of that channel."""
+    """A factor per input channel scales that channel's weights."""
     when(is_constant(c))
     require(is_constant(w), "the weights are not constant")
     factor, weights = _per_input(c, x, group), array(w)
@@ -197,7 +197,7 @@ def scale_conv(x, w, b, c, group, **conv):
     rejections=[(dict(DENSE, c="=f32[4, 1, 1]"), "the padding would be shifted")],
 )
 def shift_conv(x, w, b, c, pads, group, **conv):
-    """A shift per input channel joins the bias, unless there is padding, which it does not shift."""
+    """A shift per input channel is added to the bias, unless there is padding."""
     when(is_constant(c))
     require(is_constant(w, b), "the weights are not constant")
     require(not any(pads), "the padding would be shifted, too")
@@ -223,7 +223,7 @@ def _per_column(c: Value, columns: int) -> np.ndarray:
     rejections=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")],
 )
 def matmul_scale(x, w, c):
-    """A factor per column behind a product is one of the columns of its matrix."""
+    """A factor per column behind a product scales the columns of its matrix."""
     when(is_constant(w, c) and w.type.rank >= 2)
     return matmul(x, array(w) * _per_column(c, w.type.shape[-1]))
 
@@ -245,7 +245,7 @@ def scale_matmul(x, w, c):
     examples=[dict(LINEAR, b="=f32[3]", c="=f32[3]"), dict(LINEAR, b=1.5, c="=f32[3]")],
 )
 def linear_scale(x, w, b, c):
-    """A factor behind a product and its bias scales both."""
+    """A factor behind a product with bias scales both."""
     when(is_constant(w, b, c) and w.type.rank >= 2)
     factor = _per_column(c, w.type.shape[-1])
     return add(matmul(x, array(w) * factor), _per_column(b, w.type.shape[-1]) * factor)
@@ -256,7 +256,7 @@ def linear_scale(x, w, b, c):
     examples=[dict(LINEAR, b="=f32[3]", c="=f32[3]"), dict(LINEAR, b="=f32[3]", c=0.5)],
 )
 def linear_shift(x, w, b, c):
-    """Two biases are one."""
+    """Two biases become one."""
     when(is_constant(b, c))
     columns = w.type.shape[-1] if w.type.rank > 1 else 1
     return add(matmul(x, w), _per_column(b, columns) + _per_column(c, columns))
@@ -280,7 +280,7 @@ _REDUCTIONS = (reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod)
     ],
 )
 def reduce_reduce(x, inner, inner_keepdims, axes, node):
-    """A reduction of a reduction is one over the axes of both."""
+    """Nested reductions become one over the axes of both."""
     when(x.type.dtype.is_float or node.op is not reduce_mean)
     left = [a for a in range(x.type.rank) if inner_keepdims or a not in inner]
     both = tuple(sorted({*inner, *(left[a] for a in axes)}))

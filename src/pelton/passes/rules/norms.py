@@ -61,7 +61,7 @@ def _first_of_last(x: Value, axes: tuple[int, ...]) -> int:
     examples=[dict(x=X, eps=1e-5, axes=(2,)), dict(x=X, eps=1e-3, axes=(1, 2)), dict(x=IMAGE, eps=1e-5, axes=(2, 3))],
 )
 def layer_norm_parts(x, eps, axes):
-    """(x − mean) / √(variance + ε), over all of space an instance norm; scale and bias join by rules of their own."""
+    """(x − mean) / √(variance + ε), over all of space an instance norm; other rules add scale and bias."""
     axis, epsilon = _first_of_last(x, axes), float(scalar(eps))
     if axis == 2 and x.type.rank > 3:
         ones = np.ones(x.type.shape[1])
@@ -154,13 +154,13 @@ _CHANNEL_NORMS = (instance_norm, group_norm)
 
 @rule(lambda x, g, b, c, **at: mul(layer_norm(x, g, b, **at), c), stage="recognize", examples=_LAYERS)
 def layer_norm_scale(x, g, b, c, axis, epsilon):
-    """A factor behind a layer norm is one of its scale and its bias."""
+    """A factor behind a layer norm scales its scale and its bias."""
     return _scale(lambda g, b: layer_norm(x, g, b, axis=axis, epsilon=epsilon), g, b, c, _spread(c, x, axis))
 
 
 @rule(lambda x, g, b, c, **at: add(layer_norm(x, g, b, **at), c), stage="recognize", examples=_LAYERS)
 def layer_norm_shift(x, g, b, c, axis, epsilon):
-    """A shift behind a layer norm joins its bias."""
+    """A shift behind a layer norm is added to its bias."""
     return _shift(lambda g, b: layer_norm(x, g, b, axis=axis, epsilon=epsilon), g, b, c, _spread(c, x, axis))
 
 
@@ -170,7 +170,7 @@ def layer_norm_shift(x, g, b, c, axis, epsilon):
     examples=_CHANNELS,
 )
 def channel_norm_scale(x, g, b, c, **at):
-    """A factor per channel behind an instance or group norm is one of its scale and its bias."""
+    """A factor per channel behind an instance or group norm scales its scale and its bias."""
     norm = group_norm if "groups" in at else instance_norm
     return _scale(lambda g, b: norm(x, g, b, **at), g, b, c, _per_channel(c, x))
 
@@ -181,7 +181,7 @@ def channel_norm_scale(x, g, b, c, **at):
     examples=_CHANNELS,
 )
 def channel_norm_shift(x, g, b, c, **at):
-    """A shift per channel behind an instance or group norm joins its bias."""
+    """A shift per channel behind an instance or group norm is added to its bias."""
     norm = group_norm if "groups" in at else instance_norm
     return _shift(lambda g, b: norm(x, g, b, **at), g, b, c, _per_channel(c, x))
 
@@ -192,7 +192,7 @@ def channel_norm_shift(x, g, b, c, **at):
     examples=[dict(x=X, g=np.ones(8, np.float32), c="f32[8]", axis=2), dict(x=X, g=ROW, c=ROW, axis=2)],
 )
 def rms_norm_scale(x, g, c, axis, epsilon):
-    """A factor behind an RMS norm joins its scale."""
+    """A factor behind an RMS norm scales its scale."""
     factor = _spread(c, x, axis)
     if not is_filled_with(g, 1):
         when(is_constant(g, c))
@@ -210,7 +210,7 @@ def rms_norm_scale(x, g, c, axis, epsilon):
     ],
 )
 def group_norm_parts(x, g, b, grouped, shape, epsilon):
-    """Groups of channels laid side by side, normalised as instances."""
+    """An instance norm over groups of channels becomes a group norm."""
     when(
         shape == x.type.shape
         and len(shape) >= 2

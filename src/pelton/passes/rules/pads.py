@@ -20,7 +20,7 @@ WINDOW = dict(strides=(1, 2), dilations=(1, 1))
     examples=[dict(x="f32[2, 3]", v="f32[]", pads=(0, 0, 0, 0), mode="edge")],
 )
 def pad_nothing(x, pads):
-    """Pads of zero elements are none."""
+    """Pads of zero elements are removed."""
     when(not any(pads))
     return x
 
@@ -29,7 +29,7 @@ def _spatial(pads: Ints) -> Ints:
     """Returns the pads of the spatial axes; rejects pads of other axes, and negative ones."""
     rank = len(pads) // 2
     require(not any(pads[:2]) and not any(pads[rank : rank + 2]), "the batch or the channels are padded, too")
-    require(all(p >= 0 for p in pads), "the pad takes away")
+    require(all(p >= 0 for p in pads), "the pad removes elements")
     return pads[2:rank] + pads[rank + 2 :]
 
 
@@ -75,7 +75,7 @@ def _spatial(pads: Ints) -> Ints:
     ],
 )
 def pad_convolution(x, v, w, b, before, pads, **conv):
-    """Zeros put around the input of a convolution are padding of its own."""
+    """Zero padding before a convolution becomes its own."""
     require(is_filled_with(v, 0), "the padding is not zero")
     return convolution(x, w, b, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), **conv)
 
@@ -122,7 +122,7 @@ def pad_convolution(x, v, w, b, before, pads, **conv):
     ],
 )
 def pad_average_pool(x, v, before, pads, ceil_mode, count_include_pad, **pool):
-    """Zeros put around the input of an average pool are padding of its own, which it counts."""
+    """Zero padding before an average pool becomes its own, and counts."""
     require(is_filled_with(v, 0), "the padding is not zero")
     require(not ceil_mode, "in ceil mode, windows may begin in padding of a value but not in that of the pool")
     require(count_include_pad or not any(pads), "the pool does not count its own padding")
@@ -145,7 +145,7 @@ def pad_average_pool(x, v, before, pads, ceil_mode, count_include_pad, **pool):
     ],
 )
 def pad_max_pool(x, v, before, pads, ceil_mode, **pool):
-    """What is less than everything, put around the input of a max pool, is padding of its own."""
+    """Padding with the lowest value before a max pool becomes its own."""
     when(is_filled_with(v, -math.inf))
     require(not ceil_mode, "in ceil mode, windows may begin in padding of a value but not in that of the pool")
     return max_pool(x, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), **pool)

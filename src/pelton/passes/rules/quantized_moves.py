@@ -38,7 +38,7 @@ def _alike(*pairs: tuple[Value | None, Value | None]) -> bool:
     rejections=[(dict(EQUAL, s=np.float32(0.4)), "quantized to another scale")],
 )
 def quantize_dequantized(x, sx, s, zx=None, z=None, *, axis, block, to):
-    """What is quantized as it was before it was dequantized is what it was."""
+    """Quantizing a dequantized value with the same scale returns the original."""
     when(x.type.dtype is to)
     require(_alike((sx, s), (zx, z)), "quantized to another scale")
     return x
@@ -56,7 +56,7 @@ def quantize_dequantized(x, sx, s, zx=None, z=None, *, axis, block, to):
     ],
 )
 def pool_before_dequantize(x, s, z=None, *, axis, block, **window):
-    """The largest of what is dequantized is the largest, dequantized, as scales are positive."""
+    """Max pooling comes before dequantizing, as scales are positive."""
     when(x.type.dtype in BYTES and s.type.size == 1 and is_constant(s) and (z is None or z.type.size == 1))
     when(float(elements(s).reshape(())) > 0)
     return dequantize(max_pool(x, **window), s, *([] if z is None else [z]))
@@ -76,7 +76,7 @@ def pool_before_dequantize(x, s, z=None, *, axis, block, **window):
     ],
 )
 def concat_before_dequantize(*xs, axis):
-    """Parts of one scale are joined as bytes."""
+    """Dequantized parts of one scale are concatenated as bytes."""
     makers = [producer_of(x) for x in xs]
     when(all(m is not None and m.op is dequantize and m.inputs[0].type.dtype in BYTES for m in makers))
     first = makers[0].inputs
@@ -98,7 +98,7 @@ def concat_before_dequantize(*xs, axis):
     ],
 )
 def quantize_before_concat(x, s, z=None, *, axis, block, to):
-    """Parts are quantized by what makes them, which then stores bytes in their places."""
+    """Parts of a concatenation are quantized first, each in the kernel that writes it."""
     made = producer_of(x)
     when(made is not None and made.op is concat and s.type.size == 1 and (z is None or z.type.size == 1))
     when(uses(x) == 1 and len(set(made.inputs)) == len(made.inputs))
@@ -112,7 +112,7 @@ def quantize_before_concat(x, s, z=None, *, axis, block, to):
     examples=[dict(x=dequantize("=i8[6, 2]", "=f32[6]", axis=0), between=(2, 3, 2), shape=(6, 2))],
 )
 def reshape_back(x, shape):
-    """Weights that were cut into gates and directions are one matrix in the product."""
+    """Weights split into gates and directions become one matrix of the product."""
     when(x.type.shape == shape)
     return x
 
@@ -124,7 +124,7 @@ def reshape_back(x, shape):
     examples=[dict(x="=i8[3, 2]", s="=f32[3]", z=np.zeros(3, np.int8), da=0, perm=(1, 0))],
 )
 def transpose_quantized_constant(x, s, z=None, *, da, perm):
-    """Constants are transposed as they are stored: weights of a Gemm, outputs first."""
+    """Quantized constants are transposed at build time, such as weights of a Gemm with outputs first."""
     when(x.type.dtype in MOVED_TYPES and is_constant(x) and all(v is None or v.type.rank <= 1 for v in (s, z)))
     turned = np.ascontiguousarray(elements(x).transpose(perm))
     return dequantize(turned, s, *([] if z is None else [z]), axis=perm.index(da))
@@ -152,6 +152,6 @@ def transpose_quantized_constant(x, s, z=None, *, da, perm):
     ],
 )
 def move_before_dequantize(x, s, z=None, i=None, *, da, db, node, **attrs):
-    """Bytes are moved and picked before they are dequantized."""
+    """Bytes are moved and gathered before dequantizing."""
     when(x.type.dtype in MOVED_TYPES and s.type.size == 1 and (z is None or z.type.size == 1))
     return dequantize(node.op(x, *([] if i is None else [i]), **attrs), s, *([] if z is None else [z]))

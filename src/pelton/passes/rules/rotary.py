@@ -243,7 +243,7 @@ _CONSTANTS = dict(
     examples=[dict(_HALVES, **_INPUTS, rest=()), dict(_HALVES, **_CONSTANTS, rest=("f32[2, 3, 5, 1]",))],
 )
 def rotary_split(a, b, c, s, c2, s2, *rest, axis):
-    """(x₁ · cos − x₂ · sin, x₂ · cos + x₁ · sin), x₁ and x₂ the halves of x; further operands of the concat stay."""
+    """(x₁ · cos − x₂ · sin, x₂ · cos + x₁ · sin), x₁ and x₂ the halves of x; the concat keeps further operands."""
     when(axis == a.type.rank - 1)
     rotated = _per_pair(a, b, c, s, c2, s2, False)
     return concat(rotated, *rest, axis=axis) if rest else rotated
@@ -257,7 +257,7 @@ def rotary_split(a, b, c, s, c2, s2, *rest, axis):
     examples=[dict(_PAIRS, **_INPUTS), dict(_PAIRS, **_CONSTANTS)],
 )
 def rotary_split_pairs(a, b, c, s, c2, s2, one, two, axis, shape):
-    """The same with x₁ and x₂ the even and the odd elements of x, interleaved again."""
+    """The same with x₁ and x₂ the even and odd elements of x, interleaved again."""
     when(
         one == two == (*a.type.shape, 1) and axis == a.type.rank and shape == (*a.type.shape[:-1], 2 * a.type.shape[-1])
     )
@@ -292,7 +292,7 @@ def rotary_split_pairs(a, b, c, s, c2, s2, one, two, axis, shape):
     ],
 )
 def rotary_part(x, c, s, rest, *more, axis, interleaved):
-    """Elements behind the rotated ones that are passed through become part of the rotary op."""
+    """Unrotated elements behind the rotated ones become part of the rotary op."""
     when(axis == x.type.rank - 1)
     (source, around, first), (of, around_rest, left) = _slice_of(x), _slice_of(rest)
     when(of is source and around == around_rest and len(first) > 0 and len(left) > 0)

@@ -49,7 +49,7 @@ INF = math.inf
     examples=[dict(xs=(X, "=f32[1, 1]")), dict(xs=("=f32[1, 1, 1, 5]", "f32[2, 4, 3, 1]"))],
 )
 def numbers(*xs, node, **attrs):
-    """A constant keeps no leading axes of one that the result has anyway: a number has rank 0."""
+    """Leading axes of size one are removed from constants where the result has them anyway; a number has rank 0."""
     for i, x in enumerate(xs):
         ones = next((k for k, d in enumerate(x.type.shape) if d != 1), x.type.rank)
         others = [y.type.shape for y in xs[:i] + xs[i + 1 :]]
@@ -109,7 +109,7 @@ def where_same(c, x, node):
     examples=[dict(c=np.ones(3, bool), x=X, y="f32[]"), dict(c=np.zeros(3, bool), x="f32[]", y=X)],
 )
 def where_known(c, x, y, node):
-    """A choice that is known beforehand is made."""
+    """A choice with a known condition is decided."""
     chosen = x if is_filled_with(c, True) else y
     when(is_filled_with(c, True) or is_filled_with(c, False))
     when(chosen.type == node.output.type)
@@ -118,7 +118,7 @@ def where_known(c, x, y, node):
 
 @rule(lambda c, x, y: where(logical_not(c), x, y), shared=True, examples=[dict(c="bool[2, 1]", x=X, y="f32[]")])
 def where_not(c, x, y):
-    """A choice by what is not so is the other choice."""
+    """A choice by a negated condition swaps its operands."""
     return where(c, y, x)
 
 
@@ -151,7 +151,7 @@ def neg_sub(x, y):
 
 @rule(lambda x, c: sub(x, c), examples=[dict(x=X, c=C), dict(x="i32[3]", c=7)])
 def sub_constant(x, c):
-    """A constant is added, so that what holds for additions need not be said twice."""
+    """Subtracting a constant becomes an addition, so that rules need one form only."""
     when(is_constant(c) and not is_constant(x) and (c.type.dtype.is_float or c.type.dtype.is_signed))
     return add(x, -elements(c))
 
@@ -180,7 +180,7 @@ def pow_two(x):
 
 @rule(lambda x: pow_(x, 3), inexact=True, examples=[dict(x=X)])
 def pow_three(x):
-    """x³ = x · x · x, which rounds once more."""
+    """x³ = x · x · x, with one more rounding"""
     return mul(mul(x, x), x)
 
 
@@ -199,7 +199,7 @@ def pow_minus_one(x):
 
 @rule(lambda x: pow_(x, -0.5), inexact=True, examples=[dict(x=exp(X))])
 def pow_minus_half(x):
-    """x to the power of −½ is 1 / √x, which rounds once more."""
+    """x to the power of −½ is 1 / √x, with one more rounding."""
     return reciprocal(sqrt(x))
 
 
@@ -239,14 +239,14 @@ def div_power_of_two(x, c):
     lambda x, c: div(x, c),
     inexact=True,
     examples=[dict(x=X, c=0.3), dict(x=X, c=C)],
-    rejections=[(dict(x=X, c=3), "a whole number")],
+    rejections=[(dict(x=X, c=3), "an integer")],
 )
 def div_constant(x, c):
-    """A product is several times cheaper than a quotient, and at most one rounding apart: too far where that rounding
-    decides which whole number it is."""
+    """A quotient by a constant becomes a product, several times cheaper and at most one rounding apart; not before
+    rounding to integers."""
     when(is_constant(c) and may_decide(c) and not is_constant(x) and c.type.dtype.is_float and array(c).all())
     require(c.type.dtype.size >= 4, "narrow floats round inverses too coarsely")
-    require((array(c) != np.round(array(c))).all(), "a quotient by a whole number may need to be whole, too")
+    require((array(c) != np.round(array(c))).all(), "a quotient by an integer may need to be whole, too")
     inverse, _ = _inverse(c)
     when(_normal(inverse))
     return mul(x, inverse)
@@ -254,7 +254,7 @@ def div_constant(x, c):
 
 @rule(lambda x, c, d: mul(mul(x, c), d), examples=[dict(x=X, c=C, d=0.5), dict(x=X, c=-4, d=3)])
 def mul_mul(x, c, d):
-    """Two constant factors are one, where one of them is a power of two: then nothing is rounded in between."""
+    """Two constant factors become one if one is a power of two, as no rounding is lost."""
     when(is_constant(c, d) and may_decide(c, d) and not is_constant(x) and c.type.dtype.is_float)
     when(any(array(f).all() and _inverse(f)[1] for f in (c, d)))
     factor = array(c) * array(d)
@@ -273,7 +273,7 @@ def mul_mul(x, c, d):
     ],
 )
 def scale_sums(x, c, d, b=None):
-    """(x · c + b) · d = x · cd + bd, of integers: what is dequantized is quantized again by one factor."""
+    """(x · c + b) · d = x · cd + bd, of integers: dequantizing and quantizing become one factor."""
     when(
         x.type.dtype is I32
         and is_constant(c, d)
@@ -292,8 +292,7 @@ def scale_sums(x, c, d, b=None):
     examples=[dict(a="f32[7]", b="f32[2, 7, 5]"), dict(a="f32[2, 3, 7]", b="f32[7]"), dict(a="f32[7]", b="f32[7]")],
 )
 def matmul_vector(a, b, node):
-    """A vector is a matrix of one row; on the right, of the product turned around, in which the rows of all matrices
-    are columns."""
+    """A vector becomes a matrix of one row; a vector on the right, of the transposed product."""
     when(1 in (a.type.rank, b.type.rank))
     k = b.type.shape[0] if b.type.rank == 1 else a.type.shape[0]
     if b.type.rank == 1:
@@ -306,7 +305,7 @@ def matmul_vector(a, b, node):
 
 @rule(lambda a, b: matmul(a, b), examples=[dict(a="f32[2, 5, 1]", b="f32[1, 3]")])
 def matmul_outer(a, b):
-    """A matrix product with nothing to sum is one of every row with every column: of constants (positions ·
-    frequencies) it can be folded."""
+    """A matrix product over an axis of one becomes a product of rows and columns; constants (positions · frequencies)
+    can be folded."""
     when(a.type.rank > 1 and b.type.rank > 1 and a.type.shape[-1] == 1)
     return mul(a, b)

@@ -63,7 +63,7 @@ def sliced(x: Value, taken: list[AxisSlice]):
     ],
 )
 def slice_whole(x, **at):
-    """A slice does not mention what it takes whole."""
+    """A slice omits axes that it keeps entirely."""
     kept = sliced(x, full(x.type.shape, **at))
     when(kept is x or len(kept.attrs["axes"]) < len(at["axes"]))
     return kept
@@ -78,7 +78,7 @@ def slice_whole(x, **at):
     ],
 )
 def slice_slice(x, s, e, a, t, **at):
-    """A slice of a slice is one slice; steps stay positive."""
+    """Nested slices become one; steps stay positive."""
     when(min(*t, *at["steps"]) > 0)
     outer = full(x.type.shape, s, e, a, t)
     inner = full(tuple(length(*o) for o in outer), **at)
@@ -101,8 +101,7 @@ def slice_slice(x, s, e, a, t, **at):
     ],
 )
 def slice_split(x, split, shape, axes, starts, ends, steps):
-    """One of the parts into which a reshape splits the last axis, or one of the places in each part, is a slice of that
-    axis."""
+    """An index of one part of a split last axis, or of one element of each part, becomes a slice of that axis."""
     last = x.type.rank - 1
     when(
         len(split) == last + 2
@@ -133,7 +132,7 @@ def slice_split(x, split, shape, axes, starts, ends, steps):
     examples=[dict(xs=("f32[2, 3]", "f32[2, 4]"), axis=1, starts=(3, 1), ends=(6, 2), axes=(1, 0), steps=(2, 1))],
 )
 def slice_concat(*xs, axis, **at):
-    """What comes out of one part of a joined value is a slice of that part."""
+    """A slice within one part of a concatenation becomes a slice of that part."""
     shape = (*xs[0].type.shape[:axis], sum(x.type.shape[axis] for x in xs), *xs[0].type.shape[axis + 1 :])
     taken, begin = full(shape, **at), 0
     along = taken[axis]
@@ -150,7 +149,7 @@ def slice_concat(*xs, axis, **at):
 
 @rule(lambda x, *, axis: concat(x, axis=axis), stage="views", examples=[dict(x="f32[2, 3]", axis=0)])
 def concat_one(x):
-    """A single part is the whole."""
+    """A concatenation of one part is that part."""
     return x
 
 
@@ -163,7 +162,7 @@ def concat_one(x):
     ],
 )
 def concat_concat(*xs, axis):
-    """Parts of parts are parts, and empty parts are none."""
+    """Nested concatenations become one, without empty parts."""
     parts: list[Value] = []
     for x in xs:
         maker = producer_of(x)
@@ -184,7 +183,7 @@ def concat_concat(*xs, axis):
     ],
 )
 def concat_slices(*xs, axis):
-    """Neighbouring slices of one value, joined again, are one slice."""
+    """A concatenation of adjacent slices of a value becomes one slice."""
     for i, (x, y) in enumerate(zip(xs, xs[1:])):
         first, second = producer_of(x), producer_of(y)
         if (
@@ -218,7 +217,7 @@ def concat_slices(*xs, axis):
     ],
 )
 def gather_known(x, i, axis, node):
-    """Known indices at equal distances are a slice."""
+    """Known indices at equal distances become a slice."""
     when(is_constant(i) and not is_constant(x) and i.type.size > 0)
     size = x.type.shape[axis]
     at = [int(k) if k >= 0 else int(k) + size for k in elements(i).flat]
@@ -238,7 +237,7 @@ def gather_known(x, i, axis, node):
     rejections=[(dict(x="f32[2, 5, 3]", size=6, dtype=I64, axis=1), "behind the end")],
 )
 def gather_iota(x, size, axis):
-    """The first elements along an axis are a slice."""
+    """Gathering the first elements along an axis becomes a slice."""
     require(size <= x.type.shape[axis], "it reads behind the end")
     taken = [AxisSlice(0, d) for d in x.type.shape]
     taken[axis] = AxisSlice(0, size)
@@ -255,7 +254,7 @@ def gather_iota(x, size, axis):
     ],
 )
 def gather_expand(x, i, shape, axis, node):
-    """What is picked many times is picked once and repeated."""
+    """Repeated gathers of an element become one gather and an expansion."""
     at = (*[1] * (len(shape) - i.type.rank), *i.type.shape)
     found = gather(x, reshape(i, shape=at), axis=axis)
     when(at != shape)

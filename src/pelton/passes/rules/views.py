@@ -32,7 +32,7 @@ POINT = dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
 
 @rule(lambda x: reshape(x, shape=ANY), lambda x: expand(x, shape=ANY), examples=[dict(x="f32[2, 3]", shape=(2, 3))])
 def reshape_same(x, shape):
-    """A reshape or expansion to its own shape is none."""
+    """A reshape or expansion to the same shape is removed."""
     when(x.type.shape == shape)
     return x
 
@@ -43,7 +43,7 @@ def reshape_same(x, shape):
     examples=[dict(x="f32[2, 6]", between=(3, 4), shape=(4, 3))],
 )
 def reshape_reshape(x, shape):
-    """The last of several reshapes counts."""
+    """Only the last of consecutive reshapes remains."""
     return reshape(x, shape=shape)
 
 
@@ -53,13 +53,13 @@ def reshape_reshape(x, shape):
     examples=[dict(x="f32[1, 3]", between=(2, 3), shape=(4, 2, 3))],
 )
 def expand_expand(x, shape):
-    """The last of several expansions counts."""
+    """Only the last of consecutive expansions remains."""
     return expand(x, shape=shape)
 
 
 @rule(lambda x: expand(x, shape=ANY), examples=[dict(x="f32[2, 3]", shape=(1, 1, 2, 3))])
 def expand_ones(x, shape):
-    """An expansion that repeats nothing only adds axes."""
+    """An expansion without repetition only adds axes: it becomes a reshape."""
     when(math.prod(shape) == x.type.size and x.type.shape != shape)
     return reshape(x, shape=shape)
 
@@ -108,8 +108,7 @@ def _behind_convolution(x: Value) -> bool:
     ],
 )
 def pointwise_of_squeezed(*xs, node, **attrs):
-    """What follows a convolution element by element follows it before its axes of one are left out: then it is the end
-    of the same kernel."""
+    """Pointwise nodes behind a squeezed convolution move before the squeeze, into the convolution's kernel."""
     for x in xs:
         maker = producer_of(x)
         if (
@@ -143,7 +142,7 @@ def _among(y: Value, kept: list[int], rank: int):
     examples=[dict(x="f32[2, 1, 3]", repeats=(1, 4, 1)), dict(x="f32[2, 3]", repeats=(1, 1))],
 )
 def tile_ones(x, repeats):
-    """What is repeated along axes of one is broadcast."""
+    """Repetition along axes of one becomes a broadcast."""
     shape = tuple(d * r for d, r in zip(x.type.shape, repeats))
     when(all(r == 1 or d == 1 for d, r in zip(x.type.shape, repeats)) and math.prod(shape) > 0)
     return x if shape == x.type.shape else expand(x, shape=shape)
@@ -154,7 +153,7 @@ def tile_ones(x, repeats):
     examples=[dict(x="f32[2, 3, 1, 5]", perm=(2, 0, 1, 3)), dict(x="f32[2, 3]", perm=(0, 1))],
 )
 def transpose_ones(x, perm, node):
-    """A transpose that leaves the axes longer than one in order is a reshape."""
+    """A transpose that only moves axes of one becomes a reshape."""
     moved = [p for p in perm if x.type.shape[p] != 1]
     when(moved == sorted(moved))
     return x if perm == tuple(sorted(perm)) else reshape(x, shape=node.output.type.shape)
@@ -166,7 +165,7 @@ def transpose_ones(x, perm, node):
     examples=[dict(x="f32[2, 3, 4]", first=(1, 2, 0), perm=(0, 2, 1)), dict(x="f32[2, 3]", first=(1, 0), perm=(1, 0))],
 )
 def transpose_transpose(x, first, perm):
-    """A transpose of a transpose is one, or none."""
+    """Consecutive transposes become one, or none."""
     return transpose(x, perm=tuple(first[p] for p in perm))
 
 
@@ -191,7 +190,7 @@ def _groups(shape: Ints, joined: Ints) -> list[list[int]]:
     ],
 )
 def transpose_of_joined(x, joined, perm, shape):
-    """Axes that are joined for a transpose, and taken apart after it, may stay apart."""
+    """Axes that are merged for a transpose, and split after it, stay separate."""
     groups = _groups(x.type.shape, joined)
     flat = tuple(axis for p in perm for axis in groups[p])
     when(shape == tuple(x.type.shape[axis] for axis in flat))
@@ -204,7 +203,7 @@ def transpose_of_joined(x, joined, perm, shape):
     examples=[dict(xs=(expand("f32[3, 1]", shape=(2, 3, 4)), "f32[2, 1, 4]"))],
 )
 def unneeded_expand(*xs, node, **attrs):
-    """Pointwise ops broadcast by themselves."""
+    """Expansions before pointwise ops are removed: these broadcast."""
     for i, x in enumerate(xs):
         maker = producer_of(x)
         if maker is not None and maker.op is expand:
@@ -223,6 +222,6 @@ def unneeded_expand(*xs, node, **attrs):
     examples=[dict(x="f32[2, 1, 3, 1]", axes=(1, 3), keepdims=False), dict(x="f32[2, 1]", axes=(1,), keepdims=True)],
 )
 def reduce_ones(x, axes, node):
-    """A reduction over axes of one is none."""
+    """A reduction over axes of one is removed."""
     when(all(x.type.shape[a] == 1 for a in axes))
     return reshape(x, shape=node.output.type.shape)

@@ -31,7 +31,7 @@ SORTED_FROM, SORTED_FROM_SINGLE = 0.125, 0.45
 
 @template
 class DirectInt8(ChannelsLast):
-    """u8 or i8 images and i8 filters; biases and what padding holds may be computed."""
+    """Convolutions of u8 or i8 images and i8 filters; biases and padding values may be computed."""
 
     name = "conv_int8"
     dynamic = True
@@ -77,7 +77,7 @@ class DirectInt8(ChannelsLast):
 
 @template
 class GemmInt8(Gemm):
-    """u8 or i8 rows by a constant matrix of i8: as a convolution of images of one column."""
+    """Products of u8 or i8 rows by a constant i8 matrix, as convolutions of images of one column."""
 
     name = "gemm_int8"
     anchors = ("matmul",)

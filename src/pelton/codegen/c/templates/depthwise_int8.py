@@ -19,7 +19,7 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
 @template
 class DepthwiseInt8(Depthwise):
-    """u8 or i8 images and i8 filters; biases and what padding holds may be computed."""
+    """Depthwise convolutions of u8 or i8 images and i8 filters; biases and padding values may be computed."""
 
     name = "depthwise_int8"
     needs_constant_filters = False  # but see `operands_rejection`

@@ -24,7 +24,7 @@ from .gemm_half import GemmHalf
 
 @template
 class GemmBf16(GemmHalf):
-    """Only where a build asks for bf16 and the target has the instruction (AVX512_BF16)."""
+    """BF16 products, only for builds in bf16 on targets with the instruction (AVX512_BF16)."""
 
     name = "gemm_bf16"
     fewest = 1

@@ -25,7 +25,8 @@ BYTES = (U8, I8)
 
 @template
 class Lookup(Pointwise):
-    """As what networks in INT8 have between two layers: dequantize, GELU, quantize. A byte takes about a cycle."""
+    """Tables of functions from byte to byte, such as dequantize, GELU, quantize between two INT8 layers; about a cycle
+    per byte."""
 
     name = "lookup"
 

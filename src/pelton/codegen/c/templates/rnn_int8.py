@@ -16,8 +16,8 @@ from .scaled_bytes import in_bytes
 
 @template
 class LstmBytes(Lstm):
-    """As exact as in f32: a state is two i16, which hold 30 bits behind the point of the largest one of its row, and
-    sums are whole numbers. A state that is rounded is one i16, or with VNNI a byte."""
+    """Accuracy as in f32: a state is two i16, which hold 30 bits behind the point of the largest one of its row, and
+    sums are integers. A rounded state is one i16, or with VNNI a byte."""
 
     name = "lstm_bytes"
 

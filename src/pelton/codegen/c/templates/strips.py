@@ -95,7 +95,7 @@ class Strips(Template):
                 return "an intermediate has several readers, or is not the only one"
         s = window_geometry(chain(region).filter)
         if (s.dh, s.dw) != (1, 1) or s.sh > s.kh or s.sw > s.kw or s.pt >= s.kh or s.pl >= s.kw:
-            return "dilated filters, strides larger than the filter, or windows that lie in the padding alone"
+            return "dilated filters, strides larger than the filter, or windows entirely in the padding"
         return next(
             (reason for part in found if (reason := tail_rejection(part, part.anchors[0].output.type.shape, 1))), None
         )

@@ -111,7 +111,7 @@ class Trees(Template):
             return Packed(tables, form, array.shape, lambda out: np.copyto(out, array), dtype, has_indices=True)
 
         first = table_of("first slots of chains", chains.first, I32)
-        missing = table_of("whether NaN leads to the child", chains.missing, U8)
+        missing = table_of("decision for NaN", chains.missing, U8)
         tiles = ceil_div(chains.first.size * rows, tactic["WALKS"])
         return kernel("tree_chains.c", region, tactic, block, (x, nodes, first, missing, node.output), tiles)
 

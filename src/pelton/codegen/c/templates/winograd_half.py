@@ -22,7 +22,8 @@ SCALES = (2.25, 1 / 36)  # how much larger and smaller than filters their transf
 
 @template
 class WinogradHalf(HalfWeights, Winograd):
-    """Transformed filters are no halves, even where filters are, so that they are rounded only where a build asks."""
+    """Transformed filters are not exact in halves, even if the filters are, so only builds in half precision use
+    them."""
 
     name = "winograd_half"
 

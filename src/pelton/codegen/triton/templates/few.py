@@ -26,7 +26,7 @@ class TritonSkinnyGemm(MatrixTemplate):
 
     def sizes_rejection(self, region: Region) -> str | None:
         if sums_float8(region.anchor):
-            return "floats of a byte, which tensor cores multiply"
+            return "FP8, which tensor cores multiply"
         reason = super().sizes_rejection(region)
         return reason or (
             None if bounds(product(region)[3])[1] <= MAX_SKINNY_ROWS else f"more than {MAX_SKINNY_ROWS} rows"

@@ -26,7 +26,7 @@ NAMES = {short: f"tl.{'uint8' if long == 'int1' else long}" for long, short in T
 @gpu_template
 class TritonMove(ElementTemplate, moves.Move):
     def node_rejection(self, region: Region) -> str | None:
-        return "gathers and blends say the same" if region.anchor.op.name == "resize" else None
+        return "see gathers and blends" if region.anchor.op.name == "resize" else None
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
@@ -111,8 +111,7 @@ class TritonBlend(ElementTemplate, blend.Blend):
 
 @gpu_template
 class TritonScatter(ElementTemplate, scatter.Scatter):
-    """Every element of the output looks at all updates in their order: what meets twice is joined in the same order in
-    every run."""
+    """Every element of the output reads all updates in order, so results are equal in every run."""
 
     without_tail = False
 

@@ -74,7 +74,7 @@ def _layout(w: Writing) -> tuple[list[str], dict[str, int | None]]:
         or block
         and any(len(s) != rank for s in shapes)
     ):
-        raise w.refuse("scales and zero points should be of one shape, [size of the axis] or of blocks")
+        raise w.refuse("scales and zero points must be of one shape, [size of the axis] or of blocks")
     return list(w.inputs[1:]), {"axis": axis, "block_size": block or None}
 
 
@@ -107,7 +107,7 @@ def lookup(w: Writing) -> str:
     """Writes LabelEncoder of ai.onnx.ml; of equal keys, the last counts."""
     keys = w.known(1)
     if keys is None or not keys.size:
-        raise w.refuse("the keys should be constants")
+        raise w.refuse("the keys must be constants")
     places = {str(key): i for i, key in enumerate(keys.tolist())}
     w.model.opsets.setdefault("ai.onnx.ml", 4)
     attrs = dict(keys_strings=list(places), values_int64s=list(places.values()), default_int64=-1)

@@ -51,7 +51,7 @@ def resize(w: Writing) -> str:
     )
     scales = None if by_sizes else _by_scales(w, how)
     if not by_sizes and scales is None:
-        raise w.refuse("Resize keeps scales as float32, which give other elements")
+        raise w.refuse("Resize stores scales as float32, which would select other elements")
     return w.emit(
         "Resize",
         w.input(0),

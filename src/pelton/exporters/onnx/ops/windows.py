@@ -127,7 +127,7 @@ def max_pool_places(w: Writing) -> str:
 def average_pool(w: Writing) -> str:
     a = w.attrs
     if not is_known(*a["pads"]):
-        raise w.refuse("AveragePool counts what is inside of pads that are numbers")
+        raise w.refuse("AveragePool counts elements within explicit pads")
     x, window = _padded(w, 0)
     return w.emit("AveragePool", x, **_pool(w, x, window), count_include_pad=int(a["count_include_pad"]) or None)
 

@@ -41,14 +41,15 @@ def data(n: LayerReading) -> Tops:
     channels = 1 if t.force_gray or len(t.mean_value) == 1 else 3
     if t.ByteSize():
         n.net.warnings.append(
-            f"{n.file}:{n.line}: what transform_param of layer {n.name!r} does to images (scale, mean) is left to you"
+            f"{n.file}:{n.line}: transform_param of layer {n.name!r} (scale, mean) is not part of the engine:"
+            " preprocess images accordingly"
         )
     return _first(n, (max(1, p.batch_size), channels, size, size) if size and n.type != "HDF5Data" else None)
 
 
 def _first(n: LayerReading, shape: Sequence[int] | None) -> Tops:
     """Declares the first top as an input; the others are labels."""
-    labels = NotAtInference(f"a label of layer {n.name!r}, which is not there at inference")
+    labels = NotAtInference(f"a label of layer {n.name!r}, which does not exist at inference")
     return [n.declare(n.tops[0], shape), *[labels] * (len(n.tops) - 1)] if n.tops else ()
 
 
@@ -77,4 +78,4 @@ def sigmoid_with_loss(n: LayerReading) -> Sequence[NetworkTensor]:
     without_labels=True,
 )
 def left_out(n: LayerReading) -> Tops:
-    return [NotAtInference(f"which layer {n.name!r} ({n.type}) gives in training only")] * max(1, len(n.tops))
+    return [NotAtInference(f"which layer {n.name!r} ({n.type}) outputs in training only")] * max(1, len(n.tops))

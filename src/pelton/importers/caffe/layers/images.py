@@ -16,7 +16,7 @@ def interpolate(n: LayerReading) -> NetworkTensor:
     """Resizes linearly between the corners, to a size or by factors (DeepLab); negative padding crops first."""
     p, x = n.param("interp_param"), n.image()
     if max(p.pad_beg, p.pad_end) > 0:
-        raise n.refuse(f"needs padding of 0 and less, which crops, got {p.pad_beg} and {p.pad_end}")
+        raise n.refuse(f"needs padding of at most 0 (cropping), got {p.pad_beg} and {p.pad_end}")
     if p.pad_beg or p.pad_end:
         x = n.net.pad(x, [(0, 0), (0, 0), *[(p.pad_beg, p.pad_end)] * 2])
     sizes = [n.number(d, "the size of the image") for d in x.shape[2:]]

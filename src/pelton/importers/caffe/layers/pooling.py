@@ -24,7 +24,7 @@ def pooling(n: LayerReading) -> Sequence[NetworkTensor]:
     with_mask = len(n.tops) > 1
     if p.global_pooling:
         if with_mask:
-            raise n.refuse("gives a mask of places only with a kernel_size, not with global_pooling")
+            raise n.refuse("has a mask only with a kernel_size, not with global_pooling")
         return [_over_all(n, x, method)]
     kernel, stride, padding = (_pair(n, p, *names) for names in (("kernel_size", "kernel"), ("stride",), ("pad",)))
     if min(*kernel, *stride) < 1 or any(before >= size for before, size in zip(padding, kernel)):
@@ -98,7 +98,7 @@ def _mask(
     """Returns the indices of the largest elements within each channel."""
     height, width = (n.number(d, "the size of the image") for d in x.shape[2:])
     if rounds_up and not any(padding) and any(_empty_windows(x, kernel, stride)):
-        raise n.refuse(f"gives no mask where a window starts behind the image (kernel {kernel}, stride {stride})")
+        raise n.refuse(f"has no mask for windows that start behind the image (kernel {kernel}, stride {stride})")
     places = n.net.max_pool_places(
         x,
         kernel=tuple(kernel),
@@ -117,7 +117,9 @@ def spatial_pyramid(n: LayerReading) -> NetworkTensor:
     height, width = (n.number(d, "the size of the image") for d in x.shape[2:])
     method = enum_name(p, "PoolMethod", p.pool)
     if not 1 <= p.pyramid_height <= 16 or 2 ** (p.pyramid_height - 1) > min(height, width):
-        raise n.refuse(f"needs a pyramid_height of 1 to what {height} × {width} elements allow, got {p.pyramid_height}")
+        raise n.refuse(
+            f"needs a pyramid_height from 1 to the maximum of {height} × {width} elements, got {p.pyramid_height}"
+        )
     parts = []
     for level in range(p.pyramid_height):
         bins = 2**level

@@ -39,7 +39,7 @@ def slice_(n: LayerReading) -> Sequence[NetworkTensor]:
     size, points = n.number(x.shape[axis], "the size of the axis that it slices"), list(p.slice_point)
     if not points:
         if not n.tops or size % len(n.tops):
-            raise n.refuse(f"needs a size that {len(n.tops)} tops share, got {size}; give a slice_point between them")
+            raise n.refuse(f"needs a size divisible by its {len(n.tops)} tops, got {size}; set slice_point")
         points = list(range(size // len(n.tops), size, size // len(n.tops)))
     ends = [0, *points, size]
     if len(ends) != len(n.tops) + 1 or any(a >= b for a, b in zip(ends, ends[1:])):
@@ -60,7 +60,7 @@ def reshape(n: LayerReading) -> NetworkTensor:
     if given.count(-1) > 1 or min(given, default=0) < -1:
         raise n.refuse(f"needs sizes of 0 and more, and -1 at most once, got {given}")
     if any(d == 0 and first + i >= x.rank for i, d in enumerate(given)):
-        raise n.refuse(f"takes sizes of {x!r} where its own are 0, but there are none for all of {given}")
+        raise n.refuse(f"copies sizes of {x!r} where its own are 0, but there are not enough for {given}")
     sizes = [x.shape[first + i] if d == 0 else d for i, d in enumerate(given)]
     return n.net.reshape(x, (*x.shape[:first], *sizes, *x.shape[last:]), name=n.name)
 

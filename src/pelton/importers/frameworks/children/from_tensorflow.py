@@ -115,7 +115,7 @@ def of_file(source):
     results = [op for op in operations if op.type not in NO_OUTPUTS and not any(t.consumers() for t in op.outputs)]
     outputs = [t.name for op in results for t in op.outputs]
     if not outputs:
-        refuse("every operation of the graph is read by another one, so that it has no outputs")
+        refuse("the graph has no outputs: each operation is read by another one")
     named = [{name: name.removesuffix(":0") for name in names} for names in (inputs, outputs)]
     return graph, *named, weights
 

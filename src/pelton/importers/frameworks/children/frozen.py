@@ -113,13 +113,13 @@ def write(target, graph, inputs, outputs, weights=None):
     taken out of the graph."""
     tables = [n.name for n in graph.node if any(word in n.op for word in TABLES)]
     if tables:
-        refuse(f"it looks values up in hash tables ({tables[0]}); save a function of what comes behind these")
+        refuse(f"it uses hash tables ({tables[0]}); save a function of the part behind them")
     bodies = (graph.node, *(f.node_def for f in graph.library.function))
     writes = [n.name for nodes in bodies for n in nodes if n.op.startswith("Assign") and n.op.endswith("VariableOp")]
     if writes:
         refuse(
-            f"it changes variables ({writes[0]}), which are constants in an engine; save a function that takes what"
-            " changes as an input and returns it"
+            f"it changes variables ({writes[0]}), which are constants in an engine; save a function with this"
+            " state as an input and an output"
         )
     for part in (*bodies, graph.library.function):
         for node in part:

@@ -38,7 +38,7 @@ def multi_head(r: KerasReading) -> HeldTensor:
 def grouped(r: KerasReading) -> HeldTensor:
     heads, groups = r.layer.integer("num_query_heads"), r.layer.integer("num_key_value_heads")
     if heads % groups:
-        raise r.refuse(f"has {heads} heads of queries, which {groups} of keys do not divide")
+        raise r.refuse(f"has {heads} heads of queries, not divisible by {groups} heads of keys")
     depth = r.layer.integer("head_dim")
     return _attended(r, heads, groups, depth, depth)
 

@@ -45,7 +45,7 @@ def _convolved(
     pads = padding
     if padding == "causal":
         if axes != 1:
-            raise r.refuse("has causal padding, which is for one axis")
+            raise r.refuse("has causal padding, which needs one axis")
         pads = [((filters.shape[2] - 1) * dilations[0], 0)]
     return r.net.convolution(x, filters, bias, stride=strides, padding=pads, dilation=dilations, groups=groups)
 

@@ -71,7 +71,7 @@ def center_crop(r: KerasReading) -> HeldTensor:
     size = (r.layer.integer("height"), r.layer.integer("width"))
     x = r.image(r.floats((4,), casts=True), first)
     if not is_known(*x.shape[2:]) or any(n < s for n, s in zip(x.shape[2:], size)):
-        raise r.refuse(f"crops {list(x.shape[2:])} to {list(size)}, which resizes it")
+        raise r.refuse(f"crops {list(x.shape[2:])} to the larger {list(size)}")
     starts = tuple((n - s) // 2 for n, s in zip(x.shape[2:], size))
     ends = tuple(start + s for start, s in zip(starts, size))
     return r.of_image(r.net.slice(x, starts=starts, ends=ends, axes=(2, 3), steps=(1, 1)), first)

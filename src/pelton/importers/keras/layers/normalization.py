@@ -64,7 +64,7 @@ def rms_norm(r: KerasReading) -> HeldTensor:
     x = r.floats()
     axes = _axes(r, r.layer.option("axis", -1), x.rank)
     if axes != tuple(range(x.rank - len(axes), x.rank)):
-        raise r.refuse(f"normalizes along the axes {list(axes)}, which are not the last ones")
+        raise r.refuse(f"normalizes along the axes {list(axes)}, not the last ones")
     scale = r.variable("scale", *(r.number(x.shape[a], "the sizes of its axes") for a in axes))
     return r.of(r.net.rms_norm(x.tensor(), scale, axis=axes[0], epsilon=r.layer.number("epsilon", 1e-6)))
 
@@ -79,7 +79,7 @@ def group_norm(r: KerasReading) -> HeldTensor:
     gamma = r.variable("gamma", size) if r.layer.flag("scale", True) else None
     beta = r.variable("beta", size) if r.layer.flag("center", True) else None
     if axis not in (1, x.rank - 1) or x.rank < 2:
-        raise r.refuse(f"normalizes along axis {axis} of {list(x.shape)}, which is not known")
+        raise r.refuse(f"normalizes along axis {axis} of {list(x.shape)}, which has no fixed size")
     t = x.tensor() if axis == 1 else x.image()
     wide = t if x.rank > 2 else r.net.unsqueeze(t, 2)
     y = r.net.group_norm(wide, gamma, beta, groups=groups, epsilon=epsilon)

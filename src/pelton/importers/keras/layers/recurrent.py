@@ -87,7 +87,7 @@ def _layer(
     w, u = (_gates(k.T, order, units)[None] for k in (kernel, recurrent_kernel))
     b = np.concatenate([_gates(part, order, units) for part in bias])[None]
     if len(states) not in (0, 1 + (kind == "LSTM")):
-        raise layer.refuse(f"is given {len(states)} states")
+        raise layer.refuse(f"receives {len(states)} states")
     begin = [r.net.unsqueeze(s, 0) for s in states]
     attrs: dict[str, Any] = {"direction": "reverse" if backwards else "forward", **_functions(layer, kind)}
     if kind == "GRU":
@@ -124,7 +124,7 @@ def _functions(layer: LayerConfig, kind: str) -> dict[str, Any]:
         name = layer.option(option, usual)
         known = HARD_SIGMOID[layer.version] if name == "hard_sigmoid" else FUNCTIONS.get(str(name))
         if known is None:
-            raise layer.refuse(f"has the {option} {name!r:.60}, which is not known")
+            raise layer.refuse(f"has the unknown {option} {name!r:.60}")
         found.append(known)
     if kind == "LSTM":
         found.append(found[1])  # of the cell, and of its output
@@ -146,7 +146,7 @@ def _cell_variables(layer: LayerConfig) -> list[str]:
 
 @reads("LSTMCell", "GRUCell", "SimpleRNNCell", variables=_cell_variables)
 def cell(r: KerasReading) -> HeldTensor:
-    raise r.refuse("is called by itself, and not by an RNN")
+    raise r.refuse("is called outside of an RNN")
 
 
 def _cells(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
@@ -156,7 +156,7 @@ def _cells(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
         child = LayerConfig.of(one, layer.version, f"layer {layer.name!r}")
         name = {"LSTMCell": "lstm_cell", "GRUCell": "gru_cell", "SimpleRNNCell": "simple_rnn_cell"}.get(child.type)
         if name is None or not child.is_own:
-            raise layer.refuse(f"has a cell of class {child.type}, which is not known")
+            raise layer.refuse(f"has a cell of the unknown class {child.type}")
         used[name] = used.get(name, -1) + 1
         found.append((f"cells/{name}_{used[name]}" if used[name] else f"cells/{name}", child))
     return found
@@ -164,7 +164,7 @@ def _cells(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
 
 @reads("StackedRNNCells", within=_cells)
 def stacked(r: KerasReading) -> HeldTensor:
-    raise r.refuse("is called by itself, and not by an RNN")
+    raise r.refuse("is called outside of an RNN")
 
 
 def _one(option: str):
@@ -182,7 +182,7 @@ def of_cells(r: KerasReading) -> list[HeldTensor]:
     if not cells or not all(
         c.is_own and c.type.removesuffix("Cell") in GATES and c.type.endswith("Cell") for c in cells
     ):
-        raise r.refuse(f"has a cell of class {inner.type}, which is not known")
+        raise r.refuse(f"has a cell of the unknown class {inner.type}")
     if inner.type == "StackedRNNCells":
         inner.ignore("cells")
         inner.expect(reverse_state_order=False)
@@ -191,7 +191,7 @@ def of_cells(r: KerasReading) -> list[HeldTensor]:
     backwards = r.layer.flag("go_backwards", False)
     x, states = _called(r)
     if states and len(cells) > 1:
-        raise r.refuse("is given states of several cells")
+        raise r.refuse("receives states of several cells")
     last: list[NetworkTensor] = []
     for one in cells:
         one.check_policy()
@@ -200,7 +200,7 @@ def of_cells(r: KerasReading) -> list[HeldTensor]:
         one.check_rest()
         last += found
     if len(cells) > 1 and r.layer.flag("return_state", False):
-        raise r.refuse("gives states of several cells")
+        raise r.refuse("outputs states of several cells")
     if len(cells) > 1 and not r.layer.flag("return_sequences", False):
         last = [found[0]]
     return _returned(r, x, last, backwards)
@@ -231,7 +231,7 @@ def bidirectional(r: KerasReading) -> list[HeldTensor]:
     sequences = {layer.flag("return_sequences", False) for layer in (forward, backward)}
     with_state = {layer.flag("return_state", False) for layer in (forward, backward)}
     if len(sequences) > 1 or len(with_state) > 1:
-        raise r.refuse("has layers that give different things")
+        raise r.refuse("has layers with different outputs")
     r.expect_arguments("initial_state")
     given = flattened(r.args) + flattened(r.kwargs.get("initial_state") or [])
     x, states = given[0], given[1:]

@@ -85,7 +85,7 @@ def cropping(r: KerasReading) -> HeldTensor:
     starts = tuple(before for before, _ in cuts)
     ends = tuple(size - after for size, (_, after) in zip(x.shape[2:], cuts))
     if any(is_known(s, e) and s >= e for s, e in zip(starts, ends)):
-        raise r.refuse(f"crops {list(x.shape[2:])} to nothing")
+        raise r.refuse(f"crops {list(x.shape[2:])} to size 0")
     y = r.net.slice(x, starts=starts, ends=ends, axes=tuple(range(2, axes + 2)), steps=(1,) * axes)
     return r.of_image(y, first)
 

@@ -148,7 +148,7 @@ def divide(o: Operation) -> HeldTensor:
     dtype = like.dtype
     if not dtype.is_float:
         if o.type == "FloorDivide":
-            raise o.refuse("divides integers, which is not known")
+            raise o.refuse("divides integers, which is not supported")
         a, b = (o.net.cast(t, to="f32") for t in (a, b))
     y = o.net.div(a, b)
     return like.like(o.net.floor(y) if o.type == "FloorDivide" else y)
@@ -191,7 +191,7 @@ def clip(o: Operation) -> HeldTensor:
 @reads_operation("Where", args=("condition", "x1", "x2"))
 def where(o: Operation) -> HeldTensor:
     if any(o.get(name) is None for name in ("x1", "x2")):
-        raise o.refuse("gives places of elements, whose number the data decides")
+        raise o.refuse("outputs positions of elements, in a data-dependent number")
     condition = _truth(o, o.held("condition"))
     given = [o.get(name) for name in ("x1", "x2")]
     if any(isinstance(x, HeldTensor) for x in given):

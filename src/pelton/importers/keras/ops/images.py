@@ -32,9 +32,9 @@ def resize(o: Operation) -> HeldTensor:
     o.get("fill_mode"), o.get("fill_value")
     method, x = o.get("interpolation", "bilinear"), o.held("images")
     if x.dtype is not DType.F32:
-        raise o.refuse(f"resizes {x.form.type}, which is not known")
+        raise o.refuse(f"resizes {x.form.type}, which is not supported")
     if method not in METHODS or x.rank != 4 or len(size) != 2:
-        raise o.refuse(f"resizes by {method!r:.30}, which is not known")
+        raise o.refuse(f"resizes by {method!r:.30}, which is not supported")
     y = resized(o.net, o.reading.image(x, first), size, method)
     return o.reading.of_image(y, first)
 

@@ -145,7 +145,7 @@ def tile(o: Operation) -> HeldTensor:
 def repeat(o: Operation) -> HeldTensor:
     x, (n,) = o.held("x"), o.integers("repeats", low=1)
     if o.get("axis") is None:
-        raise o.refuse("has no axis, which is not known")
+        raise o.refuse("has no axis, which is not supported")
     axis = o.axis("axis", x.rank)
     before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     wide = o.net.expand(o.net.unsqueeze(x.tensor(), axis + 1), (*before, size, n, *after))
@@ -162,7 +162,7 @@ def flip(o: Operation) -> HeldTensor:
 def roll(o: Operation) -> HeldTensor:
     x, (shift,) = o.held("x"), o.integers("shift")
     if o.get("axis") is None:
-        raise o.refuse("has no axis, which is not known")
+        raise o.refuse("has no axis, which is not supported")
     return x.mapped(lambda t: o.net.roll(t, shift, x.axis(o.axis("axis", x.rank))))
 
 
@@ -191,7 +191,7 @@ def picked(o: Operation, x: HeldTensor, key: list[Any]) -> Any:
     for k in key:
         parts = [k.start, k.stop, k.step] if isinstance(k, slice) else [k]
         if any(not (p is None or p is Ellipsis or type(p) is int) for p in parts):
-            raise o.refuse(f"picks elements by {k!r:.60}, which is not known")
+            raise o.refuse(f"indexes with {k!r:.60}, which is not supported")
     at = key.index(Ellipsis) if Ellipsis in key else len(key)
     given = sum(k is not None and k is not Ellipsis for k in key)
     if given > x.rank or sum(k is Ellipsis for k in key) > 1:
@@ -248,7 +248,7 @@ def _index(o: Operation, given: Any) -> NetworkTensor:
 def take(o: Operation) -> HeldTensor:
     x, indices = o.held("x"), o.get("indices")
     if o.get("axis") is None:
-        raise o.refuse("has no axis, which is not known")
+        raise o.refuse("has no axis, which is not supported")
     axis = o.axis("axis", x.rank)
     if isinstance(indices, HeldTensor):
         t = indices.tensor()

@@ -44,12 +44,12 @@ class Operation(FileValues):
         """Raises UnknownPart if these arguments have other values."""
         for name, value in values.items():
             if self.get(name, value) != value:
-                raise self.refuse(f"has {name}={self.get(name)!r:.60}, which is not known")
+                raise self.refuse(f"has the unknown {name}={self.get(name)!r:.60}")
 
     def check_rest(self) -> None:
         rest = [name for name, v in self.given.items() if name not in self.seen and v is not None]
         if rest:
-            raise self.refuse(f"has the arguments {', '.join(map(repr, rest[:4]))}, which are not known")
+            raise self.refuse(f"has the unknown arguments {', '.join(map(repr, rest[:4]))}")
 
     # --- arguments
 

@@ -59,7 +59,7 @@ def logical(o: Operation) -> HeldTensor:
 def places(o: Operation) -> HeldTensor:
     x = o.held("x")
     if o.get("axis") is None:
-        raise o.refuse("has no axis, which is not known")
+        raise o.refuse("has no axis, which is not supported")
     op = o.net.arg_max if o.type == "Argmax" else o.net.arg_min
     y = op(x.tensor(), axis=o.axis("axis", x.rank), keepdims=bool(o.get("keepdims", False)))
     return o.of(o.net.cast(y, to="i32"))
@@ -77,7 +77,7 @@ def cumulated(o: Operation) -> HeldTensor:
     o.expect(dtype=None)
     x = o.held("x")
     if o.get("axis") is None:
-        raise o.refuse("has no axis, which is not known")
+        raise o.refuse("has no axis, which is not supported")
     _check_sum(o, x)
     op = o.net.cumsum if o.type == "Cumsum" else o.net.cumprod
     return x.mapped(lambda t: op(t, axis=x.axis(o.axis("axis", x.rank))))
@@ -104,7 +104,7 @@ def normalize(o: Operation) -> HeldTensor:
 def matmul(o: Operation) -> HeldTensor:
     a, b = o.floats("x1"), o.floats("x2")
     if min(a.rank, b.rank) < 2:
-        raise o.refuse("multiplies vectors, which is not known")
+        raise o.refuse("multiplies vectors, which is not supported")
     return o.of(o.net.matmul(a.tensor(), b.tensor()))
 
 

@@ -110,15 +110,15 @@ FRACTIONS = ("Mean", "TrueDivide")  # operations whose integer results differ fr
 def function(r: KerasReading) -> Any:
     name = r.layer.option("function")
     if name not in FUNCTIONS:
-        raise r.refuse(f"calls tf.{name!s:.60}, which is not known")
+        raise r.refuse(f"calls tf.{name!s:.60}, which is not supported")
     type, names = FUNCTIONS[name]
     call = {next(iter(names)): r.args[0], **r.kwargs}
     extra = [k for k, v in call.items() if k not in names and k != "name" and v is not None and v != NEUTRAL.get(k)]
     if extra:
-        raise r.refuse(f"calls tf.{name} with {', '.join(map(repr, extra))}, which is not known")
+        raise r.refuse(f"calls tf.{name} with {', '.join(map(repr, extra))}, which is not supported")
     given = {names[k]: v for k, v in call.items() if k in names}
     if type in FRACTIONS and any(isinstance(v, HeldTensor) and not v.dtype.is_float for v in given.values()):
-        raise r.refuse(f"calls tf.{name} with integers, which is not known")
+        raise r.refuse(f"calls tf.{name} with integers, which is not supported")
     if type == "Take" and given.get("axis") is None:
         given["axis"] = 0
     if type == "Argmax" and r.kwargs.get("output_type") != "int32":
@@ -140,7 +140,7 @@ def _part(r: KerasReading, k: Any) -> Any:
         return slice(k["start"], k["stop"], k["step"])
     if isinstance(k, dict):
         if k.get("type") != "Ellipsis" and k.get("class_name") != "__ellipsis__":
-            raise r.refuse(f"picks elements by {k!r:.60}, which is not known")
+            raise r.refuse(f"indexes with {k!r:.60}, which is not supported")
         return Ellipsis
     return k
 
@@ -149,7 +149,7 @@ def _part(r: KerasReading, k: Any) -> Any:
 def matmul(o: Operation) -> HeldTensor:
     a, b = o.floats("a").tensor(), o.floats("b").tensor()
     if min(a.rank, b.rank) < 2:
-        raise o.refuse("multiplies vectors, which is not known")
+        raise o.refuse("multiplies vectors, which is not supported")
     a, b = (_turned(o, t) if o.get(f"transpose_{n}", False) else t for t, n in ((a, "a"), (b, "b")))
     return o.of(o.net.matmul(a, b))
 

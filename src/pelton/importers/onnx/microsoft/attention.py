@@ -308,11 +308,11 @@ def _split_inputs(n: Reading, heads: int) -> list[Value]:
         return _unstack(n, x, 3)
     q = split_heads(n, x, heads)
     if key is None:
-        raise n.refuse(f"{n.op} needs keys beside queries of {x.type}")
+        raise n.refuse(f"{n.op} needs keys for queries of {x.type}")
     if key.type.rank == 5:  # [batch, rows, heads, 2, depth]
         return [q, *_unstack(n, key, 2)]
     if value is None:
-        raise n.refuse(f"{n.op} needs values beside keys of {key.type}")
+        raise n.refuse(f"{n.op} needs values for keys of {key.type}")
     return [q, *(t if t.type.rank == 4 else split_heads(n, t, heads) for t in (key, value))]
 
 

@@ -191,7 +191,7 @@ def gather_block_quantized(n: Reading) -> Binding:
     if data.type.dtype is U8:
         if bits not in (2, 4, 8) or gathered == rank - 1 and bits < 8:
             raise n.refuse(
-                "GatherBlockQuantized needs 2, 4 or 8 bits, and to gather along another axis than they lie in, got"
+                "GatherBlockQuantized needs 2, 4 or 8 bits, and another axis than that of the packed bits, got"
                 f" {bits} bits, axis {gathered} of {data.type}"
             )
         middle, data = 1 << (bits - 1), unpack_bits(n, data, bits)

@@ -43,7 +43,7 @@ def _heads(n: Reading, heads: int, kv_heads: int) -> list[Value]:
         depth = q.type.shape[-1] // (heads + 2 * kv_heads)
         q, k, v = split_parts(n, q, (heads * depth, kv_heads * depth, kv_heads * depth))
     if k is None or v is None:
-        raise n.refuse(f"{n.op} needs values beside keys")
+        raise n.refuse(f"{n.op} needs values for keys")
     batch, rows = q.type.shape[:2]
     return [n.reshape(t, (batch, rows, h, t.type.shape[2] // h)) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads))]
 
@@ -189,7 +189,7 @@ def group_query_attention(n: Reading) -> tuple[Binding, ...]:
     weights = weights_of(n, scores, how)
     kind = n.attr("qk_output", 0)
     if kind not in (1, 2):
-        raise n.refuse(f"GroupQueryAttention needs qk_output 1 or 2 to give scores, got {kind}")
+        raise n.refuse(f"GroupQueryAttention needs qk_output 1 or 2 to output scores, got {kind}")
     given = n.emit("where", shown, scores, n.like(scores, 0)) if kind == 1 else weights
     return merge_heads(n, n.emit("matmul", weights, v)), *presents, given
 

@@ -318,9 +318,7 @@ def gated_delta_net(n: Reading) -> tuple[Binding, ...]:
         batch = packed.starts.type.size
     else:
         if initial is None:
-            raise n.refuse(
-                "GatedDeltaNet needs cu_seqlens or an initial_state, which says how many sequences there are"
-            )
+            raise n.refuse("GatedDeltaNet needs cu_seqlens or an initial_state, for the number of sequences")
         batch = initial.type.shape[0]
         packed = _unpack_lengths(n, n.sizes([tokens // batch * i for i in range(batch + 1)]), tokens)
     state = n.filled(0, (batch, heads, keys, depth), F32)
@@ -346,7 +344,7 @@ def _queries_keys_values(n: Reading, initial: Value | None) -> tuple[Value, Valu
     if k is not None and v is not None:
         return q, k, v
     if initial is None or k is not None or v is not None or not isinstance(q.type.shape[-1], int):
-        raise n.refuse("GatedDeltaNet needs keys and values, or an initial_state beside all in one tensor")
+        raise n.refuse("GatedDeltaNet needs keys and values, or an initial_state next to one tensor of all")
     _, heads, depth, keys = initial.type.shape
     width = q.type.shape[-1] - heads * depth
     if width < 1 or width % (2 * keys):

@@ -34,7 +34,7 @@ def take(n: Reading, x: Value, indices: Value, axis: int = 0) -> Value:
     """Gathers by indices, which must fit the axis if they count up to a size."""
     size, end = x.type.shape[axis] if x.type.rank else 0, _upper_bound_of(n, indices)
     if end is not None and not is_known(end) and dims.bounds(size - end)[0] < 0:
-        raise Undecided(f"indices below {end} have to fit an axis of {size}", size - end, ">=", (size - end,))
+        raise Undecided(f"indices below {end} must fit an axis of {size}", size - end, ">=", (size - end,))
     return n.emit("gather", x, indices, axis=axis)
 
 
@@ -79,7 +79,7 @@ def _counted_from_front(n: Reading, array: np.ndarray, size: Size) -> np.ndarray
     if dims.bounds(room)[1] < 0:
         raise n.refuse(f"{n.op} needs indices between {-size} and {size - 1}, got {low} to {high}")
     if dims.bounds(room)[0] < 0:
-        raise Undecided(f"indices from {low} to {high} have to fit an axis of {size}", room, ">=", (room,))
+        raise Undecided(f"indices from {low} to {high} must fit an axis of {size}", room, ">=", (room,))
     if low >= 0 or not is_known(size):
         return array
     return np.where(array < 0, array + size, array)

@@ -120,7 +120,7 @@ def dict_vectorizer(n: Reading) -> Binding:
     """Returns [1, vocabulary]: the value of each key of the vocabulary, 0 for keys missing in the map."""
     given = n.bindings[0] if n.bindings else None
     if not isinstance(given, MapInput):
-        raise n.refuse("DictVectorizer needs a map, which only an input of the model can be")
+        raise n.refuse("DictVectorizer needs a map, which must be an input of the model")
     words, numbers = n.attr("string_vocabulary"), n.attr("int64_vocabulary")
     keys, values = given.keys, given.values
     if (keys.type.dtype is STRING) != bool(words) or not (words or numbers) or values.type.dtype is STRING:

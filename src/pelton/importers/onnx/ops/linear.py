@@ -113,7 +113,7 @@ def _take_diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
             a, b = x.type.shape[i], x.type.shape[j]
             if not equal(a, b):
                 raise n.refuse(
-                    f"Einsum {n.attr('equation')!r} takes a diagonal, which needs axes of equal size, got {a} and {b}"
+                    f"Einsum {n.attr('equation')!r} reads a diagonal, which needs axes of equal size, got {a} and {b}"
                 )
             x = n.transpose(x, (*rest, i, j))
             x = n.reshape(x, (*x.type.shape[:-2], a * b))

@@ -78,9 +78,9 @@ def crop(n: Reading) -> Binding:
         end = start + kept[axis - 2] if kept else size - back
         room = size - maximum(start + back, end if kept else 0)
         if bounds(room)[1] < 0:
-            raise n.refuse(f"Crop needs images that are larger than what it leaves out, got {x.type}")
+            raise n.refuse(f"Crop needs images larger than its border, got {x.type}")
         if bounds(room)[0] < 0:
-            raise Undecided(f"Crop has to leave some of an axis of {size}", room, ">=")
+            raise Undecided(f"Crop must leave some of an axis of {size}", room, ">=")
         x = n.slice(x, axis, start, end)
     return x
 

@@ -251,9 +251,7 @@ def split(n: Reading) -> tuple[Binding, ...]:
         chunk = -(-whole // parts)
         sizes = [minimum(chunk, maximum(0, whole - i * chunk)) for i in range(parts)]
     elif not equal(sum(sizes), whole) or any(s < 0 for s in sizes) or len(sizes) < len(n.node.output):
-        raise n.refuse(
-            f"Split needs a size per output, which sum up to {whole}, got {list(sizes)} for {len(n.node.output)}"
-        )
+        raise n.refuse(f"Split needs a size per output, with sum {whole}, got {list(sizes)} for {len(n.node.output)}")
     ends = list(accumulate(sizes))
     return tuple(
         n.slice(x, axis, end - length, end) if n.is_output_used(i) else None
@@ -309,7 +307,7 @@ def _clamp_bounds(n: Reading, start: Size, end: Size, step: int, size: Size) -> 
             and any(s.name in n.program.unspecified for s in dims.symbols(at))
         ):
             # its bounds are unspecified
-            raise Undecided(f"whether a slice up to {at} fits an axis of {size}", high - at, ">=")
+            raise Undecided(f"a slice up to {at} of an axis of {size}", high - at, ">=")
         return minimum(maximum(at, low), high)
 
     return clamp(start), clamp(end), step

@@ -37,7 +37,7 @@ def detection_postprocess(n: TFLiteReading) -> tuple[Given, ...]:
     if not (0 < keep * per_box < MOST and per_class > 0):
         raise n.refuse(f"has the limits {keep}, {per_box} and {per_class}")
     if per_box > 1 and not regular:
-        raise n.refuse(f"gives each box {per_box} classes; only a max_classes_per_detection of 1 is supported")
+        raise n.refuse(f"has {per_box} classes per box; only a max_classes_per_detection of 1 is supported")
     corners = _decoded(n, encoded, anchors, scales)
     by_class = n.net.transpose(scores[:, :, all_classes - classes :], (0, 2, 1))
     # scores equal to the threshold count; smaller numbers than these would become 0 in comparisons

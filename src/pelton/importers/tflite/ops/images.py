@@ -139,8 +139,8 @@ def deconvolution(
     rest = [w - b - size for w, b, size in zip(whole, before, sizes)]
     if not is_known(*before, *rest):
         raise OnData(
-            f"{n.op} needs to know what padding makes {list(sizes)} of {list(x.shape[2:])}; give the inputs fixed sizes"
-            f" with shapes= ({n.where})"
+            f"{n.op} needs a known padding from {list(sizes)} to {list(x.shape[2:])}; fix the inputs' sizes with"
+            f" shapes= ({n.where})"
         )
     if any(size < 1 or -r >= s for size, r, s in zip(sizes, rest, strides)):
         raise n.refuse(f"cannot make {list(sizes)} out of {list(x.shape[2:])} by strides of {list(strides)}")

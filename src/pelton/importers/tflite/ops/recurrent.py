@@ -31,7 +31,7 @@ def sequence_lstm(n: TFLiteReading) -> Given:
         if any(n.has(i) for i in inputs):
             raise n.refuse(f"has {what}, which is not supported")
     if not all(n.has(i) for i in (*range(1, 9), *range(12, 16))):
-        raise n.refuse("lacks the weights of a gate, as those that are coupled do, which is not supported")
+        raise n.refuse("lacks the weights of a gate (coupled gates), which is not supported")
     if n.option("activation") != 4:
         raise n.refuse("needs tanh as its activation")
     time_major = bool(n.option("time_major"))
@@ -63,8 +63,8 @@ def _written_out(n: TFLiteReading, x: NetworkTensor, weights: Weights, states: l
     net, clip, steps, (w, r, b) = n.net, n.option("cell_clip"), x.shape[0], weights
     if not is_known(steps) or steps > LONGEST:
         raise n.refuse(
-            f"needs a number of steps up to {LONGEST}, as it has clipped cells or quantized states, got {steps}; give"
-            " one with shapes="
+            f"needs a fixed number of steps, up to {LONGEST}, as it has clipped cells or quantized states, got"
+            f" {steps}; set it with shapes="
         )
     h, c = states
     as_held = partial(_in_steps, net) if h.is_quantized else lambda gates: gates

@@ -35,7 +35,7 @@ def squeeze(n: TFLiteReading) -> Given:
     axes = n.axes(map(int, n.option("axes")), x.rank)
     axes = axes or tuple(i for i, d in enumerate(x.shape) if is_known(d) and d == 1)
     if not all(equal(x.shape[a], 1) for a in axes):
-        raise n.refuse(f"leaves out axes {list(axes)} of {x!r}, which are not all of size 1")
+        raise n.refuse(f"removes axes {list(axes)} of {x!r}, not all of size 1")
     return n.net.squeeze(x, axes)
 
 
@@ -84,7 +84,7 @@ def split(n: TFLiteReading) -> tuple[Given, ...]:
         rest = [i for i, d in enumerate(sizes) if is_known(d) and d == -1]
         if len(rest) == 1:
             sizes[rest[0]] = size - sum(d for i, d in enumerate(sizes) if i != rest[0])
-    reason = f"cannot split {size} elements into {list(sizes)}, of which the file has {count}"
+    reason = f"cannot split {size} elements into {list(sizes)}, as the file has {count}"
     for part in sizes:
         n.at_least(part, 0, reason)
     if len(sizes) != count or not equal(sum(sizes), size):
@@ -109,7 +109,7 @@ def unpack(n: TFLiteReading) -> tuple[Given, ...]:
     x = n.moved(0)
     axis = n.axis(n.option("axis"), x.rank)
     if not equal(x.shape[axis], len(n.outputs)):
-        raise n.refuse(f"gives {len(n.outputs)} parts of {x!r}, which has others along axis {axis}")
+        raise n.refuse(f"has {len(n.outputs)} outputs for {x!r}, which has other sizes along axis {axis}")
     return tuple(n.net.squeeze(part, axis) for part in n.net.split(x, len(n.outputs), axis))
 
 
