@@ -122,7 +122,7 @@ def build(
     example_inputs: Any = None,
     dynamic_shapes: Any = None,
     options: Options | None = None,
-    **given: Unpack[BuildOptions],
+    **overrides: Unpack[BuildOptions],
 ) -> Engine:
     """Builds an engine from a model.
 
@@ -133,7 +133,7 @@ def build(
     the engine uses their types and shapes. Default: f32 tensors of the sizes in `shapes`.
     dynamic_shapes: for modules, the dynamic sizes, in the form of `torch.export.export`:
     {"x": {0: torch.export.Dim.DYNAMIC}}. Default: the ranges in `shapes`.
-    options: an Options. given: further fields of Options by keyword, which override those of `options`:
+    options: an Options. overrides: further fields of Options by keyword, which override those of `options`:
     build("m.onnx", level=0, target="cuda").
 
     Raises ModelError if the model is damaged or not supported, InputError for invalid options, Cancelled if `progress`
@@ -141,7 +141,9 @@ def build(
     """
     with Needs("building engines"):
         from pelton.builder.build import build
-    return build(model, shapes, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, options=options, **given)
+    return build(
+        model, shapes, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, options=options, **overrides
+    )
 
 
 def __getattr__(name: str) -> Any:

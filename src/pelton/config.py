@@ -19,12 +19,12 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--libs", action="store_true", help="the library, as -L, -l and where programs find it")
     parser.add_argument("--folder", action="store_true", help="the folder with all of it")
     args = parser.parse_args(given)
-    said = {
+    flags = {
         "cflags": f"-I{FOLDER}",
         "libs": f"-L{FOLDER} -lpelton -Wl,-rpath,{FOLDER}",
         "folder": FOLDER,
     }
-    asked = [text for option, text in said.items() if getattr(args, option)]
+    asked = [text for option, text in flags.items() if getattr(args, option)]
     print(" ".join(asked) or parser.format_help())
     return 0
 

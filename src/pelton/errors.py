@@ -74,8 +74,8 @@ def near(name: str, known: Iterable[str]) -> str:
     """Suggests a known name for a mistyped one, to end a sentence: " (did you mean 'image'?)"; "" if none is close."""
     from difflib import get_close_matches  # imported only for errors
 
-    found = get_close_matches(name, dict.fromkeys(known), 1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    matches = get_close_matches(name, dict.fromkeys(known), 1)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 class Needs:

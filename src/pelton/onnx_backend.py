@@ -33,8 +33,8 @@ class PeltonRep(BackendRep):
         """Returns the outputs, in the model's order. Inputs with initializers in the model are optional."""
         fitted = self._fitted
         names = fitted.names if len(inputs) == len(fitted.names) else fitted.required
-        found = fitted.run(inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs)))
-        return tuple(found[name] for name in fitted.outputs)
+        outputs = fitted.run(inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs)))
+        return tuple(outputs[name] for name in fitted.outputs)
 
 
 class PeltonBackend(Backend):

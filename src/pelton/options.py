@@ -164,8 +164,8 @@ class Options:
             ("precision_of", '{"head.*": "fp32"}'),
             ("metadata", '{"team": "vision"}'),
         ):
-            if (given := getattr(self, name)) is not None and not isinstance(given, Mapping):
-                raise InputError(f"{name} is a mapping from names, such as {example}, got {given!r}")
+            if (value := getattr(self, name)) is not None and not isinstance(value, Mapping):
+                raise InputError(f"{name} is a mapping from names, such as {example}, got {value!r}")
         if not isinstance(self.level, int) or not 0 <= self.level <= 5:
             raise InputError(f"level is an integer from 0 (no timing) to 5 (exhaustive), got {self.level!r}")
         if self.threads is not None and (not isinstance(self.threads, int) or not 1 <= self.threads <= 256):
@@ -250,10 +250,10 @@ class Options:
 
     def _check_metadata(self) -> None:
         """Raises InputError for metadata that is no text, or too large for an engine."""
-        given = self.metadata or {}
-        if len(given) > MOST_METADATA:
-            raise InputError(f"metadata is at most {MOST_METADATA} texts, got {len(given)}")
-        for name, value in given.items():
+        metadata = self.metadata or {}
+        if len(metadata) > MOST_METADATA:
+            raise InputError(f"metadata is at most {MOST_METADATA} texts, got {len(metadata)}")
+        for name, value in metadata.items():
             if not isinstance(name, str) or not isinstance(value, str) or not name:
                 raise InputError(
                     f"metadata is texts by name, such as {{'team': 'vision'}}, got {name!r}: {value!r:.100}"
@@ -277,8 +277,8 @@ class Options:
                 " leave it out"
             )
         for name in ("weight_equalization", "bias_correction"):
-            if (given := getattr(self, name)) not in (None, True, False):
-                raise InputError(f"{name} is True, False, or None to let the data decide, got {given!r}")
+            if (value := getattr(self, name)) not in (None, True, False):
+                raise InputError(f"{name} is True, False, or None to let the data decide, got {value!r}")
         for name in ("metric", "max_drop", "save_calibration", "weight_equalization", "bias_correction"):
             if getattr(self, name) is not None and self.calibration is None:
                 raise InputError(

@@ -55,10 +55,10 @@ def course(level: int, calibrated: bool = False) -> Course:
     if not calibrated:
         return TIMED if level else UNTIMED
     stages, builds = (TIMED, TIMED_BUILDS) if level else (UNTIMED, UNTIMED_BUILDS)
-    found = [(name, share * TO_CALIBRATE) for name, share in UNTIMED]
-    found += [("calibrate", CALIBRATE), ("accuracy", ACCURACY)]
-    found += [(name, share * whole) for whole in builds for name, share in stages if name != "import"]
-    return [*found, ("race", RACE)] if level else found
+    shares = [(name, share * TO_CALIBRATE) for name, share in UNTIMED]
+    shares += [("calibrate", CALIBRATE), ("accuracy", ACCURACY)]
+    shares += [(name, share * whole) for whole in builds for name, share in stages if name != "import"]
+    return [*shares, ("race", RACE)] if level else shares
 
 
 def is_notebook() -> bool:

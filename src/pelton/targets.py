@@ -79,8 +79,8 @@ def fits(level: str, features: Iterable[str]) -> bool:
 def best(features: Iterable[str], bf16: bool = False) -> str:
     """Returns the best level in BUILT that a CPU with these features runs; the first if it runs none. bf16: also
     consider the level that multiplies bf16."""
-    *_, found = (BUILT[0], *(isa for isa in (ISAS if bf16 else BUILT) if fits(isa, features)))
-    return found
+    *_, level = (BUILT[0], *(isa for isa in (ISAS if bf16 else BUILT) if fits(isa, features)))
+    return level
 
 
 # ---- NVIDIA GPUs ----

@@ -13,5 +13,5 @@ FOLDERS = {"cuda": "cuda", "reference": "reference"}  # arch of a target → fol
 
 def backend(target: Mapping[str, Any]) -> Backend:
     """Returns the backend for engines of this target."""
-    found: Backend = import_module(f"pelton.backends.{FOLDERS.get(target.get('arch', ''), 'cpu')}.backend").BACKEND
-    return found
+    backend: Backend = import_module(f"pelton.backends.{FOLDERS.get(target.get('arch', ''), 'cpu')}.backend").BACKEND
+    return backend

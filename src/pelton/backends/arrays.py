@@ -39,8 +39,8 @@ def to_numpy(value: Any, what: str) -> Any:
     `__array__`. Returns other values unchanged. Raises InputError if the library refuses, or for memory of a device."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value
-    if (found := borrow(value, what)) is not None:
-        return found
+    if (array := borrow(value, what)) is not None:
+        return array
     if hasattr(value, "__array__"):
         try:
             return np.asarray(value)

@@ -94,13 +94,13 @@ def device_of(value: Any, what: str) -> tuple[int, int]:
     return int(kind), int(ordinal)
 
 
-def import_array(value: Any, what: str, **given: Any) -> BorrowedArray:
-    """Imports the array exported by `value.__dlpack__(**given)`; raises InputError if it refuses or for other types."""
+def import_array(value: Any, what: str, **arguments: Any) -> BorrowedArray:
+    """Imports the array exported by `value.__dlpack__(**arguments)`; raises InputError if it refuses or for other types."""
     try:
         try:
-            capsule = value.__dlpack__(**given, max_version=VERSION)
+            capsule = value.__dlpack__(**arguments, max_version=VERSION)
         except TypeError:  # a library older than versions
-            capsule = value.__dlpack__(**given)
+            capsule = value.__dlpack__(**arguments)
         versioned = _is_valid(id(capsule), b"dltensor_versioned")
         # the capsule is not consumed: its producer releases the tensor with it
         address = _get_pointer(id(capsule), b"dltensor_versioned" if versioned else b"dltensor")

@@ -70,16 +70,16 @@ class Plan:
 
     def computed_buffers(self, resolved: ResolvedPlan) -> dict[int, np.ndarray]:
         """Returns buffer → contents for a set of sizes: i64 of "sizes", 0, 1, … of "iota", empty texts of "strings"."""
-        found: dict[int, np.ndarray] = {}
+        contents: dict[int, np.ndarray] = {}
         for i in self.computed:
             b, size = self.plain.buffers[i], int(resolved.bytes[i])
             if b.kind == "strings":
-                found[i] = empty_strings(size)
+                contents[i] = empty_strings(size)
             elif b.kind == "sizes":
-                found[i] = resolved.values[i]
+                contents[i] = resolved.values[i]
             else:
-                found[i] = np.arange(size // SIZES[b.dtype]).astype(numpy_dtype(b.dtype))
-        return found
+                contents[i] = np.arange(size // SIZES[b.dtype]).astype(numpy_dtype(b.dtype))
+        return contents
 
     def with_steps(self, steps: Sequence[Step]) -> Plan:
         """Returns the same with other kernels for its steps."""

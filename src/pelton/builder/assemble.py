@@ -104,14 +104,14 @@ def assemble(
 
 def _indices_of_inputs(main: Block, engines: Sequence[EnginePlan]) -> dict[str, IndexRange]:
     """Returns the bounds of names that index tables in engines that always run."""
-    found: dict[str, IndexRange] = {}
+    ranges: dict[str, IndexRange] = {}
     for action in main.steps:
         if isinstance(action, RunAction):
             for port, feed in zip(engines[action.engine].inputs, action.feeds):
                 if port.indices is not None and feed.source == "array":
-                    known = found.get(feed.name, port.indices)
-                    found[feed.name] = min(known, port.indices, key=lambda bounds: bounds.high)
-    return found
+                    known = ranges.get(feed.name, port.indices)
+                    ranges[feed.name] = min(known, port.indices, key=lambda bounds: bounds.high)
+    return ranges
 
 
 def _number(size: Size) -> Any:
@@ -169,10 +169,10 @@ def _merge_constants(
         )
 
     buffers = [rebased_buffers(e) for e in engines]
-    found: dict[str, Constant] = {}
+    entries: dict[str, Constant] = {}
     for name, array in arrays.items():
         dtype = DType.of(array)
         data = strings(array) if dtype is DType.STRING else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        found[name] = Constant(dtype.value, tuple(map(int, array.shape)), *store(data))
+        entries[name] = Constant(dtype.value, tuple(map(int, array.shape)), *store(data))
     constants = blob.constants()
-    return [replace(e, buffers=own, constants=constants) for e, own in zip(engines, buffers)], found, constants
+    return [replace(e, buffers=own, constants=constants) for e, own in zip(engines, buffers)], entries, constants

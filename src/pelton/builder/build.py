@@ -44,13 +44,13 @@ def build(
     example_inputs: Any = None,
     dynamic_shapes: Any = None,
     options: Options | None = None,
-    **given: Unpack[BuildOptions],
+    **overrides: Unpack[BuildOptions],
 ) -> Engine:
     """The implementation of `pelton.build`, which documents its parameters and errors."""
     if example_inputs is not None or dynamic_shapes is not None:
         model = Traceable(model, example_inputs, dynamic_shapes)
     options = with_recorded_threads(
-        (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
+        (options or Options()).but(**overrides, **({} if shapes is None else {"shapes": shapes}))
     )
     if options.hint == "throughput" and options.threads is None:
         options = options.but(threads=streams.THREADS)

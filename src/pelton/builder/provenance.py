@@ -66,8 +66,8 @@ def _hashes(of: Any) -> set[Any]:
         return {None}
     files = of.get("files", [])
     entries = [e for e in files if isinstance(e, dict)] if isinstance(files, list) else []
-    found = {e.get("sha256") for e in entries} | ({of["sha256"]} if "sha256" in of else set())
-    return found or {None}
+    hashes = {e.get("sha256") for e in entries} | ({of["sha256"]} if "sha256" in of else set())
+    return hashes or {None}
 
 
 def _model(model: Any, info: Info) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def _model(model: Any, info: Info) -> dict[str, Any]:
     if isinstance(model, (bytes, bytearray, memoryview)):
         of_weights = [entry for path in info.files for entry in _files(path)]
         data = memoryview(model)
-        found = {"source": "bytes", "bytes": data.nbytes, "sha256": hashlib.sha256(data).hexdigest()}
-        return {**found, "files": of_weights} if of_weights else found
+        origin = {"source": "bytes", "bytes": data.nbytes, "sha256": hashlib.sha256(data).hexdigest()}
+        return {**origin, "files": of_weights} if of_weights else origin
     if not isinstance(model, (str, os.PathLike)):
         kind = type(model)
         return {"source": f"{kind.__module__.partition('.')[0]} {kind.__qualname__} in memory", "sha256": None}
@@ -121,10 +121,10 @@ def _options(options: Options) -> dict[str, Any]:
         usual = getattr(default, name)
         return value is not usual and not (isinstance(value, (bool, int, float, str)) and value == usual)
 
-    found = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in LEFT_OUT}
+    values = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in LEFT_OUT}
     return {
         name: _named(value) if name in NAMED else _plain(value)
-        for name, value in sorted(found.items())
+        for name, value in sorted(values.items())
         if name in ALWAYS or tells(name, value)
     }
 
@@ -134,7 +134,7 @@ def _named(value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _text(os.path.basename(os.path.abspath(os.fsdecode(value))))
     if isinstance(value, Mapping):
-        arrays = ((name, np.asarray(given)) for name, given in value.items())
+        arrays = ((name, np.asarray(item)) for name, item in value.items())
         return {_text(str(name)): f"{a.dtype}{list(a.shape)}" for name, a in arrays}
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"

@@ -91,8 +91,8 @@ def inferred_element_types(model: onnx.ModelProto) -> dict[str, str]:
 
 def fixed_sizes(options: Options) -> dict[str, list[int | None]]:
     """Maps inputs to sizes fixed by options, None for dynamic ones. InputError for shapes that cannot be parsed."""
-    given = {name: parse_shape(name, shape) for name, shape in (options.shapes or {}).items()}
-    return {name: [d if isinstance(d, int) else None for d in shape] for name, shape in given.items()}
+    shapes = {name: parse_shape(name, shape) for name, shape in (options.shapes or {}).items()}
+    return {name: [d if isinstance(d, int) else None for d in shape] for name, shape in shapes.items()}
 
 
 def infer_outputs(source: Source, options: Options) -> Outputs:
@@ -101,15 +101,15 @@ def infer_outputs(source: Source, options: Options) -> Outputs:
     ModelError for a model that is wrong for all sizes and values of its inputs.
     """
     # the build issues the warnings
-    program, found = importer.import_model(source, options.shapes, options.outputs, options.values, optimum={})
-    if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):
-        raise found
+    program, outcome = importer.import_model(source, options.shapes, options.outputs, options.values, optimum={})
+    if isinstance(outcome, ModelError) and not isinstance(outcome, (OnData, OnSizes)):
+        raise outcome
     limits = {
-        "readable": not isinstance(found, ModelError),
+        "readable": not isinstance(outcome, ModelError),
         "inputs": _sized(program.shapes),
         "requirements": requirements(program.requirements),
     }
-    if isinstance(found, ModelError) or found.info.assumed:
+    if isinstance(outcome, ModelError) or outcome.info.assumed:
         return Outputs({}, {}, limits)
     named = {d.dim_param for i in source.model.graph.input for d in i.type.tensor_type.shape.dim}
 
@@ -118,8 +118,8 @@ def infer_outputs(source: Source, options: Options) -> Outputs:
             return d
         return str(d) if {s.name for s in symbols(d)} <= named else None
 
-    outputs = {v.name: Output(v.type.dtype.value, [size(d) for d in v.type.shape]) for v in found.graph.outputs}
-    return Outputs(outputs, fingerprints(found.graph), limits)
+    outputs = {v.name: Output(v.type.dtype.value, [size(d) for d in v.type.shape]) for v in outcome.graph.outputs}
+    return Outputs(outputs, fingerprints(outcome.graph), limits)
 
 
 def requirements(found: Sequence[Any]) -> list[dict[str, Any]]:
@@ -142,11 +142,11 @@ def _sized(shapes: Mapping[str, Sequence[Size]]) -> dict[str, Any]:
 
 def weights_bytes(model: onnx.ModelProto) -> int:
     """Returns the bytes of a model's constants, including external files."""
-    found = 0
+    total = 0
     for t in model.graph.initializer:
         dtype = DTYPES.get(t.data_type)
-        found += math.prod(t.dims) * dtype.size if dtype is not None and dtype is not DType.STRING else 0
-    return found
+        total += math.prod(t.dims) * dtype.size if dtype is not None and dtype is not DType.STRING else 0
+    return total
 
 
 def count_layers(model: onnx.ModelProto) -> int:

@@ -74,9 +74,9 @@ class Fitted:
             for n, a in inputs.items()
             if n in self._stored and not np.array_equal(array_of(self._stored[n], self._found), a)
         )
-        given = {n: a for n, a in inputs.items() if n in replaced or n not in self._stored}
-        engine, constant = self._engine(given, replaced)
-        return engine.run({n: a for n, a in given.items() if n not in constant})
+        feeds = {n: a for n, a in inputs.items() if n in replaced or n not in self._stored}
+        engine, constant = self._engine(feeds, replaced)
+        return engine.run({n: a for n, a in feeds.items() if n not in constant})
 
     def _engine(self, given: Mapping[str, Any], replaced: frozenset[str]) -> tuple[Engine, frozenset[str]]:
         """Returns the engine for these inputs, and the inputs that are constants in it."""
@@ -86,17 +86,17 @@ class Fitted:
             return shapes, tuple((n, _digest(given[n])) for n in sorted(names))
 
         deciding = self._deciding.get(shapes, frozenset())
-        found = next((k for names in (deciding | replaced, replaced) if (k := key(names)) in self._engines), None)
-        if found is None:  # neither for these values nor for all
+        slot = next((k for names in (deciding | replaced, replaced) if (k := key(names)) in self._engines), None)
+        if slot is None:  # neither for these values nor for all
             engine, constant = self._built(given, shapes, replaced)
             self._varied[shapes] += 1
             self._deciding[shapes] = deciding = deciding | (constant - replaced)
-            found = key(deciding | replaced if constant - replaced else replaced)
-            self._engines[found] = engine, constant
+            slot = key(deciding | replaced if constant - replaced else replaced)
+            self._engines[slot] = engine, constant
             if len(self._engines) > MAX_ENGINES:
                 self._engines.popitem(last=False)
-        self._engines.move_to_end(found)
-        return self._engines[found]
+        self._engines.move_to_end(slot)
+        return self._engines[slot]
 
     def _built(
         self, given: Mapping[str, Any], shapes: tuple, replaced: frozenset[str]
@@ -140,10 +140,10 @@ class Fitted:
             reason: ModelError | None = None
             try:
                 options = self._options.but(shapes=fixed, values=known, optimum=None)
-                found = run_stages(Compilation(options, self._source), "import").imported
-                wanted: tuple[str, ...] = found.info.wanted if special else ()
-                if best is None or len(found.info.foreign) < len(best[0].info.foreign):
-                    best = found, constant
+                imported = run_stages(Compilation(options, self._source), "import").imported
+                wanted: tuple[str, ...] = imported.info.wanted if special else ()
+                if best is None or len(imported.info.foreign) < len(best[0].info.foreign):
+                    best = imported, constant
             except ModelError as e:
                 reason, wanted = e, e.values if special or not isinstance(e, OnData) else ()
             new = _small_values(wanted, given, known)

@@ -22,8 +22,8 @@ PAGE = 4096
 
 def identifier(text: str, otherwise: str) -> str:
     """Makes a C identifier that resembles a text."""
-    found = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
-    return found if re.match(r"[A-Za-z_]", found) and found not in KEYWORDS else f"{otherwise}_{found}".rstrip("_")
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
+    return name if re.match(r"[A-Za-z_]", name) and name not in KEYWORDS else f"{otherwise}_{name}".rstrip("_")
 
 
 KEYWORDS = set(
@@ -192,8 +192,8 @@ def arguments(plan: EnginePlan) -> str:
     """Writes the parameters of a run: inputs, then outputs."""
     ins, outs = names(plan)
     taken = [f"const {C_TYPES[p.dtype]} *{n}" for p, n in zip(plan.inputs, ins)]
-    given = [f"{C_TYPES[p.dtype]} *{n}" for p, n in zip(plan.outputs, outs)]
-    return ", ".join([*taken, *given]) or "void"
+    outputs = [f"{C_TYPES[p.dtype]} *{n}" for p, n in zip(plan.outputs, outs)]
+    return ", ".join([*taken, *outputs]) or "void"
 
 
 def fixed_header(plan: EnginePlan, name: str, about: str) -> str:

@@ -105,9 +105,9 @@ def entropy_divergences(counts: np.ndarray, levels: int = 128) -> np.ndarray:
         # Σ P ln P, of which only the last bin has more than its own
         entropy = np.cumsum(own)[ends - 1] - own[ends - 1] + _xlogx(last + outside)
         cross = (sums * level).sum(1) + outside * level[:, -1] - total * np.log(inside)
-        found = (entropy - total * math.log(total) - cross) / total
-    found[(last == 0) & (outside > 0) | (inside == 0)] = np.inf
-    return found
+        divergences = (entropy - total * math.log(total) - cross) / total
+    divergences[(last == 0) & (outside > 0) | (inside == 0)] = np.inf
+    return divergences
 
 
 def _xlogx(x: np.ndarray) -> np.ndarray:
@@ -133,9 +133,9 @@ class PercentileAlgorithm(Algorithm):
     percentile: float = 99.99
 
     def __post_init__(self) -> None:
-        given = self.percentile
-        if isinstance(given, bool) or not isinstance(given, (int, float, np.number)) or not 0 < given <= 100:
-            raise InputError(f"a percentile is a number above 0 and up to 100, such as 99.99, got {given!r}")
+        value = self.percentile
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value <= 100:
+            raise InputError(f"a percentile is a number above 0 and up to 100, such as 99.99, got {value!r}")
 
     def amax(self, seen: ValueRange) -> float:
         assert isinstance(seen, AbsoluteHistogram)
@@ -174,14 +174,14 @@ class SquaredErrorAlgorithm(Algorithm):
     def _errors(self, x: np.ndarray, end: float, low: float) -> np.ndarray:
         """Returns (x - q(x))² for absolute values x of any size, of a tensor whose range is cut at ±end."""
         scale = Bounds(max(-end, low), end).byte_grid().scale
-        found = x / scale
-        np.rint(found, out=found)
-        found *= scale
-        np.minimum(found, end, out=found)
-        found -= x
-        np.square(found, out=found)
-        found[np.searchsorted(x, end, "right") :] *= self.saturation
-        return found
+        errors = x / scale
+        np.rint(errors, out=errors)
+        errors *= scale
+        np.minimum(errors, end, out=errors)
+        errors -= x
+        np.square(errors, out=errors)
+        errors[np.searchsorted(x, end, "right") :] *= self.saturation
+        return errors
 
 
 @dataclass(frozen=True)

@@ -170,11 +170,11 @@ class _Cutter:
         """Raises InputError for an array that is not samples of this input."""
         own = self.value.type.shape
         inner = own if self.stacked else own[1:]
-        given = array.shape[1:]
+        shape = array.shape[1:]
         if self.constant and not array.ndim:
             return
-        fits = array.ndim and len(given) == len(inner)
-        if not fits or any(isinstance(d, int) and d != n for d, n in zip(inner, given)):
+        fits = array.ndim and len(shape) == len(inner)
+        if not fits or any(isinstance(d, int) and d != n for d, n in zip(inner, shape)):
             samples = ", ".join(map(str, ("samples", *own[1:])))
             raise InputError(
                 f"input {self.name!r} {where} has shape {list(array.shape)}, but the model needs"

@@ -97,27 +97,27 @@ def algorithm_of(calibrator: IInt8Calibrator | DataCalibrator) -> Algorithm:
     """Returns a calibrator's algorithm; InputError if its `get_algorithm` returns no CalibrationAlgoType."""
     if isinstance(calibrator, DataCalibrator):
         return calibrator.algorithm
-    found = calibrator.get_algorithm()
-    if found is CalibrationAlgoType.LEGACY_CALIBRATION:
+    kind = calibrator.get_algorithm()
+    if kind is CalibrationAlgoType.LEGACY_CALIBRATION:
         return _legacy(calibrator)
-    if found not in BY_TYPE:
+    if kind not in BY_TYPE:
         raise InputError(
-            f"get_algorithm of calibrator {type(calibrator).__name__} returned {found!r}, expected one of"
+            f"get_algorithm of calibrator {type(calibrator).__name__} returned {kind!r}, expected one of"
             f" {', '.join(map(str, CalibrationAlgoType))}"
         )
-    return BY_TYPE[found]
+    return BY_TYPE[kind]
 
 
 def _legacy(calibrator: IInt8Calibrator) -> LegacyAlgorithm:
     def fraction(name: str, low: str) -> float:
-        given = getattr(calibrator, name, lambda: 1.0)()
-        fits = isinstance(given, (int, float, np.number)) and (0 < given <= 1 or given == 0 and low == "from")
-        if not fits or isinstance(given, bool):
+        value = getattr(calibrator, name, lambda: 1.0)()
+        fits = isinstance(value, (int, float, np.number)) and (0 < value <= 1 or value == 0 and low == "from")
+        if not fits or isinstance(value, bool):
             raise InputError(
-                f"{name} of calibrator {type(calibrator).__name__} returned {given!r}, expected a number {low} 0"
+                f"{name} of calibrator {type(calibrator).__name__} returned {value!r}, expected a number {low} 0"
                 " and up to 1"
             )
-        return float(given)
+        return float(value)
 
     fraction("get_regression_cutoff", "from")
     return LegacyAlgorithm(100 * fraction("get_quantile", "above"))

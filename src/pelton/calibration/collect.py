@@ -92,12 +92,12 @@ def calibrate(
 
 def _first(feeds: Iterator[Feed]) -> list[Feed]:
     """Takes the first of the batches from the iterator."""
-    found: list[Feed] = []
+    batches: list[Feed] = []
     size = 0
-    while len(found) < FIRST and size < FIRST_BYTES and (feed := next(feeds, None)) is not None:
-        found.append({name: a.copy() for name, a in feed.items()})
+    while len(batches) < FIRST and size < FIRST_BYTES and (feed := next(feeds, None)) is not None:
+        batches.append({name: a.copy() for name, a in feed.items()})
         size += sum(a.nbytes for a in feed.values())
-    return found
+    return batches
 
 
 def _hold_out(feeds: Iterable[Feed], held_out: list[Feed]) -> Iterator[Feed]:
@@ -168,8 +168,8 @@ def _observe(
         if context is not None:
             results = context.run(feed, results if now == shapes else None)
         shapes = now
-        for name, found in seen.items():
-            found.add(feed[name] if name in feed else results[name])
+        for name, stats in seen.items():
+            stats.add(feed[name] if name in feed else results[name])
 
 
 def _in_words(batches: CalibrationBatches) -> str:
@@ -180,31 +180,31 @@ def _in_words(batches: CalibrationBatches) -> str:
 def _warn_of_samples(batches: CalibrationBatches) -> None:
     """Warns if the samples are too few or too alike to measure ranges and accuracy."""
     if batches.samples > 1 and batches.alike:
-        given = f"has {_in_words(batches)} that are all the same"
+        problem = f"has {_in_words(batches)} that are all the same"
     elif batches.samples < ENOUGH:
-        given = f"has {_in_words(batches)}"
+        problem = f"has {_in_words(batches)}"
     else:
         return
     log.warning(
         "the calibration data %s: too few for reliable ranges and accuracy; use some hundred typical inputs",
-        given,
+        problem,
     )
 
 
 def _table(seen: Mapping[str, ValueRange], algorithm: Algorithm) -> CalibrationTable:
     """Returns the scales of recorded tensors, and notes on those without; InputError if none has one."""
     scales, notes, lows = {}, {}, {}
-    for name, found in seen.items():
-        if found.nonfinite:
+    for name, stats in seen.items():
+        if stats.nonfinite:
             notes[name] = "it has infinite values or NaN on calibration data"
-        elif not found.amax:
+        elif not stats.amax:
             notes[name] = "it is 0 on all calibration data"
-        elif found.low == found.high:
-            notes[name] = f"it is {found.low:g} on all calibration data"
-        elif (scale := scale_of(algorithm.amax(found))) is None:
-            notes[name] = f"its range on calibration data, up to {found.amax:g}, has no scale that is a normal float32"
+        elif stats.low == stats.high:
+            notes[name] = f"it is {stats.low:g} on all calibration data"
+        elif (scale := scale_of(algorithm.amax(stats))) is None:
+            notes[name] = f"its range on calibration data, up to {stats.amax:g}, has no scale that is a normal float32"
         else:
-            scales[name], lows[name] = scale, found.low
+            scales[name], lows[name] = scale, stats.low
     if not scales and notes:
         name = next(iter(notes))
         raise InputError(

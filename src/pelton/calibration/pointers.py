@@ -17,22 +17,22 @@ def read_memory(address: int, nbytes: int, what: str) -> np.ndarray:
 
     Raises InputError if these are not memory of this process, such as GPU memory.
     """
-    found = np.empty(nbytes, np.uint8)
+    buffer = np.empty(nbytes, np.uint8)
     if not 0 < address <= (1 << 63) - 1 - nbytes:
         raise InputError(f"{what} is the address {address:#x}, where there can be no memory")
     try:
         memory = open(MEMORY, "rb", buffering=0)
     except OSError:  # another system: addresses are taken on trust
-        ctypes.memmove(found.ctypes.data, address, nbytes)
-        return found
+        ctypes.memmove(buffer.ctypes.data, address, nbytes)
+        return buffer
     done = 0
     with memory, suppress(OSError):
         memory.seek(address)
-        while done < nbytes and (count := memory.readinto(found[done:].data)):
+        while done < nbytes and (count := memory.readinto(buffer[done:].data)):
             done += count
     if done < nbytes:
         raise InputError(
             f"{what} is the address {address:#x} of a batch of {nbytes} bytes, but {done} are readable there; it"
             " must be CPU memory of a full batch. For GPU memory, pass a numpy array of the batch instead"
         )
-    return found
+    return buffer

@@ -56,11 +56,11 @@ def find_table(data: Any) -> CalibrationTable | None:
         if cache is None or not len(cache):
             return None
         where = f"the result of read_calibration_cache of {type(data).__name__}"
-        found = CalibrationTable.from_bytes(cache, where)
+        table = CalibrationTable.from_bytes(cache, where)
         title = algorithm_of(data).title
-        if found.algorithm == title:
-            return found
-        log.warning("%s is of %s, not of %s: it is not used", where, found.algorithm, title)
+        if table.algorithm == title:
+            return table
+        log.warning("%s is of %s, not of %s: it is not used", where, table.algorithm, title)
         return None
     if isinstance(data, (str, os.PathLike)) and not os.path.isdir(data) and _first_bytes(data) == MAGIC:
         return CalibrationTable.load(data)
@@ -129,11 +129,11 @@ def _read(path: str | os.PathLike[str]) -> Any:
     what = f"the calibration data {os.fspath(path)}"
     _first_bytes(path)  # raises if it cannot be read
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            return dict(found)
+        data = np.load(path, allow_pickle=False)
+        if isinstance(data, np.ndarray):
+            return data
+        with data:
+            return dict(data)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, MemoryError) as e:
         raise InputError(
             f"{what} is neither a calibration table nor an .npz file of numbers ({type(e).__name__}: {e}); {EXPECTED}"
@@ -178,23 +178,23 @@ def _batches(calibrator: IInt8Calibrator, graph: Graph) -> Iterator[Mapping[str,
     size = calibrator.get_batch_size()
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
         raise InputError(f"get_batch_size of {who} returned {size!r}, expected an integer above 0")
-    while (given := calibrator.get_batch(list(names))) is not None:
-        if isinstance(given, (list, tuple)) and not given:
+    while (batch := calibrator.get_batch(list(names))) is not None:
+        if isinstance(batch, (list, tuple)) and not batch:
             return
-        if isinstance(given, (list, tuple)) and len(given) != len(names):
+        if isinstance(batch, (list, tuple)) and len(batch) != len(names):
             raise InputError(
-                f"get_batch of {who} returned {len(given)} arrays or addresses for {len(names)} inputs"
+                f"get_batch of {who} returned {len(batch)} arrays or addresses for {len(names)} inputs"
                 f" ({', '.join(names)}); return one per input, in this order"
             )
         values = {v.name: v for v in graph.inputs}
-        found = {}
-        for name, x in _named(given, graph).items():
+        arrays = {}
+        for name, x in _named(batch, graph).items():
             what = f"input {name!r} in get_batch of {who}"
             if isinstance(x, (int, np.integer)) and not isinstance(x, bool) and name in values:
-                found[name] = _at_address(int(x), values[name], int(size), what, graph)
+                arrays[name] = _at_address(int(x), values[name], int(size), what, graph)
             else:
-                found[name] = np.array(host_array(x, what))
-        yield found
+                arrays[name] = np.array(host_array(x, what))
+        yield arrays
 
 
 def _at_address(address: int, value: Value, size: int, what: str, graph: Graph) -> np.ndarray:
@@ -220,9 +220,9 @@ def host_array(value: Any, what: str) -> np.ndarray:
         raise InputError(
             f"{what} is on a GPU; calibration runs on the CPU: copy it there, as with .cpu() (torch) or cupy.asnumpy"
         )
-    found = to_numpy(value, what)
-    if isinstance(found, np.generic):
-        return np.asarray(found)
-    if not isinstance(found, np.ndarray):
+    array = to_numpy(value, what)
+    if isinstance(array, np.generic):
+        return np.asarray(array)
+    if not isinstance(array, np.ndarray):
         raise InputError(f"{what} must be a numpy array, got {type(value).__name__}; convert it with np.asarray(value)")
-    return found
+    return array

@@ -155,9 +155,9 @@ def _check_scale(name: str, scale: object, where: str = "") -> np.float32:
         raise InputError(f"{where}a tensor's name is a text without line breaks, got {name!r}")
     if isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool):
         with np.errstate(over="ignore", under="ignore"):
-            found = np.float32(scale)
-        if is_scale(found):
-            return found
+            value = np.float32(scale)
+        if is_scale(value):
+            return value
     raise InputError(
         f"{where}tensor {name!r} has the scale {scale!s}; scales (amax / 127) must be finite, positive, normal"
         " float32; calibrate with inputs for which this tensor is neither 0 nor infinite, or remove its line to"

@@ -61,8 +61,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Parser(argparse.ArgumentParser):
     """Keeps the line breaks of help texts, and reports wrong usage in the form of all other errors."""
 
-    def __init__(self, **given):
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
+    def __init__(self, **kwargs):
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **kwargs})
 
     def format_help(self) -> str:
         if terminal.colored(sys.stdout):
@@ -102,10 +102,10 @@ class Parser(argparse.ArgumentParser):
 def nearest(word: str, flags: Sequence[str]) -> str | None:
     """Returns the option that a word probably means: one that starts with it, or that it starts with, else one of
     similar letters. Dashes do not count as letters."""
-    given, names = word.lstrip("-"), {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
-    begun = [name for name in names if len(given) > 2 and (name.startswith(given) or given.startswith(name + "-"))]
-    found = begun or get_close_matches(given, names, 1, SIMILAR)
-    return names[found[0]] if found else None
+    stem, names = word.lstrip("-"), {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
+    begun = [name for name in names if len(stem) > 2 and (name.startswith(stem) or stem.startswith(name + "-"))]
+    matches = begun or get_close_matches(stem, names, 1, SIMILAR)
+    return names[matches[0]] if matches else None
 
 
 class CommandParser(Parser):

@@ -69,10 +69,10 @@ def size(text: str) -> int:
 
 def memory(text: str) -> int:
     """Parses a number of bytes above zero, such as 512MB; without a unit, of gigabytes."""
-    found = size(f"{text}GB" if text[-1:].isdigit() else text)
-    if not found:
+    limit = size(f"{text}GB" if text[-1:].isdigit() else text)
+    if not limit:
         raise argparse.ArgumentTypeError(f"expected a size above 0, such as 512MB or 4GB, got {text!r}")
-    return found
+    return limit
 
 
 def parse_pairs(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:
@@ -319,7 +319,7 @@ def add_memory(group: argparse._ActionsContainer) -> None:
 
 def shapes(args: argparse.Namespace) -> dict[str, str]:
     """Returns input name → its sizes as given."""
-    return parse_pairs((pair for given in args.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
+    return parse_pairs((pair for pairs in args.shapes for pair in pairs.split(",")), "--shapes", "x=1x3x224x224")
 
 
 def build_options(args: argparse.Namespace) -> dict:

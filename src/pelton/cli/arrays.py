@@ -109,35 +109,35 @@ def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
 
 def load(path: str) -> np.ndarray:
     """Loads the array in an .npy file, or the only one in an .npz file."""
-    found = _read(path)
-    if isinstance(found, np.ndarray):
-        return found
-    if len(found) != 1:
+    content = _read(path)
+    if isinstance(content, np.ndarray):
+        return content
+    if len(content) != 1:
         raise InputError(
-            f"{path} has {len(found)} arrays ({', '.join(found)}); omit the name of the input, or use a file with"
+            f"{path} has {len(content)} arrays ({', '.join(content)}); omit the name of the input, or use a file with"
             " one array"
         )
-    return next(iter(found.values()))
+    return next(iter(content.values()))
 
 
 def _load_all(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
-    found = _read(path)
-    if isinstance(found, np.ndarray):
-        return {_only(path, names): found}
-    if [*found] == [UNNAMED] and len(names) == 1:
-        return {names[0]: found[UNNAMED]}
-    unknown = [k for k in found if k not in names]
+    content = _read(path)
+    if isinstance(content, np.ndarray):
+        return {_only(path, names): content}
+    if [*content] == [UNNAMED] and len(names) == 1:
+        return {names[0]: content[UNNAMED]}
+    unknown = [k for k in content if k not in names]
     if unknown:
         raise InputError(
-            f"{path} has arrays {', '.join(found)}{near(unknown[0], names)}; the inputs are {', '.join(names)}"
+            f"{path} has arrays {', '.join(content)}{near(unknown[0], names)}; the inputs are {', '.join(names)}"
         )
-    return dict(found)
+    return dict(content)
 
 
 def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
     try:
-        found = np.load(path, allow_pickle=False)
-        return found if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
+        content = np.load(path, allow_pickle=False)
+        return content if isinstance(content, np.ndarray) else {k: content[k] for k in content.files}
     except (
         OSError,
         ValueError,
@@ -160,15 +160,15 @@ def load_data(engine: Engine, path: str) -> list[dict[str, np.ndarray]]:
     one array for the only input. Raises InputError for unreadable files and arrays that do not fit."""
     from pelton.diagnose import samples
 
-    found, names = _read(path), [p.name for p in engine.inputs]
-    if isinstance(found, np.ndarray):
+    content, names = _read(path), [p.name for p in engine.inputs]
+    if isinstance(content, np.ndarray):
         if len(names) != 1:
             raise InputError(
                 f"{path} holds an array without a name, the inputs are {', '.join(names) or 'none'}; save them by name"
                 " with numpy.savez"
             )
-        found = {names[0]: found}
-    return samples.split(engine.inputs, found, engine.shapes(), path)
+        content = {names[0]: content}
+    return samples.split(engine.inputs, content, engine.shapes(), path)
 
 
 def draw_inputs(
@@ -225,19 +225,19 @@ def resolve_shapes(engine: Engine, given: Mapping[str, str] = MappingProxyType({
 
 def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     """Returns input → shape of those on the command line. Raises InputError for unknown inputs and other ranks."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     ports = {p.name: p for p in engine.inputs}
-    for name, said in given.items():
+    for name, spec in given.items():
         if name not in ports:
             raise InputError(f"the engine has no input {name!r}{near(name, ports)}; it has {', '.join(ports)}")
-        sizes = said.split("x")
+        sizes = spec.split("x")
         if len(sizes) != len(ports[name].shape) or not all(s.isdecimal() and len(s) < 19 for s in sizes):
             raise InputError(
                 f"input {name} is {ports[name]}; --shapes needs sizes such as {text.sizes(engine.shapes()[name])},"
-                f" got {said!r}"
+                f" got {spec!r}"
             )
-        found[name] = tuple(map(int, sizes))
-    return found
+        shapes[name] = tuple(map(int, sizes))
+    return shapes
 
 
 def check_target(path: str) -> None:
@@ -252,11 +252,11 @@ def check_target(path: str) -> None:
 
 def split_lists(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arrays with each element of a list under its own name: `name[0]`, `name[1]`, …"""
-    found: dict[str, Any] = {}
-    for name, given in arrays.items():
-        is_list = isinstance(given, list) and all(isinstance(a, np.ndarray) for a in given)
-        found |= {f"{name}[{i}]": a for i, a in enumerate(given)} if is_list else {name: given}
-    return found
+    result: dict[str, Any] = {}
+    for name, value in arrays.items():
+        is_list = isinstance(value, list) and all(isinstance(a, np.ndarray) for a in value)
+        result |= {f"{name}[{i}]": a for i, a in enumerate(value)} if is_list else {name: value}
+    return result
 
 
 def write(path: str, arrays: Mapping[str, np.ndarray]) -> None:

@@ -16,19 +16,19 @@ def read(path: str, hint: str) -> dict[str, Any]:
     """Reads an earlier measurement. Raises InputError for files of other content, and of another hint."""
     try:
         with open(path, encoding="utf-8") as f:
-            found = json.load(f)
+            measurement = json.load(f)
     except (OSError, ValueError) as e:
         reason = getattr(e, "strerror", None) or "it is no JSON"
         raise InputError(f"{path} cannot be read: {reason}; expected the output of pelton bench --json") from None
-    latency = found.get("latency_ms") if isinstance(found, dict) else None
+    latency = measurement.get("latency_ms") if isinstance(measurement, dict) else None
     if not isinstance(latency, dict) or not all(
         isinstance(n, (int, float)) and n > 0
-        for n in (latency.get("median"), found.get("throughput"), found.get("spread"))
+        for n in (latency.get("median"), measurement.get("throughput"), measurement.get("spread"))
     ):
         raise InputError(f"{path} is not the output of pelton bench --json for one set of inputs")
-    if (before := found.get("hint", "latency")) != hint:
+    if (before := measurement.get("hint", "latency")) != hint:
         raise InputError(f"{path} was measured with --hint {before}, this would be with {hint}; compare equal ones")
-    return found
+    return measurement
 
 
 def compare(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,12 +115,12 @@ def add(commands) -> argparse.ArgumentParser:
 def percentiles(given: str) -> tuple[float, ...]:
     """Parses numbers from 0 to 100, separated by commas."""
     try:
-        found = tuple(float(part) for part in given.split(","))
+        numbers = tuple(float(part) for part in given.split(","))
     except ValueError:
-        found = ()
-    if not found or not all(0 <= p <= 100 for p in found):
+        numbers = ()
+    if not numbers or not all(0 <= p <= 100 for p in numbers):
         raise argparse.ArgumentTypeError(f"expected numbers from 0 to 100, separated by commas, got {given!r}")
-    return found
+    return numbers
 
 
 def slowdown(given: str) -> float:
@@ -150,7 +150,7 @@ def main(args: argparse.Namespace) -> int:
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "hint": args.hint,
     }
-    found: list[peers.Measured] = []
+    timings: list[peers.Measured] = []
     if args.batches:
         runs.sweep(args, engine, result, say)
     else:
@@ -163,14 +163,14 @@ def main(args: argparse.Namespace) -> int:
         if args.layers or args.plot:
             time_layers(args, engine, feeds, split, result, say)
         if names:
-            found = time_peers(args, engine, feeds, names, split, result, say)
+            timings = time_peers(args, engine, feeds, names, split, result, say)
         if old is not None:
             result["baseline"] = baseline.compare(args.baseline, old, result)
             say("\n" + baseline.line(result["baseline"]))
     if args.json:
         output.emit(args, result)
     slower = args.max_slowdown is not None and baseline.is_slower(result["baseline"], args.max_slowdown)
-    return 1 if slower or any(m.failure for m in found) else 0
+    return 1 if slower or any(m.failure for m in timings) else 0
 
 
 def check(args: argparse.Namespace) -> list[str]:
@@ -189,8 +189,8 @@ def check(args: argparse.Namespace) -> list[str]:
     args.hint = args.hint or ("throughput" if args.streams else "latency")
     alone = [("--input", args.input), ("--layers", args.layers), ("--plot", args.plot), ("--vs", names)]
     alone.append(("--baseline", args.baseline))
-    if args.batches and (given := [flag for flag, value in alone if value]):
-        raise InputError(f"--batches measures several sizes, {given[0]} needs one; use only one of them")
+    if args.batches and (conflicts := [flag for flag, value in alone if value]):
+        raise InputError(f"--batches measures several sizes, {conflicts[0]} needs one; use only one of them")
     if args.max_slowdown is not None and not args.baseline:
         raise InputError("--max-slowdown needs --baseline, an earlier measurement")
     if args.plot:
@@ -290,7 +290,7 @@ def time_peers(
     with tempfile.TemporaryDirectory(prefix="pelton-bench-") as folder:
         path = os.path.join(folder, "engine.pelton")
         engine.save(path)
-        found = peers.compare(
+        timings = peers.compare(
             path,
             peers.onnx_file(args.model, arguments.model_files(args), folder),
             feeds,
@@ -302,9 +302,9 @@ def time_peers(
             folder=folder,
             python=args.peers_python,
         )
-    result["vs"] = [m.json() for m in found]
-    say("\n" + peers.table(found))
-    return found
+    result["vs"] = [m.json() for m in timings]
+    say("\n" + peers.table(timings))
+    return timings
 
 
 def load_or_build(args: argparse.Namespace, names: Sequence[str]) -> tuple[Engine, bool]:

@@ -115,11 +115,11 @@ def main(args: argparse.Namespace) -> None:
     start = time.monotonic()
     engine = build_engine(args.model, options, quiet=args.quiet)
     engine.save(target, sign=args.sign)
-    size, took = os.path.getsize(target), time.monotonic() - start
+    size, seconds = os.path.getsize(target), time.monotonic() - start
     if args.json:
-        output.emit(args, {"file": target, "bytes": size, "seconds": took, **facts(engine)})
+        output.emit(args, {"file": target, "bytes": size, "seconds": seconds, **facts(engine)})
     elif not args.quiet:
-        print(f"{target}: {text.size(size)}, built in {took:.1f} s")
+        print(f"{target}: {text.size(size)}, built in {seconds:.1f} s")
         print(summary(engine, every=args.verbose > 0))
 
 
@@ -260,20 +260,20 @@ def precisions(of: Mapping[str, Any]) -> str:
     """Describes the integer share of an INT8 build, and its accuracy."""
     layers, accuracy = of["layers"], of["accuracy"]
     count = sum(layer["precision"] == "int8" for layer in layers)
-    found = [f"{count} of {text.count(len(layers), 'layer')} with {of['macs']:.1%} of the multiplications"]
-    found.append(f"{of['bytes']:.0%} of the bytes between steps are integers")
+    parts = [f"{count} of {text.count(len(layers), 'layer')} with {of['macs']:.1%} of the multiplications"]
+    parts.append(f"{of['bytes']:.0%} of the bytes between steps are integers")
     if "sqnr_db" in accuracy:
-        found.append(f"SQNR {accuracy['sqnr_db']:.1f} dB")
+        parts.append(f"SQNR {accuracy['sqnr_db']:.1f} dB")
     if names := [what for name, what in REFINED.items() if of.get(name)]:
-        found.append(" and ".join(names))
+        parts.append(" and ".join(names))
     if "agreement" in accuracy:
-        found.append(f"{accuracy['agreement']:.1%} of the answers as in fp32")
+        parts.append(f"{accuracy['agreement']:.1%} of the answers as in fp32")
     if "metric" in accuracy:
         before, after, bound = accuracy["metric_fp32"], accuracy["metric"], of["max_drop"]
-        found.append(f"metric {before:.6g} in fp32, {after:.6g} in int8, {before - bound:.6g} allowed")
+        parts.append(f"metric {before:.6g} in fp32, {after:.6g} in int8, {before - bound:.6g} allowed")
     if data := of.get("calibrated_with"):
-        found.insert(1, f"calibrated with {data}")
-    return ", ".join(found if count else found[: 1 + bool(data)])
+        parts.insert(1, f"calibrated with {data}")
+    return ", ".join(parts if count else parts[: 1 + bool(data)])
 
 
 def format_checked(of: Sequence[tuple[str, float]]) -> str:
@@ -294,15 +294,15 @@ KEYS = 4  # maximum keys of maps in the output
 
 def forms_in_words(engine: Engine) -> dict[str, str]:
     """Describes inputs and outputs that are not a single array in the model: name → its form in `Engine.run`."""
-    forms, found = getattr(engine, "forms", None) or {}, dict[str, str]()
+    forms, lines = getattr(engine, "forms", None) or {}, dict[str, str]()
     for name, form in forms.get("inputs", {}).items():
         if isinstance(form, dict):
-            found[name] = f"{form['keys']} and {form['values']} are the map {name}: a dict in Python"
+            lines[name] = f"{form['keys']} and {form['values']} are the map {name}: a dict in Python"
     for name, form in forms.get("outputs", {}).items():
         if isinstance(form, dict):
             keys = ", ".join(map(str, form["keys"][:KEYS])) + (", …" if len(form["keys"]) > KEYS else "")
-            found[name] = f"the rows of {form['rows']} are maps of {keys}; Python gets a list of dicts {name}"
-    return found
+            lines[name] = f"the rows of {form['rows']} are maps of {keys}; Python gets a list of dicts {name}"
+    return lines
 
 
 def on_gpu(engine: Engine) -> bool:

@@ -67,32 +67,32 @@ def main(args: argparse.Namespace) -> None:
         raise InputError(
             f"--limit and --unused are options of `pelton cache prune`, not of `pelton cache {args.action}`"
         )
-    found = cache.open_cache(Options(cache_dir=args.cache_dir, cache_limit=args.limit))
-    if found.home is None:
+    store = cache.open_cache(Options(cache_dir=args.cache_dir, cache_limit=args.limit))
+    if store.home is None:
         raise InputError(
             "there is no cache directory, as this user has no home; name one with --cache-dir or PELTON_CACHE_DIR"
         )
     try:
         if args.action == "info":
             if args.json:
-                output.emit(args, facts(found))
+                output.emit(args, facts(store))
             else:
-                print(format_facts(found))
+                print(format_facts(store))
             return
         if args.action == "clear":
-            gone = found.clear()
+            gone = store.clear()
         else:
-            gone = found.trim(found.limit, kept=cache.KEPT if args.unused is None else args.unused * cache.DAY)
-        rest = found.entries()
+            gone = store.trim(store.limit, kept=cache.KEPT if args.unused is None else args.unused * cache.DAY)
+        rest = store.entries()
     except OSError as e:
         raise InputError(
-            f"the cache {found.home} cannot be read: {e.strerror or e}; name another with --cache-dir or"
+            f"the cache {store.home} cannot be read: {e.strerror or e}; name another with --cache-dir or"
             " PELTON_CACHE_DIR"
         ) from None
     if args.json:
-        output.emit(args, {"directory": str(found.home), "removed": total(gone), "left": total(rest)})
+        output.emit(args, {"directory": str(store.home), "removed": total(gone), "left": total(rest)})
     elif not args.quiet:
-        print(f"{found.home}: {holds(gone)} removed, {holds(rest)} left")
+        print(f"{store.home}: {holds(gone)} removed, {holds(rest)} left")
 
 
 def holds(entries: list[cache.Entry]) -> str:
@@ -126,10 +126,10 @@ def format_facts(found: cache.Cache) -> str:
         if of["files"]
     ]
     head = f"{found.home}: {text.size(known['bytes'])} of at most {text.size(found.limit)}"
-    said = [head, text.table(rows, "lrrl", indent="  ", heading=False)] if rows else []
+    lines = [head, text.table(rows, "lrrl", indent="  ", heading=False)] if rows else []
     if known["problem"] is not None:
-        said.append(known["problem"])
-    return "\n".join(said or [f"{head}, nothing yet"])
+        lines.append(known["problem"])
+    return "\n".join(lines or [f"{head}, nothing yet"])
 
 
 def ago(when: float) -> str:

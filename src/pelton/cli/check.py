@@ -53,17 +53,17 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> int:
     with Needs("checking models"):
         from pelton.diagnose.support import diagnose
-    given = {"target": args.target, "precision": args.precision, "memory": args.memory}
-    given = {name: value for name, value in given.items() if value is not None}
+    flags = {"target": args.target, "precision": args.precision, "memory": args.memory}
+    flags = {name: value for name, value in flags.items() if value is not None}
     outputs = tuple(args.outputs) or None
-    found = diagnose(arguments.model_files(args), arguments.shapes(args) or None, outputs, strict=args.strict, **given)
+    report = diagnose(arguments.model_files(args), arguments.shapes(args) or None, outputs, strict=args.strict, **flags)
     if args.json:
-        output.emit(args, found.json())
+        output.emit(args, report.json())
     else:
-        print("\n".join(lines(found)))
-        if found.ok and args.no_python:
-            print("\n".join(python_lines(found)))
-    return 1 if not found.ok or (args.no_python and found.needs_python) else 0
+        print("\n".join(lines(report)))
+        if report.ok and args.no_python:
+            print("\n".join(python_lines(report)))
+    return 1 if not report.ok or (args.no_python and report.needs_python) else 0
 
 
 def python_lines(found: Coverage) -> list[str]:

@@ -132,7 +132,7 @@ def main(args: argparse.Namespace) -> int:
         # InputError means a model that does not fit the engine
         stack.enter_context(arrays.sizes_in_errors(engine, feeds[0], seed is not None, of=(EngineError,)))
         tell = stack.enter_context(progress.show_progress(not args.quiet))
-        found = compare(
+        comparison = compare(
             arguments.model_files(args),
             engine,
             feeds,
@@ -144,7 +144,7 @@ def main(args: argparse.Namespace) -> int:
         )
     if args.json:
         shapes = {n: list(np.shape(a)) for n, a in feeds[0].items()}
-        output.emit(args, {**found.json(), "inputs": shapes, "seed": seed})
+        output.emit(args, {**comparison.json(), "inputs": shapes, "seed": seed})
     elif not args.quiet:
         print(
             f"{args.engine} compared with {args.model} in float64, on "
@@ -152,17 +152,17 @@ def main(args: argparse.Namespace) -> int:
             + arrays.sizes_in_words(feeds[0])
             + ("" if seed is None else f", seed {seed}")
         )
-        print("\n".join(lines(found, args.top)))
+        print("\n".join(lines(comparison, args.top)))
         if engine.parts != (engine,):
             print(f"steps are not compared: the engine is a script over {text.count(len(engine.parts), 'engine')}")
-    return 0 if found.ok else 1
+    return 0 if comparison.ok else 1
 
 
 def start_others(
     stack: ExitStack, args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray]
 ) -> dict[str, peers.PeerRunner]:
     """Starts the other runtimes, with their versions, in processes that end with the stack."""
-    found: dict[str, peers.PeerRunner] = {}
+    runners: dict[str, peers.PeerRunner] = {}
     folder = stack.enter_context(tempfile.TemporaryDirectory()) if args.others else ""
     model = peers.onnx_file(args.model, arguments.model_files(args), folder) if args.others else ""
     for name in dict.fromkeys(args.others):
@@ -176,8 +176,8 @@ def start_others(
             python=args.peers_python,
         )
         stack.callback(runner.end)
-        found[f"{name} {runner.version}".strip()] = runner
-    return found
+        runners[f"{name} {runner.version}".strip()] = runner
+    return runners
 
 
 def lines(found: Comparison, top: int) -> list[str]:

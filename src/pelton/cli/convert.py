@@ -52,18 +52,18 @@ def main(args: argparse.Namespace) -> None:
     path = Path(target)
     if path.exists() and os.path.exists(args.model) and os.path.samefile(path, args.model):
         raise InputError(f"{path} is the model itself; name another file with -o")
-    found = importers.load(
+    source = importers.load(
         arguments.model_files(args),
         arguments.shapes(args) or None,
         tuple(args.outputs) or None,
         accept_conversion=bool(args.accept_conversion),
     )
-    model = exporters.to_onnx(found.graph, path, opset=args.opset, external=args.external or None)
+    model = exporters.to_onnx(source.graph, path, opset=args.opset, external=args.external or None)
     version, size = next(o.version for o in model.opset_import if not o.domain), path.stat().st_size
     if args.json:
-        said = {"file": str(path), "nodes": len(model.graph.node), "opset": version, "bytes": size}
-        output.emit(args, said | {"conversion": found.info.conversion})
+        facts = {"file": str(path), "nodes": len(model.graph.node), "opset": version, "bytes": size}
+        output.emit(args, facts | {"conversion": source.info.conversion})
     elif not args.quiet:
         print(f"{path}: {text.count(len(model.graph.node), 'node')}, opset {version}, {text.size(size)}")
-        if found.info.conversion:
-            print(f"  conversion: {found.info.conversion}")
+        if source.info.conversion:
+            print(f"  conversion: {source.info.conversion}")

@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> None:
     if args.html is not None:
         arrays.check_target(args.html)
         demo_page.pillow()  # raises an error before the build
-    given = read_picture(args.picture) if args.picture is not None else None
+    picture = read_picture(args.picture) if args.picture is not None else None
     data = resources.files("pelton") / "data"
     model, labels = (data / "resnet20_cifar10.onnx").read_bytes(), tuple((data / "cifar10.txt").read_text().split())
     shapes = {"image": (1, 3, 32, 32)}
@@ -75,9 +75,9 @@ def main(args: argparse.Namespace) -> None:
     print(build.summary(engine))
     context = engine.context(threads=args.threads)
     result: dict[str, Any] = {"engine": build.facts(engine)}
-    if given is not None:
-        feeds, scores = _classify(context, engine, given)
-        demo_page.show_in_terminal([(given, [])])
+    if picture is not None:
+        feeds, scores = _classify(context, engine, picture)
+        demo_page.show_in_terminal([(picture, [])])
         print(f"\n{args.picture}, of which it sees 32×32 pixels:")
         print("\n".join(run.top_classes(scores[None], TOP, labels)))
         result |= {"picture": args.picture, "top": run.best(scores[None], TOP, labels)[0]}
@@ -91,17 +91,17 @@ def main(args: argparse.Namespace) -> None:
         f" {text.count(context.threads, 'thread')}"
     )
     print(f"\n{speed}")
-    found = _beside_onnxruntime(engine, model, feeds, context.threads) if find_spec("onnxruntime") else []
-    if found:
-        print(peers.table(found))
-        speed += "\n" + peers.table(found)
+    timings = _beside_onnxruntime(engine, model, feeds, context.threads) if find_spec("onnxruntime") else []
+    if timings:
+        print(peers.table(timings))
+        speed += "\n" + peers.table(timings)
     else:
         print(
             f"to compare with ONNX Runtime: {shlex.quote(sys.executable)} -m pip install onnxruntime, then run the"
             " demo again"
         )
     result |= {"threads": context.threads, "runs": len(times.ns), "latency_ms": times.latency()}
-    output.emit(args, {**result, "vs": [m.json() for m in found]})
+    output.emit(args, {**result, "vs": [m.json() for m in timings]})
     if args.html is not None:
         arrays.replace(args.html, [_page(engine, demo_page.sample(answers, speed)).encode()])
     print("\n" + "\n".join(_next_steps(str(data / "resnet20_cifar10.onnx"))))
@@ -128,8 +128,8 @@ def _answer(
 ) -> tuple[dict[str, np.ndarray], demo_page.Answers]:
     """Returns the inputs of one run, and the network's answers on all included pictures; shows some on capable
     terminals."""
-    with np.load(io.BytesIO((data / "cifar10_pictures.npz").read_bytes())) as found:
-        pictures, classes = found["pictures"], found["classes"]
+    with np.load(io.BytesIO((data / "cifar10_pictures.npz").read_bytes())) as archive:
+        pictures, classes = archive["pictures"], archive["classes"]
     runs = [_classify(context, engine, picture) for picture in pictures]
     probable, _ = run.probabilities(np.stack([scores for _, scores in runs]).astype(np.float64))
     answers = demo_page.Answers(pictures, classes, probable, labels)
@@ -161,8 +161,8 @@ def _page(engine: Engine, sample: Mapping[str, Any]) -> str:
 def program() -> str:
     """Returns this command's name for a shell here: its name if on the path, else the path of its file."""
     own = os.path.join(os.path.dirname(sys.executable), "pelton")
-    found = shutil.which("pelton")
-    if found is not None and (not os.path.exists(own) or os.path.samefile(found, own)):
+    path = shutil.which("pelton")
+    if path is not None and (not os.path.exists(own) or os.path.samefile(path, own)):
         return "pelton"
     if not os.access(own, os.X_OK):
         return f"{shlex.quote(sys.executable)} -m pelton"

@@ -41,8 +41,8 @@ class Answers:
 
 def caption(answers: Answers, i: int) -> list[str]:
     """Returns two lines below a picture: the answer, and the true class if it differs."""
-    said, is_right = answers.said[i], answers.right[i]
-    first = f"{answers.labels[said]} {answers.probabilities[i, said]:.0%}"
+    guess, is_right = answers.said[i], answers.right[i]
+    first = f"{answers.labels[guess]} {answers.probabilities[i, guess]:.0%}"
     return [first, "" if is_right else f"no: {answers.labels[answers.classes[i]]}"]
 
 

@@ -62,12 +62,12 @@ def add(commands) -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> int:
-    found = facts()
+    report = facts()
     if args.json:
-        output.emit(args, found)
+        output.emit(args, report)
     else:
-        print(format_facts(found))
-    return 1 if "problem" in found["cpu"] else 0
+        print(format_facts(report))
+    return 1 if "problem" in report["cpu"] else 0
 
 
 def facts() -> dict[str, Any]:
@@ -106,15 +106,15 @@ def _cpu() -> dict[str, Any]:
 
     known = describe()
     allowed = quota()
-    found = {
+    cpu = {
         **{key: known[key] for key in ("model", "isa", "caches", "cores")},
         "features": list(known["features"]),
         "quota": allowed if allowed < float("inf") else None,
         "target": f"cpu:{best(known['features'])}",
     }
     if lacking := sorted(set(LEVELS[BUILT[0]]) - set(known["features"])):
-        found["problem"] = f"engines need a CPU with AVX2 and FMA; this one lacks {', '.join(lacking)}"
-    return found
+        cpu["problem"] = f"engines need a CPU with AVX2 and FMA; this one lacks {', '.join(lacking)}"
+    return cpu
 
 
 def _memory() -> dict[str, Any]:
@@ -152,15 +152,15 @@ def _use(use: Use) -> dict[str, Any]:
 def _frameworks() -> dict[str, str | None]:
     """Returns the interpreters of environments that convert models of frameworks, by name: None if `pelton import-env`
     has not created one."""
-    found = {name: environments.made(name) for name in environments.ENVIRONMENTS}
-    return {name: None if interpreter is None else interpreter.path for name, interpreter in found.items()}
+    interpreters = {name: environments.made(name) for name in environments.ENVIRONMENTS}
+    return {name: None if interpreter is None else interpreter.path for name, interpreter in interpreters.items()}
 
 
 def _cache() -> dict[str, Any]:
-    found = cache.open_cache(Options())
-    if (problem := found.problem()) is not None:
+    store = cache.open_cache(Options())
+    if (problem := store.problem()) is not None:
         return {"problem": problem}
-    return {"directory": str(found.home), "limit": found.limit, "bytes": sum(e.size for e in found.entries())}
+    return {"directory": str(store.home), "limit": store.limit, "bytes": sum(e.size for e in store.entries())}
 
 
 def format_facts(found: Mapping[str, Any]) -> str:
@@ -193,7 +193,7 @@ def format_facts(found: Mapping[str, Any]) -> str:
         for name, value in found["environment"].items()
     ]
     width = max(len(name) for name, _ in rows)
-    said = [f"{name.ljust(width)}  {value}".rstrip() for name, value in rows]
+    lines = [f"{name.ljust(width)}  {value}".rstrip() for name, value in rows]
     uses = [
         (
             "no " if use["missing"] else "yes",
@@ -208,10 +208,10 @@ def format_facts(found: Mapping[str, Any]) -> str:
         ("yes" if folder else "no ", f"convert models of {name}", folder or f"pelton import-env {name}")
         for name, folder in found["frameworks"].items()
     ]
-    said += ["", text.table(uses, "lll", heading=False)]
+    lines += ["", text.table(uses, "lll", heading=False)]
     problems = [
         (name, found[name]["problem"]) for name in ("cpu", "compiler", "gpu", "cache") if "problem" in found[name]
     ]
     if problems:
-        said += ["", *(f"{name}: {why}" for name, why in problems)]
-    return "\n".join(said)
+        lines += ["", *(f"{name}: {why}" for name, why in problems)]
+    return "\n".join(lines)

@@ -94,18 +94,18 @@ def main(args: argparse.Namespace) -> None:
             raise InputError(
                 f"{option}= decides builds, and explain builds only with --error; leave it out, or add --error"
             )
-    found = explain(args.model, **arguments.build_options(args))
+    explanation = explain(args.model, **arguments.build_options(args))
     if args.json:
-        reason = found.reason if isinstance(found, ScriptExplanation) else None
-        parts = found.parts if isinstance(found, ScriptExplanation) else (found,)
+        reason = explanation.reason if isinstance(explanation, ScriptExplanation) else None
+        parts = explanation.parts if isinstance(explanation, ScriptExplanation) else (explanation,)
         output.emit(args, {"model": args.model, "reason": reason, "programs": [facts(part, args) for part in parts]})
         return
-    if not isinstance(found, ScriptExplanation):
-        print("\n".join(format_program(found, args)))
+    if not isinstance(explanation, ScriptExplanation):
+        print("\n".join(format_program(explanation, args)))
         return
     if args.graph is None and args.why_not is None:
-        print("\n".join(script(found)))
-    for i, part in enumerate(found.parts):
+        print("\n".join(script(explanation)))
+    for i, part in enumerate(explanation.parts):
         print(f"\nengine {i}\n" + "\n".join(format_program(part, args)))
 
 
@@ -127,13 +127,13 @@ def show_errors(args: argparse.Namespace) -> None:
     stages = progress.course(options.get("level", Options.level))
     with progress.show_progress(not args.quiet, (*stages, ("check", 0.1))) as tell:
         exact = errors(args.model, load if args.data or args.input else None, **options, progress=tell)
-        found = rank(args.model, samples or [exact.inputs], Options(**options, progress=tell))
+        sensitivity = rank(args.model, samples or [exact.inputs], Options(**options, progress=tell))
     if args.json:
-        output.emit(args, {**exact.json(), "quantized": found and found.json()})
+        output.emit(args, {**exact.json(), "quantized": sensitivity and sensitivity.json()})
         return
     print("\n".join([*error_header(args.model, exact), "", error_table(exact, args.top), "", *outputs(exact)]))
-    if found is not None:
-        print("\n".join(["", *ranking(found, args.top)]))
+    if sensitivity is not None:
+        print("\n".join(["", *ranking(sensitivity, args.top)]))
 
 
 def ranking(found: Sensitivity, top: int | None) -> list[str]:

@@ -54,16 +54,16 @@ def main(args: argparse.Namespace) -> None:
         )
     plan = engine.plain
     if args.shapes and not is_built:
-        plan = bundle.at_shapes(plan, {name: _sizes(name, given) for name, given in arguments.shapes(args).items()})
+        plan = bundle.at_shapes(plan, {name: _sizes(name, spec) for name, spec in arguments.shapes(args).items()})
     folder = args.output or arguments.stem(args.model)
     name = args.name or bundle.identifier(os.path.basename(os.path.abspath(folder)), "engine")
     files = bundle.write(plan, folder, name, args.threads or 1)
-    said: dict[str, Any] = {"folder": folder, "name": name, "files": [f.name for f in files]}
-    said["bytes"] = sum(f.stat().st_size for f in files)
+    facts: dict[str, Any] = {"folder": folder, "name": name, "files": [f.name for f in files]}
+    facts["bytes"] = sum(f.stat().st_size for f in files)
     if args.json:
-        output.emit(args, said)
+        output.emit(args, facts)
     elif not args.quiet:
-        print(f"{folder}: {text.count(len(files), 'file')}, {text.size(said['bytes'])}; {name}.h has its functions")
+        print(f"{folder}: {text.count(len(files), 'file')}, {text.size(facts['bytes'])}; {name}.h has its functions")
 
 
 def _sizes(name: str, given: str) -> tuple[int, ...]:

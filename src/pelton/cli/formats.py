@@ -83,9 +83,9 @@ def block(name: str, of: dict[str, str]) -> str:
     """Formats one format for people."""
     lines = [name + ("" if of["covers"] else " (not read)")]
     for field, heading in (HEADINGS if of["covers"] else WAY_AROUND).items():
-        said = of[field] or (NOTHING if field == "extra" else "")
-        if said:
-            first, *more = textwrap.wrap(said, WIDTH - 19, break_long_words=False, break_on_hyphens=False)
+        entry = of[field] or (NOTHING if field == "extra" else "")
+        if entry:
+            first, *more = textwrap.wrap(entry, WIDTH - 19, break_long_words=False, break_on_hyphens=False)
             lines += [f"  {heading + ':':<17}{first}", *(" " * 19 + line for line in more)]
     return "\n".join(lines)
 

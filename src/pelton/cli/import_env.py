@@ -56,31 +56,31 @@ def main(args: argparse.Namespace) -> None:
     start = time.monotonic()
     before = environments.made(args.name)
     with progress.show_progress(not args.quiet) as tell:
-        found = environments.make(args.name, tell)
-    took = time.monotonic() - start
+        interpreter = environments.make(args.name, tell)
+    seconds = time.monotonic() - start
     if args.json:
-        output.emit(args, {"name": args.name, "python": found.path, "made": before is None, "seconds": took})
+        output.emit(args, {"name": args.name, "python": interpreter.path, "made": before is None, "seconds": seconds})
         return
     if not args.quiet and before is None:
         size = sum(f.lstat().st_size for f in environments.folder(args.name).rglob("*") if f.is_file())
-        print(f"made in {took:.0f} s, {text.size(size)}:")
-    print(found.path)
+        print(f"made in {seconds:.0f} s, {text.size(size)}:")
+    print(interpreter.path)
 
 
 def facts(name: str) -> dict[str, Any]:
     """Returns the Python that converts models of a framework, None if there is none; True if it is the running one; and
     the pip requirements."""
-    found = environments.find(name)
+    interpreter = environments.find(name)
     return {
-        "python": found and found.path,
-        "own": found is not None and found.own,
+        "python": interpreter and interpreter.path,
+        "own": interpreter is not None and interpreter.own,
         "requirements": list(environments.ENVIRONMENTS[name].requirements),
     }
 
 
 def state(name: str) -> str:
     """Describes the Python that converts models of a framework."""
-    found = environments.find(name)
-    if found is None:
+    interpreter = environments.find(name)
+    if interpreter is None:
         return "none yet"
-    return "this one" if found.own else found.path
+    return "this one" if interpreter.own else interpreter.path

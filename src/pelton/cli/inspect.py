@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> None:
     print(build.table(_described(engine, signed_by, args)))
     print("\n" + _steps(engine))
     meta = engine.meta
-    for title, found in (
+    for title, lines in (
         ("copies because of layouts", meta.get("copies")),
         ("layouts that templates disagree on", text.layouts(meta.get("layouts") or ())),
         ("layers of the INT8 build", _precisions(meta.get("int8") or {})),
@@ -65,8 +65,8 @@ def main(args: argparse.Namespace) -> None:
         ("fusions rejected", meta.get("fusion_refusals")),
         ("constants that cannot be refitted", _refusals(engine.refit_refusals)),
     ):
-        if found:
-            print(f"\n{title}:\n" + "\n".join(f"  {text.printable(line)}" for line in found))
+        if lines:
+            print(f"\n{title}:\n" + "\n".join(f"  {text.printable(line)}" for line in lines))
 
 
 def _described(engine: Engine, signed_by: Sequence[str], args: argparse.Namespace) -> list[tuple[str, str]]:
@@ -120,12 +120,12 @@ def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Describes the recorded origin of an engine; of engines of other makers, all their entries."""
     if "pelton" not in of:
         return [("built by", "none, as in engines of sessions and of older versions")]
-    model, given = of.get("model"), of.get("options")
+    model, options = of.get("model"), of.get("options")
     lines = [("built by", f"Pelton {of['pelton']}")]
-    if isinstance(given, dict):
-        lines.append(("options", text.shortened(", ".join(f"{k}={v}" for k, v in given.items()), 200)))
-    found = model.get("files", ()) if isinstance(model, dict) else ()
-    for entry in found if isinstance(found, list) else ():
+    if isinstance(options, dict):
+        lines.append(("options", text.shortened(", ".join(f"{k}={v}" for k, v in options.items()), 200)))
+    files = model.get("files", ()) if isinstance(model, dict) else ()
+    for entry in files if isinstance(files, list) else ():
         if isinstance(entry, dict):
             lines.append(("model", f"{entry.get('file')}, {_hash_in_words(entry)}"))
     if isinstance(model, dict) and model.get("source") != "files":
@@ -143,11 +143,11 @@ def _provenance(of: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _model_metadata(of: Any) -> list[tuple[str, str]]:
     """Describes the model by its own metadata, as far as present."""
-    found = dict(of) if isinstance(of, dict) else {}
-    custom = found.pop("custom", None)
-    said = [(name.replace("_", " "), value) for name, value in found.items() if value]
-    said += [(f"custom {name}", value) for name, value in (custom.items() if isinstance(custom, dict) else ())]
-    return [("model says", f"{name}: {text.shortened(' '.join(str(value).split()), 200)}") for name, value in said]
+    metadata = dict(of) if isinstance(of, dict) else {}
+    custom = metadata.pop("custom", None)
+    rows = [(name.replace("_", " "), value) for name, value in metadata.items() if value]
+    rows += [(f"custom {name}", value) for name, value in (custom.items() if isinstance(custom, dict) else ())]
+    return [("model says", f"{name}: {text.shortened(' '.join(str(value).split()), 200)}") for name, value in rows]
 
 
 def _refusals(reasons: Mapping[str, str]) -> list[str]:
@@ -202,15 +202,15 @@ def _libraries(steps: list[Step]) -> list[tuple[str, str]]:
     for symbol in sorted({s.symbol for s in steps if s.symbol in LIBRARIES}):
         from pelton.backends.cuda.libraries import versions  # searches for the libraries
 
-        found, here = [work(symbol, s.dims).version for s in steps if s.symbol == symbol], versions().get(symbol, 0)
-        if {here} == set(found):
+        of_steps, here = [work(symbol, s.dims).version for s in steps if s.symbol == symbol], versions().get(symbol, 0)
+        if {here} == set(of_steps):
             status = "which is here"
         elif here:
             status = f"here is {spoken(here)}: the engine's own kernels replace it"
         else:
             status = "not installed: the engine's own kernels replace it"
-        needed = ", ".join(map(spoken, sorted(set(found))))
-        used = f"{symbol} {needed} for {len(found)} of {text.count(len(steps), 'step')}; {status}"
+        needed = ", ".join(map(spoken, sorted(set(of_steps))))
+        used = f"{symbol} {needed} for {len(of_steps)} of {text.count(len(steps), 'step')}; {status}"
         lines.append(("" if lines else "libraries", used))
     return lines
 

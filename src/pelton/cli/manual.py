@@ -49,8 +49,8 @@ def _row(action: argparse.Action) -> str:
         name = str(takes)
     else:
         name = ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {takes}")
-    said = (action.help or "").replace("%%", "%")
-    return f"| `{_escape(name)}` | {_escape(said)} |"
+    description = (action.help or "").replace("%%", "%")
+    return f"| `{_escape(name)}` | {_escape(description)} |"
 
 
 def _escape(text: str) -> str:

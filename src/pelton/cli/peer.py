@@ -89,21 +89,21 @@ def mnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path)
     net = mnn.Interpreter(str(made[0]))
     session = net.createSession({"backend": "CPU", "numThread": threads, "precision": "high"})
     places = net.getSessionInputAll(session)
-    found = net.getSessionOutputAll(session)
-    given = {name: x if x.dtype == np.float32 else x.astype(np.int32) for name, x in feeds.items()}
+    results = net.getSessionOutputAll(session)
+    inputs = {name: x if x.dtype == np.float32 else x.astype(np.int32) for name, x in feeds.items()}
 
     def tensor(x: np.ndarray) -> Any:
         kind = mnn.Halide_Type_Float if x.dtype == np.float32 else mnn.Halide_Type_Int
         return mnn.Tensor(x.shape, kind, x, mnn.Tensor_DimensionType_Caffe)
 
     def run() -> list[np.ndarray]:
-        for name, x in given.items():
+        for name, x in inputs.items():
             places[name].copyFrom(tensor(x))
         if code := net.runSession(session):
             raise RuntimeError(f"MNN does not compute the model: status {code}")
         arrays = []
         for name in outputs:
-            out = found[name]
+            out = results[name]
             array = np.empty(out.getShape(), np.float32 if out.getDataType() == mnn.Halide_Type_Float else np.int32)
             host = tensor(array)  # its memory is its own
             out.copyToHostTensor(host)
@@ -137,11 +137,11 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
     code = example.read_text()
     squeezed = {name: int(axis) for name, axis in re.findall(r"Mat\((in\d+)\.squeeze\((\d+)\)", code)}
     apart = {name: int(axis) for name, axis in re.findall(r"\b(\w+)\.numpy\((?:\), )?batch_index=(\d+)", code)}
-    given = []
+    inputs = []
     for i, x in enumerate(feeds.values()):
         name = f"in{i}"
         x = x.astype(np.int32) if x.dtype.kind in "iub" else x
-        given.append(
+        inputs.append(
             (
                 name,
                 x.squeeze(squeezed[name]) if name in squeezed else x,
@@ -151,7 +151,7 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
 
     def run() -> list[np.ndarray]:
         extractor = net.create_extractor()
-        for name, x, more in given:
+        for name, x, more in inputs:
             extractor.input(name, nn.Mat(x, **more))
         arrays = []
         for i in range(len(outputs)):
@@ -179,9 +179,9 @@ def _converted(program: str, arguments: Sequence[str], folder: Path, *files: str
     )
     made = [folder / name for name in files]
     if not all(f.exists() for f in made):
-        said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         raise RuntimeError(
-            f"it cannot be converted (status {done.returncode}): {said[-1] if said else 'no reason given'}"
+            f"it cannot be converted (status {done.returncode}): {lines[-1] if lines else 'no reason given'}"
         )
     return made
 
@@ -283,9 +283,9 @@ def main(runtime: str, path: str, feeds: str, splits: str, outputs: str) -> None
     except ImportError as e:
         return answer({"missing": str(e)})
     with np.load(feeds) as found:
-        given = dict(found)
+        inputs = dict(found)
     folder = tempfile.mkdtemp(prefix=runtime, dir=os.path.dirname(feeds))
-    run, keep, split = load(runtime, path, given, json.loads(splits), json.loads(outputs), Path(folder))
+    run, keep, split = load(runtime, path, inputs, json.loads(splits), json.loads(outputs), Path(folder))
     run()
     answer({"version": getattr(module, "__version__", "") or _installed(packages[0]), "split": split})
     for line in sys.stdin:
@@ -296,7 +296,7 @@ def main(runtime: str, path: str, feeds: str, splits: str, outputs: str) -> None
             answer({})
         elif what == "run":
             with np.load(value) as found:
-                given.update(found)
+                inputs.update(found)
             answer({})
         else:
             for _ in range(2):

@@ -136,15 +136,15 @@ class _Process:
             if line:
                 self._process.stdin.write(line + "\n")
                 self._process.stdin.flush()
-            said = self._process.stdout.readline()
+            reply = self._process.stdout.readline()
         except BrokenPipeError:
-            said = ""
-        if not said:
+            reply = ""
+        if not reply:
             status = self._process.wait()
             self._said.seek(0)
             last = [s for s in self._said.read().splitlines() if s.strip()]
             raise RuntimeError(last[-1] if last else f"it ended with status {status}")
-        return json.loads(said)
+        return json.loads(reply)
 
     def end(self) -> None:
         self._process.kill()
@@ -164,8 +164,8 @@ def check_installed(names: Sequence[str], python: str | None = None) -> None:
     except OSError as e:
         raise InputError(f"the Python {where!r} does not start: {e.strerror}") from None
     if asked.returncode:
-        said = asked.stderr.strip().splitlines()
-        raise InputError(f"{where!r} is no Python that works: {said[-1] if said else asked.returncode}")
+        lines = asked.stderr.strip().splitlines()
+        raise InputError(f"{where!r} is no Python that works: {lines[-1] if lines else asked.returncode}")
     if missing := asked.stdout.split():
         raise InputError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed for {where}: pip install"
@@ -199,10 +199,10 @@ def compare(
     feeds_file = os.path.join(folder, "feeds.npz")
     saved: Any = dict(feeds)
     np.savez(feeds_file, **saved)
-    found = [Measured(name) for name in dict.fromkeys(("pelton", *names))]
+    timings = [Measured(name) for name in dict.fromkeys(("pelton", *names))]
     running: dict[str, _Process] = {}
     try:
-        for m in found:
+        for m in timings:
             ours = m.runtime == "pelton"
             running[m.runtime] = _Process(
                 sys.executable if ours else python or sys.executable,
@@ -216,21 +216,21 @@ def compare(
             if splits and not m.failure:
                 m.split = tuple(started["split"])
         for turn in range(rounds):
-            for m in found[turn % len(found) :] + found[: turn % len(found)]:
+            for m in timings[turn % len(timings) :] + timings[: turn % len(timings)]:
                 if not m.failure:
                     time.sleep(PAUSE)
                     timed = _ask(m, running[m.runtime], f"time {seconds / rounds}")
                     if not m.failure:
                         m.rounds.append(of_streams(timed["spans"], timed["start"], timed["end"] if m.split else None))
-        for m in found:
+        for m in timings:
             _ask(m, running[m.runtime], "save " + os.path.join(folder, m.runtime + ".npz"))
     finally:
         for process in running.values():
             process.end()
-    for m in found:
-        if not m.failure and not found[0].failure:
+    for m in timings:
+        if not m.failure and not timings[0].failure:
             m.off = difference(os.path.join(folder, m.runtime + ".npz"), os.path.join(folder, "pelton.npz"))
-    return found
+    return timings
 
 
 def onnx_file(path: str, model: Any, folder: str) -> str:
@@ -279,8 +279,8 @@ class PeerRunner:
         self._ask("run " + self._save(inputs))
         saved = os.path.join(self._folder, f"{self.runtime}.outputs.npz")
         self._ask("save " + saved)
-        with np.load(saved) as found:
-            arrays = [found[str(i)] for i in range(len(found.files))]
+        with np.load(saved) as archive:
+            arrays = [archive[str(i)] for i in range(len(archive.files))]
         if len(arrays) != len(self._names):
             raise InputError(
                 f"{self.runtime} has {len(arrays)} outputs, the engine {len(self._names)}"

@@ -69,17 +69,17 @@ def main(args: argparse.Namespace) -> None:
     engine.save(target, sign=args.sign)
     if was_signed and not args.sign:
         log.warning("%s is not signed, the engine with its old weights was: --sign KEY signs it", target)
-    size, given = os.path.getsize(target), len(weights.keys() & engine.refittable.keys())
-    output.emit(args, {"file": target, "bytes": size, "weights": given, "refittable": len(engine.refittable)})
+    size, count = os.path.getsize(target), len(weights.keys() & engine.refittable.keys())
+    output.emit(args, {"file": target, "bytes": size, "weights": count, "refittable": len(engine.refittable)})
     if not args.quiet:
-        print(f"{target}: {text.size(size)}, {given} of {len(engine.refittable)} weights from {args.weights}")
+        print(f"{target}: {text.size(size)}, {count} of {len(engine.refittable)} weights from {args.weights}")
 
 
 def _arrays(path: str) -> dict[str, Any]:
     """Loads the arrays of a .npz file by name. Raises InputError for other files."""
     try:
-        with np.load(path, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise InputAbsent(f"there is no file {path}", path) from None
     except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as e:
@@ -91,11 +91,11 @@ def _weights_of_model(path: str, engine: Engine) -> dict[str, Any]:
     known = engine.refittable
     with Needs("reading weights of models", InputError):
         from pelton.compiler.refit import weights_in
-    found = weights_in(path)
-    if missing := sorted(known.keys() - found.keys()):
+    weights = weights_in(path)
+    if missing := sorted(known.keys() - weights.keys()):
         raise InputError(
             f"{path} has no weights {', '.join(map(repr, missing[:8]))}{' …' if len(missing) > 8 else ''}, but"
             f" {engine.label} has: it is another network; use the same network with other weights, or a .npz file"
             " of some weights"
         )
-    return found
+    return weights

@@ -133,19 +133,19 @@ def _line(start: tuple[float, float], end: tuple[float, float], colour: str, wid
 
 
 def _grid(x: Axis, y: Axis) -> list[str]:
-    found = []
+    elements = []
     for value in x.ticks():
-        found += [
+        elements += [
             _line((x.at(value), TOP), (x.at(value), BOTTOM), _shade(value)),
             _words(x.at(value), BOTTOM + 17, f"{value:g}", MIDDLE),
         ]
     for value in y.ticks():
-        found += [
+        elements += [
             _line((LEFT, y.at(value)), (RIGHT, y.at(value)), _shade(value)),
             _words(LEFT - 7, y.at(value) + 4, f"{value:g}", END),
         ]
     return [
-        *found,
+        *elements,
         _words((LEFT + RIGHT) / 2, BOTTOM + 36, "operations per byte read or written", MIDDLE),
         _words(-(TOP + BOTTOM) / 2, 22, "GFLOP/s", f'{MIDDLE} transform="rotate(-90)"'),
     ]
@@ -175,28 +175,28 @@ def _roof(roof: Roof, x: Axis, y: Axis) -> list[str]:
 def _dot(s: Mapping[str, Any], x: Axis, y: Axis, colour: str) -> str:
     intensity = s["flops"] / s["bytes"]
     radius = max(SMALLEST, math.sqrt(s["share"] * AREA / math.pi))
-    said = [
+    lines = [
         s["name"] or s["op"],
         s["tactic"].partition("@")[0],
         f"{text.duration(s['ns'])}, {100 * s['share']:.1f} % of the time",
         f"{s['gflops']:.1f} GFLOP/s, {intensity:.2g} operations per byte, {s['gbytes']:.1f} GB/s",
     ]
     if s["bound"]:
-        said.append(f"bound by {s['bound']}, {100 * s['reached']:.0f} % of that reached")
+        lines.append(f"bound by {s['bound']}, {100 * s['reached']:.0f} % of that reached")
     return (
         f'<circle cx="{x.at(intensity):.2f}" cy="{y.at(s["gflops"]):.2f}" r="{radius:.2f}" fill="{colour}">'
-        f"<title>{escape(chr(10).join(said))}</title></circle>"
+        f"<title>{escape(chr(10).join(lines))}</title></circle>"
     )
 
 
 def _legend(kinds: Sequence[str], shares: Mapping[str, float], colours: Mapping[str, str]) -> list[str]:
     left, at = RIGHT + 24, TOP + 8
-    found = [_words(left, at, "kernel, share of the time", QUIET)]
+    elements = [_words(left, at, "kernel, share of the time", QUIET)]
     for k in kinds:
         at += 21
-        found += [
+        elements += [
             f'<rect x="{left}" y="{at - 10}" width="12" height="12" rx="6" fill="{colours[k]}" fill-opacity="0.8"/>',
             _words(left + 20, at, k),
             _words(WIDTH - 16, at, f"{100 * shares[k]:.1f} %", END),
         ]
-    return [*found, _words(left, at + 30, "a dot's area is its time", QUIET)]
+    return [*elements, _words(left, at + 30, "a dot's area is its time", QUIET)]

@@ -151,22 +151,22 @@ def probabilities(rows: np.ndarray) -> tuple[np.ndarray, str]:
 
 def facts(outputs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns element types and sizes of outputs; for numbers the minimum, the mean and the maximum, too."""
-    found = dict[str, dict[str, Any]]()
-    for name, given in arrays.split_lists(outputs).items():
-        x = np.asarray(given)
-        found[name] = {"dtype": str(x.dtype), "shape": list(x.shape)}
+    result = dict[str, dict[str, Any]]()
+    for name, value in arrays.split_lists(outputs).items():
+        x = np.asarray(value)
+        result[name] = {"dtype": str(x.dtype), "shape": list(x.shape)}
         if x.size and x.dtype.kind in "fiu":
             x = x.astype(np.float64)
-            found[name].update(min=float(x.min()), mean=float(x.mean()), max=float(x.max()))
-    return found
+            result[name].update(min=float(x.min()), mean=float(x.mean()), max=float(x.max()))
+    return result
 
 
 def describe_outputs(engine: Engine, outputs: dict[str, np.ndarray]) -> list[str]:
     """Formats a line on each output."""
     lines = []
     for port in engine.outputs:
-        for name, given in arrays.split_lists({port.name: outputs[port.name]}).items():
-            x = np.asarray(given)
+        for name, value in arrays.split_lists({port.name: outputs[port.name]}).items():
+            x = np.asarray(value)
             line = (
                 f"{name}"
                 f" {dataclasses.replace(port, shape=x.shape) if name == port.name else f'{x.dtype}{list(x.shape)}'}"

@@ -53,8 +53,8 @@ def sweep(args: argparse.Namespace, engine: Engine, result: dict[str, Any], say:
     rows = [("batch", "streams", "threads", "inputs/s", "median", "per input")]
     result["batches"] = []
     for size in args.batches:
-        given = {name: "x".join(map(str, shape)) for name, shape in engine.shapes({symbol: size}).items()}
-        feeds = arrays.draw_inputs(engine, given)
+        specs = {name: "x".join(map(str, shape)) for name, shape in engine.shapes({symbol: size}).items()}
+        feeds = arrays.draw_inputs(engine, specs)
         split, _ = choose_split(args, engine, feeds)
         times = timed(args, engine, feeds, split)
         context = engine.context(split.threads)

@@ -92,13 +92,13 @@ def table(
 
 def _fitted(widths: Sequence[int], align: str, room: int) -> list[int]:
     """Returns the widths of columns that fit, as far as the widest texts can shrink; numbers never do."""
-    found, texts = list(widths), [i for i, side in enumerate(align) if side == "l"]
-    while sum(found) + 2 * (len(found) - 1) > room and texts:
-        widest = max(texts, key=found.__getitem__)
-        if found[widest] <= NARROWEST:
+    result, texts = list(widths), [i for i, side in enumerate(align) if side == "l"]
+    while sum(result) + 2 * (len(result) - 1) > room and texts:
+        widest = max(texts, key=result.__getitem__)
+        if result[widest] <= NARROWEST:
             break
-        found[widest] -= 1
-    return found
+        result[widest] -= 1
+    return result
 
 
 def _cell(value: str, width: int, side: str) -> str:

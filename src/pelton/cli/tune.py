@@ -57,11 +57,11 @@ def main(args: argparse.Namespace) -> None:
     with progress.show_progress(not args.quiet) as tell:
         tuned = pelton.tune(engine, args.device, budget=args.budget, progress=tell)
     tuned.save(target)
-    found = {"file": target, "bytes": os.path.getsize(target), **facts(engine, tuned)}
+    report = {"file": target, "bytes": os.path.getsize(target), **facts(engine, tuned)}
     if args.json:
-        output.emit(args, found)
+        output.emit(args, report)
     elif not args.quiet:
-        print(f"{target}: {text.size(found['bytes'])}\n" + "\n".join(summary(found)))
+        print(f"{target}: {text.size(report['bytes'])}\n" + "\n".join(summary(report)))
 
 
 def facts(before: Engine, after: Engine) -> dict[str, Any]:

@@ -57,12 +57,12 @@ def main(args: argparse.Namespace) -> None:
     if any(os.path.exists(target) and os.path.exists(p) and os.path.samefile(target, p) for p in paths):
         raise InputError(f"{target} is the engine itself; name another file with -o")
     arrays.check_target(target)
-    found = write(args, paths, target)
+    contents = write(args, paths, target)
     output.emit(args, {"file": target, "bytes": os.path.getsize(target), "engines": paths})
     if not args.quiet:
         print(f"{target}: {text.size(os.path.getsize(target))}, opens in any browser")
-        if len({d.source for d in found} | {None}) != 2 and len(found) == 2:
-            kinds = "; ".join(f"{path}: {_sources(d)}" for path, d in zip(paths, found))
+        if len({d.source for d in contents} | {None}) != 2 and len(contents) == 2:
+            kinds = "; ".join(f"{path}: {_sources(d)}" for path, d in zip(paths, contents))
             print(f"times cannot be compared, as they are of different kinds ({kinds}); measure both with --time")
     if args.open and not webbrowser.open(Path(target).resolve().as_uri()):
         raise InputError(f"there is no browser to open {target} with; open it elsewhere, it is one file")
@@ -78,17 +78,17 @@ def write(args: argparse.Namespace, paths: list[str], target: str) -> list[Descr
     import pelton
     from pelton.explorer.page import page
 
-    found: list[Described] = []
+    contents: list[Described] = []
     roof: Roof | None = None
     for path in paths:
         # engines that do not run are shown on any machine
         engine = pelton.load(path, device=0 if args.time else None, trust=args.trust)
         described, peak = describe(engine, args)
-        found.append(described)
+        contents.append(described)
         roof = peak if roof is None or peak is None else roof.best(peak)
     facts = {"version": pelton.__version__, "peak": roof and {"gflops": roof.gflops, "gbytes": roof.gbytes}}
-    arrays.replace(target, [page(found, facts).encode()])
-    return found
+    arrays.replace(target, [page(contents, facts).encode()])
+    return contents
 
 
 def describe(engine: Engine, args: argparse.Namespace) -> tuple[Described, Roof | None]:

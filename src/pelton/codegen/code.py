@@ -37,16 +37,16 @@ class Code:
 Text = str | Code
 
 
-def code(form: str, *given: Text | Size) -> Code:
+def code(form: str, *arguments: Text | Size) -> Code:
     """Returns the form with the arguments in place of each `{}`; other braces stay as they are.
 
     Raises ValueError if the numbers of arguments and of places differ.
     """
     first, *rest = form.split("{}")
-    if len(rest) != len(given):
-        raise ValueError(f"{form!r} has {len(rest)} places, got {len(given)} arguments")
+    if len(rest) != len(arguments):
+        raise ValueError(f"{form!r} has {len(rest)} places, got {len(arguments)} arguments")
     parts: list[str | Size] = [first]
-    for argument, text in zip(given, rest):
+    for argument, text in zip(arguments, rest):
         parts += [*_parts(argument), text]
     return Code(tuple(p for p in parts if p != "" or not isinstance(p, str)))
 

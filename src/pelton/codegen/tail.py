@@ -174,8 +174,8 @@ def statements(
         if v in walk.names:
             walk.lines.append(language.store(walk.place(v, "y"), walk.names[v]))
     for x in dict.fromkeys(n.inputs[0] for n in region.pieces):
-        found = sorted((n for n in region.pieces if n.inputs[0] is x), key=lambda n: n.attrs["starts"])
-        walk.lines += language.pieces(walk.names[x], [walk.piece(n) for n in found])
+        pieces = sorted((n for n in region.pieces if n.inputs[0] is x), key=lambda n: n.attrs["starts"])
+        walk.lines += language.pieces(walk.names[x], [walk.piece(n) for n in pieces])
     return Statements(tuple(walk.lines), tuple(walk.pointers), walk.names)
 
 
@@ -244,25 +244,25 @@ class _Walk:
         The cast also rounds values that were rounded before a clip to whole numbers, and saturates values clipped to
         the type's full range.
         """
-        found = self.rounding.of(node)
-        if found is None:
+        rounded = self.rounding.of(node)
+        if rounded is None:
             return None
-        largest = self.rounding.largest(found.x) if found.saturates and abs(found.zero) <= 255 else None
+        largest = self.rounding.largest(rounded.x) if rounded.saturates and abs(rounded.zero) <= 255 else None
         if largest is not None and largest < 2.0**30:
-            text = self.language.round_saturated(self.read(found.x), int(found.zero), found.to)
+            text = self.language.round_saturated(self.read(rounded.x), int(rounded.zero), rounded.to)
             if text is not None:
                 return text
-        if found.zero:
-            return self.language.round_within(self.names[found.clip.output], found.to)
-        return self.language.round_within(self.clip(found, found.x, 0), found.to)
+        if rounded.zero:
+            return self.language.round_within(self.names[rounded.clip.output], rounded.to)
+        return self.language.round_within(self.clip(rounded, rounded.x, 0), rounded.to)
 
     def read_again(self, node: Node) -> str | None:
         """Reads rounded small integers as f32, perhaps less their zero point, without converting them there and back;
         None for other nodes."""
-        found = self.rounding.read_again(node)
-        if found is None or found[1] not in (0, -found[0].zero):
+        reading = self.rounding.read_again(node)
+        if reading is None or reading[1] not in (0, -reading[0].zero):
             return None
-        rounded, number = found
+        rounded, number = reading
         return self.clip(rounded, rounded.round.output, rounded.zero) if number else self.names[rounded.clip.output]
 
     def clip(self, rounded: Rounded, v: Value, less: float) -> str:

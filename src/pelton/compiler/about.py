@@ -61,8 +61,8 @@ def schedule(task: Task, choice: Choice | None, wave: int, target: Target, place
     why = {"reason": "; ".join(reasons)} if reasons else {}
     if choice is None:
         op, name = task.node.op.name, task.node.name
-        said = {"name": name or op, "op": op, "tactic": "host", "layers": name.split("+"), **why}
-        return ScheduledTask(task, None, wave, said)
+        host_info = {"name": name or op, "op": op, "tactic": "host", "layers": name.split("+"), **why}
+        return ScheduledTask(task, None, wave, host_info)
     info = {**_info(task, choice, target), **why}
     return ScheduledTask(task, choice.kernel, wave, info, tuple((t.name, k) for t, k in choice.alternatives))
 
@@ -92,8 +92,8 @@ def _estimate(info: Mapping[str, Any], choice: Choice, region: Region, target: T
         return None
     params = dict(choice.tactic.params)
     size = region.anchor.inputs[0].type.dtype.size if region.anchor is not None and "PRECISION" in params else 0
-    found = cost.microseconds(int(info["flops"]), int(info["bytes"]), size, params.get("PRECISION", 0), target)
-    return round(found, 3)
+    estimate = cost.microseconds(int(info["flops"]), int(info["bytes"]), size, params.get("PRECISION", 0), target)
+    return round(estimate, 3)
 
 
 def _weights(packings: Sequence[Packing]) -> dict[str, float]:

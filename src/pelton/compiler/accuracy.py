@@ -73,8 +73,8 @@ class StepRecord:
             within = ties.bounds(what.body, {v.name: a for v, a in self.read.items()}, off)
             return self.error({v: ties.nearest(self.wrote[v], within[v]) for v in self.wrote})
         if isinstance(what, Region):
-            found = evaluate(what.body, {v.name: a for v, a in self.read.items()}, round=False)
-            return self.error({v: found[v.name] for v in what.body.outputs})
+            reference = evaluate(what.body, {v.name: a for v, a in self.read.items()}, round=False)
+            return self.error({v: reference[v.name] for v in what.body.outputs})
         if what.op.kind == "foreign":
             return 0.0  # a foreign op is its own reference
         return self.error(
@@ -101,9 +101,9 @@ class ExactValues:
 
     def take(self, value: Value) -> np.ndarray:
         """Returns the value for one of the announced readers in `taken`."""
-        found = self.of(value)
+        array = self.of(value)
         self._read(value)
-        return found
+        return array
 
     def _make(self, node: Node) -> None:
         arrays = tuple(map(self.of, node.inputs))
@@ -203,7 +203,7 @@ def check_accuracy(
     """Returns (layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the
     first error above the tolerance. Logs a warning and skips regions that these inputs send out of an index's range."""
     inputs = random_inputs(sizes.at(engine.plain, sizes.optimum_sizes(engine.plain)).inputs, seed)
-    found = []
+    errors = []
 
     def see(seen: StepRecord) -> None:
         what = seen.task.what
@@ -219,7 +219,7 @@ def check_accuracy(
                 if not plugin:
                     raise
                 raise BuildError(f"the reference of {label} failed, a plugin's: {type(e).__name__}: {e}") from e
-            found.append((label, error))
+            errors.append((label, error))
             whose = "it is a plugin's" if plugin else FAULT
             if not error <= seen.tolerance:
                 raise BuildError(
@@ -229,7 +229,7 @@ def check_accuracy(
 
     _, sized = resolve_sizes(engine, placed, chosen, inputs)
     run_stepwise(engine, sized, inputs, see)
-    return found
+    return errors
 
 
 def relative_error(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:

@@ -46,8 +46,8 @@ def compile_graph(
     progress("optimize", 0, 1)
     c = run_stages(replace(start(imported, options, done=done), recorded=recorded), "optimize")
     weights = sum(a.nbytes for a in c.graph.constants.values())
-    with back_end(options, weights) as found:
-        c = run_stages(replace(c, back_end=found, target=found.target), "lower")
+    with back_end(options, weights) as compiler:
+        c = run_stages(replace(c, back_end=compiler, target=compiler.target), "lower")
     for step in c.lowered.scheduled:
         if step.kernel is None:
             why = f"; {step.info['reason']}" if "reason" in step.info else ""

@@ -22,9 +22,9 @@ UNREAD = "no kernel for these sizes reads it in halves"
 def override(placed: Placed, options: Options) -> Callable[[Task, Found], Found]:
     """Returns a filter of candidates by `precision_of`: layers in fp32 round no weights, others round theirs wherever a
     kernel can. InputError for a pattern that matches no layer with a kernel."""
-    given = (options.precision_of or {}) if options.precision in ("fp16", "bf16") else {}
+    precisions = (options.precision_of or {}) if options.precision in ("fp16", "bf16") else {}
     regions = [t.region for t in placed.tasks if isinstance(t.what, Region)]
-    for pattern in given:
+    for pattern in precisions:
         if not any(_matches(pattern, r) for r in regions):
             known = [name for r in regions if _variants(r, "") for name in r.layers][:3]
             raise InputError(
@@ -33,7 +33,7 @@ def override(placed: Placed, options: Options) -> Callable[[Task, Found], Found]
             )
 
     def among(task: Task, found: Found) -> Found:
-        asked = _asked(task.region, given)
+        asked = _asked(task.region, precisions)
         if asked is None:
             return found
         rounding = [(t, c) for t, c in found if t.stored(c) is not F32 and not t.is_exact(c)]
@@ -65,8 +65,8 @@ def report(
             reason = "exact" if choice.template.is_exact(choice.tactic) else "faster"
         elif "half" in times:
             reason = "not faster"
-        elif target.half is not F32 and (found := variants[0].rounding_rejection(region, target.half)):
-            reason = found
+        elif target.half is not F32 and (rejection := variants[0].rounding_rejection(region, target.half)):
+            reason = rejection
         else:
             continue
         names = ["+".join(region.layers) or region.title(), stored, reason]
@@ -76,18 +76,18 @@ def report(
 
 def _variants(region: Region, isa: str) -> list[HalfWeights]:
     """Returns the templates that can read this region's weights in half precision."""
-    found = (t for t in templates(isa).values() if isinstance(t, HalfWeights))
-    return [t for t in found if template_rejection(t, region) is None]
+    candidates = (t for t in templates(isa).values() if isinstance(t, HalfWeights))
+    return [t for t in candidates if template_rejection(t, region) is None]
 
 
 def _times(choice: Choice, target: Target) -> dict[str, float]:
     """Returns the shortest microseconds of its kernels with weights in fp32 and in half precision."""
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for name, ns in choice.times.items():
         tactic = Tactic.parse(name)
         kind = "fp32" if templates(target.isa)[tactic.template].stored(tactic) is F32 else "half"
-        found[kind] = min(found.get(kind, float("inf")), round(ns / 1e3, 1))
-    return found
+        times[kind] = min(times.get(kind, float("inf")), round(ns / 1e3, 1))
+    return times
 
 
 def _asked(region: Region, given: Mapping[str, str]) -> str | None:

@@ -25,14 +25,14 @@ from pelton.ops.words import (
 def index_ranges(graph: Graph) -> dict[str, IndexRange]:
     """Returns the valid range of each input whose integers are all indices, by name, from its shortest table."""
     makers = {v: node for node in graph.nodes for v in node.outputs}
-    found: dict[str, IndexRange] = {}
+    ranges: dict[str, IndexRange] = {}
     tables = sorted(((length, i) for i, node in enumerate(graph.nodes) if (length := _length(node))), reverse=True)
     for length, i in tables:
         node = graph.nodes[i]
         for v in _origins(node.inputs[1], makers):
             if v in graph.inputs and v.type.dtype in (I32, I64):
-                found[v.name] = IndexRange(-length, length - 1, node.name)
-    return found
+                ranges[v.name] = IndexRange(-length, length - 1, node.name)
+    return ranges
 
 
 def _length(node: Node) -> int:

@@ -56,14 +56,14 @@ def refitted(plain: EnginePlan, weights: Mapping[str, Any]) -> EnginePlan:
             f"engine {plain.label!r} was built by Pelton {known.build.get('pelton')}, and this is {VERSION}, whose"
             " kernels may read other constants: refit it with that version, or build it again"
         )
-    given = _checked(known, weights)
+    arrays = _checked(known, weights)
     if len(known.pieces) != len(pieces_of(plain)):
         raise EngineError(f"engine {plain.label!r} and its record for refitting do not fit together; build it again")
-    _refuse_missing(plain, known, given)
-    others = {name: _stand_in(p) for name, p in known.weights.items() if name not in given}
+    _refuse_missing(plain, known, arrays)
+    others = {name: _stand_in(p) for name, p in known.weights.items() if name not in arrays}
     program = RefitProgram(known.program, known.folds, known.kept, frozenset(known.weights), known.refused)
     try:
-        again = plan_of(program, known.build, {**others, **given})
+        again = plan_of(program, known.build, {**others, **arrays})
         same = not differ(plain, again)
     except (Error, Undecided):
         same = False
@@ -85,8 +85,8 @@ def refitted(plain: EnginePlan, weights: Mapping[str, Any]) -> EnginePlan:
             f"with these weights, a build of {plain.label!r} would decide otherwise than it did; build an engine of"
             " the model that has them"
         )
-    meta = {**plain.meta, "provenance": _provenance(plain, given)}
-    return replace(plain, constants=_constants(plain, again, known, given.keys()), meta=meta, absent=())
+    meta = {**plain.meta, "provenance": _provenance(plain, arrays)}
+    return replace(plain, constants=_constants(plain, again, known, arrays.keys()), meta=meta, absent=())
 
 
 def _checked(known: RefitRecord, weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -94,14 +94,14 @@ def _checked(known: RefitRecord, weights: Mapping[str, Any]) -> dict[str, np.nda
     equal."""
     if not isinstance(weights, Mapping):
         raise InputError(f"weights are arrays by name, got {type(weights).__name__}")
-    given = {}
+    arrays = {}
     for name, value in weights.items():
         array = np.asarray(value)
         if name in known.weights:
             port = known.weights[name]
             if array.dtype != port.numpy_dtype or array.shape != port.shape:
                 raise InputError(f"weight {name!r} is {port}, got {array.dtype}{list(array.shape)}")
-            given[name] = np.ascontiguousarray(array).reshape(array.shape)
+            arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
         elif name not in known.refused:
             raise InputError(
                 f"the engine has no weight {name!r}{near(str(name), (*known.weights, *known.refused))}; `refittable`"
@@ -109,7 +109,7 @@ def _checked(known: RefitRecord, weights: Mapping[str, Any]) -> dict[str, np.nda
             )
         elif name in known.kept and not _equal(array, known.kept[name]):
             raise InputError(f"weight {name!r} cannot be refitted: {known.refused[name]}; build an engine with it")
-    return given
+    return arrays
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:

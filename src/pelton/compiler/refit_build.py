@@ -57,7 +57,7 @@ def compile_refittable(imported: Imported, options: Options, recorded: replay.De
     weights, refused = _tried(plain, program, build)
     meta = {name: value for name, value in plain.meta.items() if name != "weights_of"}
     pieces = [sorted(weights.intersection(names)) for names in plain.meta["weights_of"]]
-    found = RefitRecord(
+    record = RefitRecord(
         program.text,
         program.folds,
         {name: _port(name, program.constants[name]) for name in weights},
@@ -68,7 +68,7 @@ def compile_refittable(imported: Imported, options: Options, recorded: replay.De
     )
     base = len(plain.buffers) - len(pieces)
     absent = tuple(base + i for i, names in enumerate(pieces) if names) if options.strip_weights else ()
-    plain = replace(plain, meta=meta, refit=refit_record.to_bytes(found), absent=absent)
+    plain = replace(plain, meta=meta, refit=refit_record.to_bytes(record), absent=absent)
     return replace(result, engine=Engine(plain))
 
 

@@ -120,14 +120,14 @@ def _apart(graph: Graph, known: Lineage) -> tuple[Graph, dict[Value, np.ndarray]
         return first[id(array)]
 
     def write(array: np.ndarray, like: Value) -> Value:
-        made, found = known.made.get(id(array)), value(array, like)
+        made, constant = known.made.get(id(array)), value(array, like)
         if made is None or not from_weights(array):
-            leaves[found] = array
+            leaves[constant] = array
         elif id(made.node) not in nodes:
             inputs = tuple(write(a, v) for a, v in zip(made.given, made.node.inputs))
             results = tuple(value(outputs[id(made.node)][i], v) for i, v in enumerate(made.node.outputs))
             nodes[id(made.node)] = Node(made.node.op, inputs, made.node.attrs, results, made.node.name)
-        return found
+        return constant
 
     for v, array in graph.constants.items():
         if v in twins:

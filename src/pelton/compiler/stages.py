@@ -87,10 +87,10 @@ def _advise(scripted: partition.UnbuiltScript, reason: OnData) -> tuple[str, ...
     small = {name for name, size in sizes.items() if is_known(size) and size <= MAX_DECIDING}
     if not reason.values or not small.issuperset(reason.values):
         return ()
-    given = ", ".join(f"{name!r}: ..." for name in reason.values)
+    entries = ", ".join(f"{name!r}: ..." for name in reason.values)
     dynamic = "" if all(map(is_known, sizes.values())) else " and numbers for all unspecified sizes with shapes="
     return (
-        f"the value of {' and '.join(reason.values)} determines the program: with values={{{given}}}{dynamic}, one"
+        f"the value of {' and '.join(reason.values)} determines the program: with values={{{entries}}}{dynamic}, one"
         f" engine may replace the script, and be faster ({scripted.info.label or scripted.name})",
     )
 

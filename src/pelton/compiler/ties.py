@@ -42,12 +42,12 @@ def bounds(body: Graph, inputs: Mapping[str, np.ndarray], sums: float = EXACT) -
             off = max(sums, POINTWISE)
         uncertain = [v for v in dict.fromkeys(node.inputs) if v in high]
         if uncertain:
-            found = [_corners(node, low, high, uncertain)]
+            ranges = [_corners(node, low, high, uncertain)]
         else:
-            found = [(a, a) for a in evaluate_node(node, tuple(low[v] for v in node.inputs), round=False)]
+            ranges = [(a, a) for a in evaluate_node(node, tuple(low[v] for v in node.inputs), round=False)]
         if node.op is round_:
-            found = [_rounded(low[node.inputs[0]], high.get(node.inputs[0], low[node.inputs[0]]), off)]
-        for v, (lowest, highest) in zip(node.outputs, found, strict=True):
+            ranges = [_rounded(low[node.inputs[0]], high.get(node.inputs[0], low[node.inputs[0]]), off)]
+        for v, (lowest, highest) in zip(node.outputs, ranges, strict=True):
             low[v] = lowest
             if highest is not lowest:
                 high[v] = highest
@@ -85,8 +85,8 @@ def _corners(node: Node, low: Mapping[Value, np.ndarray], high: Mapping[Value, n
     """Bounds the output of a node with uncertain operands."""
 
     def value(operands: Mapping[Value, np.ndarray]) -> np.ndarray:
-        (found,) = evaluate_node(node, tuple(operands.get(v, low[v]) for v in node.inputs), round=False)
-        return found
+        (output,) = evaluate_node(node, tuple(operands.get(v, low[v]) for v in node.inputs), round=False)
+        return output
 
     if node.op.product and uncertain == [node.inputs[0]] and len(node.inputs) > 1:
         x, w, *more = node.inputs

@@ -159,27 +159,27 @@ def compare(
         raise InputError("there are no samples to compare on")
     _check_sizes(samples)
     kind = _Watched if engine.parts == (engine,) else _Whole
-    watched, found = kind(model, engine, samples, values, progress), _Tallies()
+    watched, tallies = kind(model, engine, samples, values, progress), _Tallies()
     for number, sample in enumerate(samples):
         run = watched.run(number, sample)
-        found.add(OURS, run.results, run)
+        tallies.add(OURS, run.results, run)
         if run.rounded is not None:
-            found.add(MODEL, run.rounded, run)
+            tallies.add(MODEL, run.rounded, run)
         for name, runner in (others or {}).items():
-            found.add(name, runner(sample), run)
+            tallies.add(name, runner(sample), run)
     precision = str(engine.meta.get("precision", "fp32"))
     if tolerance is None:
         tolerance = TOLERANCE.get(precision, TOLERANCE["fp32"])
     return Comparison(
-        found.outputs(OURS),
+        tallies.outputs(OURS),
         watched.steps(),
         watched.unknown,
         tolerance,
         precision,
         len(samples),
         steps,
-        found.outputs(MODEL),
-        {name: found.outputs(name) for name in others or {}},
+        tallies.outputs(MODEL),
+        {name: tallies.outputs(name) for name in others or {}},
     )
 
 
@@ -231,17 +231,17 @@ class _Whole:
         self.model, self.engine, self.values, self.progress = model, engine, values or {}, progress
         self.total = len(samples)
         self.options = Options(outputs=tuple(p.name for p in engine.outputs), accept_conversion=True)
-        given = importers.unread(model, values=values, accept_conversion=True).interface({})
-        _check_inputs(engine, given.inputs)
-        _warn_of_another(model, given.info, engine)
+        interface = importers.unread(model, values=values, accept_conversion=True).interface({})
+        _check_inputs(engine, interface.inputs)
+        _warn_of_another(model, interface.info, engine)
         self.context = engine.context(engine.meta.get("threads"))
 
     def run(self, number: int, inputs: Arrays) -> _Run:
         """Runs one sample."""
         results = dict[str, Any]()
-        for name, given in self.context.run(inputs).items():
-            is_list = isinstance(given, list)
-            results |= {f"{name}[{i}]": a for i, a in enumerate(given)} if is_list else {name: given}
+        for name, value in self.context.run(inputs).items():
+            is_list = isinstance(value, list)
+            results |= {f"{name}[{i}]": a for i, a in enumerate(value)} if is_list else {name: value}
         with folding.of_everything():
             options = self.options.but(values={**self.values, **inputs})
             graph = run_stages(Compilation(options, self.model), "import").imported.graph
@@ -310,12 +310,12 @@ class _Watched:
 
     def steps(self) -> tuple[StepDifference, ...]:
         """Returns the differences, in execution order."""
-        found = []
+        differences = []
         for (step, _), tally in self.tallies.items():
             info = self.engine.steps[step].info
             where = {"step": step, "op": info["op"], "tactic": info["tactic"], "layers": tuple(info["layers"])}
-            found.append(StepDifference(**vars(tally.difference()), **where))
-        return tuple(found)
+            differences.append(StepDifference(**vars(tally.difference()), **where))
+        return tuple(differences)
 
 
 def _check_sizes(samples: Sequence[Arrays]) -> None:

@@ -43,10 +43,10 @@ class Difference:
     def json(self) -> dict[str, Any]:
         """Returns the fields under the keys of `pelton compare --json`; infinite SQNR as a text, which JSON lacks."""
         keys = {"nonfinite": "lost", "largest": "most", "sqnr": "sqnr_db"}
-        found = {keys.get(name, name): value for name, value in asdict(self).items()}
+        fields = {keys.get(name, name): value for name, value in asdict(self).items()}
         if self.sqnr is not None and math.isinf(self.sqnr):
-            found["sqnr_db"] = str(self.sqnr)
-        return found
+            fields["sqnr_db"] = str(self.sqnr)
+        return fields
 
 
 class Tally:
@@ -100,8 +100,8 @@ class Tally:
         """Counts rows along the last axis of more than one element."""
         axis = next((i for i in reversed(range(want.ndim)) if want.shape[i] > 1), None)
         if axis is not None and want.size:
-            found = metrics.matches(want, got, axis)
-            self.same, self.rows = self.same + int(found.sum()), self.rows + found.size
+            matches = metrics.matches(want, got, axis)
+            self.same, self.rows = self.same + int(matches.sum()), self.rows + matches.size
 
     @property
     def agreement(self) -> float | None:

@@ -207,10 +207,10 @@ class ScriptExplanation:
     parts: tuple[Explanation, ...]
 
 
-def explain(model, *, options: Options | None = None, **given) -> Explanation | ScriptExplanation:
+def explain(model, *, options: Options | None = None, **overrides) -> Explanation | ScriptExplanation:
     """Runs all stages but tuning, without compiling or timing kernels. Arguments and errors are those of
     `pelton.build`."""
-    options = (options or Options()).but(**given)
+    options = (options or Options()).but(**overrides)
     try:
         imported = run_stages(Compilation(options, model), "import").imported
     except OnData as e:
@@ -232,14 +232,14 @@ def explain_program(imported: Imported, options: Options) -> Explanation:
     c = run_stages(replace(start(imported, options), observe=see), "place")
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
+        choices: dict[str, tuple[str, ...]] = {}
         if isinstance(task.what, Region):
             for template, tactic in candidates(task.what, task.layouts, c.target, options.strict, ALL):
-                found[template.name] = (*found.get(template.name, ()), tactic.name)
-        return found
+                choices[template.name] = (*choices.get(template.name, ()), tactic.name)
+        return choices
 
-    found = tuple(map(tactics, c.placed.tasks))
-    return Explanation(imported, stages, c.report, c.fused, c.placed, c.layouts, found, c.target, options.strict)
+    choices = tuple(map(tactics, c.placed.tasks))
+    return Explanation(imported, stages, c.report, c.fused, c.placed, c.layouts, choices, c.target, options.strict)
 
 
 def errors(
@@ -247,14 +247,14 @@ def errors(
     inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[str, np.ndarray]] | None = None,
     *,
     options: Options | None = None,
-    **given,
+    **overrides,
 ) -> Errors:
     """Builds an engine and runs it once, step by step, beside an evaluation in float64 (seconds to minutes).
 
     inputs: arrays by name, or a function that returns them for the engine (default: random ones of the optimum sizes).
     Options and errors are those of `pelton.build`; raises InputError for inputs that do not fit.
     """
-    options = (options or Options()).but(**given)
+    options = (options or Options()).but(**overrides)
     check_runs_here(options.target, "measuring errors")
     result = build_detailed(model, options)
     engine = result.engine
@@ -263,12 +263,12 @@ def errors(
     elif callable(inputs):
         inputs = inputs(engine)
     placed, chosen = resolve_sizes(engine, result.placed, result.scheduled, inputs)
-    expected, found = ExpectedOutputs(placed, inputs), list[StepError]()
+    expected, steps = ExpectedOutputs(placed, inputs), list[StepError]()
 
     def see(seen: StepRecord) -> None:
-        found.append(StepError(seen.step, seen.inexact, seen.own_error(), seen.error(expected.by(seen.task))))
-        if options.progress is not None and options.progress("check", len(found), len(engine.steps)) is False:
-            raise Cancelled(f"cancelled while in step {len(found)} of {len(engine.steps)}")
+        steps.append(StepError(seen.step, seen.inexact, seen.own_error(), seen.error(expected.by(seen.task))))
+        if options.progress is not None and options.progress("check", len(steps), len(engine.steps)) is False:
+            raise Cancelled(f"cancelled while in step {len(steps)} of {len(engine.steps)}")
 
     results = run_stepwise(engine, chosen, inputs, see)
     exact, graph = evaluate(result.imported.graph, inputs, round=False), placed.graph
@@ -279,7 +279,7 @@ def errors(
         )
         for p, v in zip(engine.outputs, graph.outputs)
     }
-    return Errors(engine, inputs, tuple(found), outputs)
+    return Errors(engine, inputs, tuple(steps), outputs)
 
 
 def hyphenated(stage: str) -> str:

@@ -30,12 +30,12 @@ def scales(graph: Graph) -> dict[Value, np.ndarray]:
     quantized values (1), and results of these by constants, moves, and choices among equally scaled values. Positive
     float64, one number or broadcasting against the value. Other values have none: sums of integers, sums of values of
     different scales."""
-    found: dict[Value, np.ndarray] = {}
+    scale_of: dict[Value, np.ndarray] = {}
     for node in graph.nodes:
-        scale = _scale(graph, node, found)
+        scale = _scale(graph, node, scale_of)
         if scale is not None and scale.size and np.isfinite(scale).all() and (scale > 0).all():
-            found[node.output] = scale
-    return found
+            scale_of[node.output] = scale
+    return scale_of
 
 
 def _scale(graph: Graph, node: Node, known: dict[Value, np.ndarray]) -> np.ndarray | None:

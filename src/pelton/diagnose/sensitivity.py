@@ -96,10 +96,10 @@ def rank(model: Any, samples: Sequence[Mapping[str, np.ndarray]], options: Optio
     settings = [*np.eye(len(nodes)), np.ones(len(nodes))]
     progress = options.progress
     tell = None if progress is None else lambda done, total: progress("check", done, total)
-    found = [
+    runs = [
         {outputs[port]: noise for port, noise in of.items()} for of in noises(engine, switch, settings, samples, tell)
     ]
-    return _ranked(imported.graph, nodes, found, whole, len(samples))
+    return _ranked(imported.graph, nodes, runs, whole, len(samples))
 
 
 def _ranked(
@@ -132,9 +132,9 @@ def separable(graph: Graph) -> tuple[list[Node], list[Node]]:
         for v in node.outputs:
             if v not in graph.outputs and all(_keeps_apart(user, v, free) for user in graph.users.get(v, ())):
                 free.add(v)
-    found = [node for node in graph.nodes if node.op is quantize and node.inputs[0] not in graph.constants]
-    apart = [node for node in found if node.attrs["to"].is_integer and node.output in free]
-    return apart, [node for node in found if node not in apart]
+    quantizers = [node for node in graph.nodes if node.op is quantize and node.inputs[0] not in graph.constants]
+    apart = [node for node in quantizers if node.attrs["to"].is_integer and node.output in free]
+    return apart, [node for node in quantizers if node not in apart]
 
 
 def _keeps_apart(user: Node, v: Value, free: set[Value]) -> bool:
@@ -147,16 +147,16 @@ def _keeps_apart(user: Node, v: Value, free: set[Value]) -> bool:
 
 def readers(graph: Graph, node: Node) -> tuple[str, ...]:
     """Returns the names of the nodes that read a quantized value after dequantizing; "output NAME" for outputs."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     waiting = [node.output]
     while waiting:
         for user in graph.users.get(waiting.pop(), ()):
             if user.op is dequantize:
-                found.update((n.name or n.op.name, None) for n in graph.users.get(user.output, ()))
-                found.update((f"output {v.name}", None) for v in graph.outputs if v is user.output)
+                names.update((n.name or n.op.name, None) for n in graph.users.get(user.output, ()))
+                names.update((f"output {v.name}", None) for v in graph.outputs if v is user.output)
             else:
                 waiting += user.outputs
-    return tuple(found)
+    return tuple(names)
 
 
 def with_switches(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, str]:
@@ -195,8 +195,8 @@ def with_switches(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, str]:
             soft.add(node.output)
         elif soft.isdisjoint(node.inputs):
             names = [v.name for v in node.outputs]
-            found = b.emit(node.op, [to[v] for v in node.inputs], node.attrs, names=names, node_name=node.name)
-            to.update(zip(node.outputs, found))
+            outputs = b.emit(node.op, [to[v] for v in node.inputs], node.attrs, names=names, node_name=node.name)
+            to.update(zip(node.outputs, outputs))
         elif node.op is dequantize:
             to[node.output] = steps(node, last=True)
         else:

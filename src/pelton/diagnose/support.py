@@ -94,17 +94,17 @@ def diagnose(
     named = None if outputs is None else tuple(outputs)
     options = Options(shapes=shapes, outputs=named, strict=strict, target=target, precision=precision, memory=memory)
     seen = importers.examine(model, shapes, outputs)
-    found = seen.found
-    if isinstance(found, OnData):
+    outcome = seen.found
+    if isinstance(outcome, OnData):
         try:
-            script = read_script(seen.source, options, found)
+            script = read_script(seen.source, options, outcome)
             read = seen.name, script.imported_nodes, script.programs, script.info
             return _coverage(*read, options, scripted=True, chained=is_chain(script.main))
         except ModelError as e:
-            found = e
-    if isinstance(found, ModelError):
-        return _coverage_of_unreadable(seen, found, shapes, outputs)
-    return _coverage(seen.name, seen.imported_nodes, (found,), found.info, options)
+            outcome = e
+    if isinstance(outcome, ModelError):
+        return _coverage_of_unreadable(seen, outcome, shapes, outputs)
+    return _coverage(seen.name, seen.imported_nodes, (outcome,), outcome.info, options)
 
 
 def _coverage(

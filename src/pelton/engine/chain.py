@@ -31,8 +31,8 @@ ITEM = np.dtype([("array", "<i4"), ("source", "<i4"), ("at", "<i8")])
 
 def chain(script: Script) -> dict[str, bytes]:
     """Returns the sections of a script for C: "chain", and "plan" with its ports; none if it needs Python."""
-    found = _Chain(script)
-    return found.sections() if found.is_native() else {}
+    builder = _Chain(script)
+    return builder.sections() if builder.is_native() else {}
 
 
 def is_chain(main: Block) -> bool:
@@ -76,10 +76,10 @@ class _Chain:
             }
             return self._add(RUN_ENGINE, action.engine, action.feeds, action.outputs, made)
         if isinstance(action, HostAction) and _is_suppression(action):
-            given = (*action.inputs, *[""] * (BOXES - len(action.inputs)))
+            inputs = (*action.inputs, *[""] * (BOXES - len(action.inputs)))
             made = {action.outputs[0]: (FROM_ACTION, 0, "i64", 2, 0, ())}
             center = bool(json.loads(action.text or "{}").get("center", False))
-            return self._add(SUPPRESS, 0, tuple(map(Feed, given)), action.outputs, made, center)
+            return self._add(SUPPRESS, 0, tuple(map(Feed, inputs)), action.outputs, made, center)
         return False
 
     def _end(self) -> bool:

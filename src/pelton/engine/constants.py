@@ -73,8 +73,8 @@ class DeferredConstants:
 
 def bytes_of(constants: Any) -> memoryview:
     """Returns the bytes of an engine's constants."""
-    found = constants.read().data if isinstance(constants, DeferredConstants) else memoryview(constants)
-    return found.cast("B") if found.nbytes else memoryview(b"")
+    view = constants.read().data if isinstance(constants, DeferredConstants) else memoryview(constants)
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def length(constants: Any) -> int:

@@ -76,12 +76,12 @@ def frame(contents: Mapping[str, Any]) -> Iterator[Any]:
 
 def place_sections(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Returns section → (offset in the file, size), in bytes."""
-    found, at = {}, PREAMBLE.size + ROW.size * len(contents)
+    places, at = {}, PREAMBLE.size + ROW.size * len(contents)
     for name, data in contents.items():
         at = round_up(at, PAGE if name in MAPPED else ALIGN)
-        found[name] = at, len(data)
+        places[name] = at, len(data)
         at += len(data)
-    return found
+    return places
 
 
 def build_front(places: Mapping[str, tuple[int, int]], digests: Mapping[str, bytes]) -> bytes:
@@ -148,14 +148,14 @@ class Container:
 
         Those of `MAPPED` are views of the file. All others are copies: the verified bytes are those that run, even if
         the file is rewritten meanwhile."""
-        found = {}
+        sections = {}
         for name in names:
             if name not in self.rows:
                 raise EngineError(f"{self.damaged}it has no section {name!r}; {AGAIN}")
             offset, size, _ = self.rows[name]
             data = self.data[offset : offset + size]
-            found[name] = data if name in MAPPED else memoryview(bytes(data))
-        return found
+            sections[name] = data if name in MAPPED else memoryview(bytes(data))
+        return sections
 
     def verify(self, sections: Mapping[str, memoryview], where: str) -> None:
         """Raises EngineError unless the sections match the hashes of their rows."""

@@ -71,13 +71,13 @@ class ConvolutionDescriptor:
         """Returns, per operand, its element type, and elements from its first to one past its last."""
         filters = self.kernel_h * self.kernel_w * (self.c // self.group)
         made = (self.n, *self.space, self.out)
-        found = [
+        lengths = [
             reach((self.n, self.h, self.w, self.c), (self.x_n, self.x_h, self.x_w, 1)),
             reach((self.out, filters), (self.w_step, 1)),
         ]
-        found += [self.out] if self.bias else []
-        found += [reach(made, (self.z_n, self.z_h, self.z_w, 1))] if self.added else []
-        return [(TYPES[self.kind], n) for n in (*found, reach(made, (self.y_n, self.y_h, self.y_w, 1)))]
+        lengths += [self.out] if self.bias else []
+        lengths += [reach(made, (self.z_n, self.z_h, self.z_w, 1))] if self.added else []
+        return [(TYPES[self.kind], n) for n in (*lengths, reach(made, (self.y_n, self.y_h, self.y_w, 1)))]
 
     def rejection(self) -> str | None:
         """Returns the reason why no convolution has these numbers; None if they are valid."""

@@ -176,17 +176,17 @@ def read(
     """
     data, where = map_file(source)
     if trust is None:
-        found = open_container(data, where)
+        container = open_container(data, where)
     else:
         from . import signature  # imported only to check signatures
 
         data = signature.private_copy(data)  # the checked bytes are those that run
-        found = open_container(data, where)
-        signature.check(data, found, trust, where)
+        container = open_container(data, where)
+        signature.check(data, container, trust, where)
     for key, reader in FORMATS.items():
-        if key in found.rows:
-            return import_module(reader, __package__).read_in(found, where, verify)
-    return engine_in(found, where, verify)
+        if key in container.rows:
+            return import_module(reader, __package__).read_in(container, where, verify)
+    return engine_in(container, where, verify)
 
 
 def engine_in(found: Container, where: str, verify: bool, lent: memoryview | None = None) -> EnginePlan:

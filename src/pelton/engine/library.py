@@ -22,14 +22,14 @@ LIBRARIES: Collection[str] = WORK.keys()
 def work(symbol: str, dims: Sequence[object]) -> Work:
     """Decodes the dims of a library's step; raises EngineError if they are impossible."""
     kind = WORK[symbol]
-    found: Work | None = None
+    op: Work | None = None
     if len(dims) == len(fields(kind)):
-        found = kind(*dims)
-    reason = f"it has {len(dims)} dims, expected {len(fields(kind))}" if found is None else found.rejection()
-    if found is None or reason is not None:
+        op = kind(*dims)
+    reason = f"it has {len(dims)} dims, expected {len(fields(kind))}" if op is None else op.rejection()
+    if op is None or reason is not None:
         what = kind.__name__.removesuffix("Descriptor").lower()
         raise EngineError(f"the {what} of a step by {symbol} is impossible: {reason}; build the engine again")
-    return found
+    return op
 
 
 def aligned(args: Sequence[Slice], kinds: Sequence[str]) -> tuple[int, ...]:
@@ -50,11 +50,11 @@ def of_version(step: Step, versions: Mapping[str, int]) -> Step:
     alternatives = tuple(of_version(s, versions) for s in step.alternatives)
     if step.symbol not in LIBRARIES or step.symbol not in versions:
         return replace(step, alternatives=alternatives) if alternatives != step.alternatives else step
-    found: Any = replace(work(step.symbol, step.dims), version=versions[step.symbol])
+    op: Any = replace(work(step.symbol, step.dims), version=versions[step.symbol])
     return replace(
         step,
-        dims=found.dims(),
-        info={**step.info, "tactic": name(found, str(step.info["tactic"]).partition("@")[2])},
+        dims=op.dims(),
+        info={**step.info, "tactic": name(op, str(step.info["tactic"]).partition("@")[2])},
         alternatives=alternatives,
     )
 

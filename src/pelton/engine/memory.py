@@ -29,15 +29,15 @@ def assign(lifetimes: Mapping[K, Lifetime]) -> tuple[dict[K, int], int]:
 
 def together(lives: Sequence[tuple[int, int]]) -> list[list[int]]:
     """Returns, for each (first, last), the others that are alive at some time with it."""
-    found: list[list[int]] = [[] for _ in lives]
+    overlaps: list[list[int]] = [[] for _ in lives]
     alive: list[int] = []
     for i in sorted(range(len(lives)), key=lambda i: lives[i][0]):
         alive = [k for k in alive if lives[k][1] >= lives[i][0]]
         for k in alive:
-            found[i].append(k)
-            found[k].append(i)
+            overlaps[i].append(k)
+            overlaps[k].append(i)
         alive.append(i)
-    return found
+    return overlaps
 
 
 def lay_out(

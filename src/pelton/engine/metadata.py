@@ -20,9 +20,9 @@ def check_metadata(meta: Mapping[str, Any], refuse: Refuse) -> None:
     if forms and not (isinstance(forms, dict) and forms.keys() == {"inputs", "outputs"}):
         refuse(f"the forms of its inputs and outputs are {forms!r:.50}")
     for kind, is_form in (("inputs", _is_input_form), ("outputs", _is_output_form)):
-        found = forms[kind] if forms else {}
-        if not isinstance(found, dict) or not all(map(is_form, found.values())):
-            refuse(f"the forms of its {kind} are {found!r:.50}")
+        entries = forms[kind] if forms else {}
+        if not isinstance(entries, dict) or not all(map(is_form, entries.values())):
+            refuse(f"the forms of its {kind} are {entries!r:.50}")
     if not (model is None or isinstance(model, dict)):
         refuse(f"its record of the model is {model!r:.50}")
     states = (model or {}).get("states") or {}

@@ -20,7 +20,7 @@ def waits(steps: Sequence[Step], spans: Mapping[int, Span], scratch: Sequence[Sp
     other, and no element of a buffer is written twice: the parts of a joined buffer may be written at once. A step
     without declared outputs may write to all its operands.
     """
-    found: list[list[int]] = []
+    waits: list[list[int]] = []
     after: list[int] = []  # all that each waits for, as the bits of a number
     wrote, used = Counter[int](), Counter[int]()  # buffer → steps, as such bits
     beside = _overlapping(spans)
@@ -28,9 +28,9 @@ def waits(steps: Sequence[Step], spans: Mapping[int, Span], scratch: Sequence[Sp
     for i, step in enumerate(steps):
         if i and step.wave != steps[i - 1].wave:
             before, this = before | this, 0
-        given, written = Counter(a.buffer for a in step.args), Counter(t.slice.buffer for t in step.outputs)
+        operands, written = Counter(a.buffer for a in step.args), Counter(t.slice.buffer for t in step.outputs)
         need = 0
-        for b, times in given.items():
+        for b, times in operands.items():
             need |= wrote[b] if times > written[b] else 0
             need |= used[b] if not written else 0
             for other in beside.get(b, ()):
@@ -45,14 +45,14 @@ def waits(steps: Sequence[Step], spans: Mapping[int, Span], scratch: Sequence[Sp
             direct.append(last)
             left &= ~(after[last] | 1 << last)
             need |= after[last]
-        found.append(direct[::-1])
+        waits.append(direct[::-1])
         after.append(need)
-        for b in given:
+        for b in operands:
             used[b] |= 1 << i
-        for b in written or given:
+        for b in written or operands:
             wrote[b] |= 1 << i
         this |= 1 << i
-    return found
+    return waits
 
 
 def _overlapping(spans: Mapping[int, Span]) -> dict[int, list[int]]:

@@ -149,10 +149,10 @@ class Buffer:
 
 def strings_in(text: Any) -> np.ndarray:
     """Decodes the bytes of a "text" buffer into its objects; raises ValueError if they are no list of strings."""
-    found = json.loads(bytes(text))
-    if not isinstance(found, list) or not all(isinstance(s, str) for s in found):
+    strings = json.loads(bytes(text))
+    if not isinstance(strings, list) or not all(isinstance(s, str) for s in strings):
         raise ValueError("no list of strings")
-    return np.array(found, object)
+    return np.array(strings, object)
 
 
 @record(frozen=True)

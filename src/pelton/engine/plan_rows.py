@@ -90,11 +90,11 @@ class PlanRows:
     @cached_property
     def _numbers(self) -> list[Number]:
         """All cells; a text where a formula computes the number."""
-        found: list[Any] = self.rows["cells"].tolist()
+        numbers: list[Any] = self.rows["cells"].tolist()
         texts = [self.text(at) for at in self.rows["formulas"]["text"].tolist()]
         for cell, formula in self.rows["gaps"].tolist():
-            found[cell] = texts[formula]
-        return found
+            numbers[cell] = texts[formula]
+        return numbers
 
     def _some(self, first: int, count: int) -> tuple[Number, ...]:
         return tuple(self._numbers[first : first + count])

@@ -126,8 +126,8 @@ class Tables:
             at = len(operands)
             operands += [a.buffer for a in s.args]
             names = self.text(s.name), self.text(s.symbol), self.text(s.host)
-            given = (words, len(s.args), len(s.dims), at, *place(s.inputs), *place(s.outputs))
-            rows.append((*names, s.wave, s.grain, *given, spare, len(s.alternatives), 0))
+            columns = (words, len(s.args), len(s.dims), at, *place(s.inputs), *place(s.outputs))
+            rows.append((*names, s.wave, s.grain, *columns, spare, len(s.alternatives), 0))
             spare += len(s.alternatives)
         ends = np.cumsum([len(of) for _, of in self.lines], dtype=np.int64).tolist()
         contents: dict[str, list[Any]] = {

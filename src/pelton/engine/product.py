@@ -61,10 +61,10 @@ class MatmulDescriptor:
             ((self.n, self.k) if self.b_transposed else (self.k, self.n)),
         )
         kind, out = TYPES[self.kind], TYPES[self.out]
-        found = [(kind, span(*a, self.a_line, self.a_step)), (kind, span(*b, self.b_line, self.b_step))]
-        found += [(out, self.n)] if self.bias else []
-        found += [(out, span(self.m, self.n, self.c_line, self.c_step))] if self.added else []
-        return [*found, (out, span(self.m, self.n, self.d_line, self.d_step))]
+        operands = [(kind, span(*a, self.a_line, self.a_step)), (kind, span(*b, self.b_line, self.b_step))]
+        operands += [(out, self.n)] if self.bias else []
+        operands += [(out, span(self.m, self.n, self.c_line, self.c_step))] if self.added else []
+        return [*operands, (out, span(self.m, self.n, self.d_line, self.d_step))]
 
     def rejection(self) -> str | None:
         """Returns the reason why no product has these numbers; None if they are valid."""

@@ -80,21 +80,21 @@ def of_plan(plain: EnginePlan) -> RefitRecord:
         raise EngineError(f"engine {plain.label!r} is altered in its record for refitting; {AGAIN}")
     size = int.from_bytes(rest[:SIZE], "little")
     try:
-        found = json.loads(bytes(rest[SIZE : SIZE + size]))
-        if found["version"] != VERSION:
-            raise ValueError(f"version {found['version']!r}")
-        names = [name for name, _, _ in found["weights"]]
-        if any(dtype not in SIZES for _, dtype, _ in found["weights"]) or len(found["pieces"]) > len(plain.buffers):
+        head = json.loads(bytes(rest[SIZE : SIZE + size]))
+        if head["version"] != VERSION:
+            raise ValueError(f"version {head['version']!r}")
+        names = [name for name, _, _ in head["weights"]]
+        if any(dtype not in SIZES for _, dtype, _ in head["weights"]) or len(head["pieces"]) > len(plain.buffers):
             raise ValueError("its weights are not those of the engine")
         arrays = rest[SIZE + size :]
         return RefitRecord(
-            str(found["program"]),
-            int(found["folds"]),
-            {name: Port(str(name), str(dtype), tuple(map(int, shape))) for name, dtype, shape in found["weights"]},
-            {str(name): str(why) for name, why in found["refused"].items()},
-            {name: _array(arrays, *place) for name, place in found["kept"].items()},
-            [[names[i] for i in piece] for piece in found["pieces"]],
-            dict(found["build"]),
+            str(head["program"]),
+            int(head["folds"]),
+            {name: Port(str(name), str(dtype), tuple(map(int, shape))) for name, dtype, shape in head["weights"]},
+            {str(name): str(why) for name, why in head["refused"].items()},
+            {name: _array(arrays, *place) for name, place in head["kept"].items()},
+            [[names[i] for i in piece] for piece in head["pieces"]],
+            dict(head["build"]),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, EngineError) as e:
         raise EngineError(

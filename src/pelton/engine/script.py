@@ -170,11 +170,11 @@ def blocks_in(action: Action) -> tuple[Block, ...]:
 
 def free(block: Block) -> set[str]:
     """Returns the names that a block reads from its surroundings."""
-    own, found = set(block.inputs), set[str]()
+    own, names = set(block.inputs), set[str]()
     for action in block.steps:
-        found.update(set(read_by(action)).union(*map(free, blocks_in(action))) - own)
+        names.update(set(read_by(action)).union(*map(free, blocks_in(action))) - own)
         own.update(action.outputs)
-    return found.union(block.outputs) - own
+    return names.union(block.outputs) - own
 
 
 def validate_script(script: Script) -> None:

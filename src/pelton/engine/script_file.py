@@ -163,10 +163,10 @@ def read_in(found: Container, where: str, verify: bool) -> Script:
 
 
 def _engine(data: memoryview, where: str, verify: bool, constants: memoryview) -> EnginePlan:
-    found = open_container(data, where)
-    if "script" in found.rows:
-        raise EngineError(f"{found.damaged}a script cannot be part of another one; {AGAIN}")
-    return file.engine_in(found, where, verify, constants)
+    container = open_container(data, where)
+    if "script" in container.rows:
+        raise EngineError(f"{container.damaged}a script cannot be part of another one; {AGAIN}")
+    return file.engine_in(container, where, verify, constants)
 
 
 def _port_to_json(p: Port) -> dict[str, Any]:

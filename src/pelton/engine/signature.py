@@ -67,12 +67,12 @@ def sign_file(source: str | os.PathLike[str], key: Any, target: str | os.PathLik
     """
     own = private_key(key)
     data, where = map_file(source)
-    found = open_container(data, where)
-    sections = found.sections(sorted(found.rows, key=lambda name: found.rows[name].offset))
-    found.verify({name: section for name, section in sections.items() if name != SIGNATURES}, where)
+    container = open_container(data, where)
+    sections = container.sections(sorted(container.rows, key=lambda name: container.rows[name].offset))
+    container.verify({name: section for name, section in sections.items() if name != SIGNATURES}, where)
     slots, public = [], _raw(own.public_key())
     if SIGNATURES in sections:
-        slots = [slot for slot in _slots(found, data) if slot[:KEY] != public]
+        slots = [slot for slot in _slots(container, data) if slot[:KEY] != public]
         _verify(slots, data, where)
     if len(slots) == MOST:
         raise EngineError(f"{where} already has {MOST} signatures, the maximum")
@@ -85,10 +85,10 @@ def sign_file(source: str | os.PathLike[str], key: Any, target: str | os.PathLik
 
 def check(data: memoryview, found: Container, trust: Any, where: str) -> None:
     """Raises EngineError unless one of the keys signed the file, and it was not altered since."""
-    given = [trust] if isinstance(trust, (str, bytes, os.PathLike)) or not isinstance(trust, Iterable) else list(trust)
-    if not given:
+    keys = [trust] if isinstance(trust, (str, bytes, os.PathLike)) or not isinstance(trust, Iterable) else list(trust)
+    if not keys:
         raise InputError("trust= has no public key; pass at least one, or leave it out to load any engine")
-    trusted = [_raw(public_key(key)) for key in given]
+    trusted = [_raw(public_key(key)) for key in keys]
     slots = _slots(found, data)
     if not slots:
         raise EngineError(
@@ -167,14 +167,14 @@ def private_key(given: Any) -> Ed25519PrivateKey:
         return given
     pem, where = _pem(given, "sign=", MAKE)
     try:
-        found = load_pem_private_key(pem, None)
+        key = load_pem_private_key(pem, None)
     except TypeError:
         raise InputError(f"{where} is encrypted; `openssl pkey -in KEY -out PLAIN` decrypts it") from None
     except (ValueError, UnsupportedAlgorithm):
         raise InputError(f"{where} is no private key in PEM form; {MAKE}") from None
-    if not isinstance(found, Ed25519PrivateKey):
+    if not isinstance(key, Ed25519PrivateKey):
         raise InputError(f"{where} is a key of another kind than Ed25519; {MAKE}")
-    return found
+    return key
 
 
 def public_key(given: Any) -> Ed25519PublicKey:
@@ -190,12 +190,12 @@ def public_key(given: Any) -> Ed25519PublicKey:
     if b"PRIVATE KEY" in pem:
         raise InputError(f"{where} is a private key, to keep secret; {MAKE_PUBLIC}")
     try:
-        found = load_pem_public_key(pem)
+        key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
         raise InputError(f"{where} is no public key in PEM form; {MAKE_PUBLIC}") from None
-    if not isinstance(found, Ed25519PublicKey):
+    if not isinstance(key, Ed25519PublicKey):
         raise InputError(f"{where} is a key of another kind than Ed25519; {MAKE}")
-    return found
+    return key
 
 
 def _pem(given: Any, option: str, make: str) -> tuple[bytes, str]:

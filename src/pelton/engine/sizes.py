@@ -94,13 +94,13 @@ def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int
 
 def _symbols(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Returns symbol → its value for inputs of these shapes, within its bounds or not."""
-    found: dict[str, int] = {}
+    symbols: dict[str, int] = {}
     for port in engine.inputs:
         for d, size in zip(port.shape, shapes[port.name]):
             name, k = multiple_of(engine, d)
             if name:
-                found.setdefault(name, size // k)
-    return found
+                symbols.setdefault(name, size // k)
+    return symbols
 
 
 def bounded(
@@ -130,8 +130,8 @@ def _out_of_range(engine: Sized, s: DynamicDimension, size: int, shapes: Mapping
         for name, k in [multiple_of(engine, d)]
         if name == s.name
     )
-    given = shapes[port.name][axis] if port.name in shapes else k * size
-    return f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, got {given}"
+    extent = shapes[port.name][axis] if port.name in shapes else k * size
+    return f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, got {extent}"
 
 
 def misfit(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -253,12 +253,12 @@ def at(engine: EnginePlan, sizes: Mapping[str, int]) -> EnginePlan:
 
 def lives(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[int, tuple[int, int]]:
     """Returns buffer in the arena → the waves of the first and the last step that uses it, alternatives included."""
-    found: dict[int, tuple[int, int]] = {}
+    waves: dict[int, tuple[int, int]] = {}
     for s in steps:
         for i in {
             *(a.buffer for k in (s, *s.alternatives) for a in k.args),
             *(t.slice.buffer for t in (*s.inputs, *s.outputs)),
         }:
             if buffers[i].kind == "arena":
-                found[i] = (found[i][0] if i in found else s.wave, s.wave)
-    return dict(sorted(found.items()))
+                waves[i] = (waves[i][0] if i in waves else s.wave, s.wave)
+    return dict(sorted(waves.items()))

@@ -38,8 +38,8 @@ def recorded_time(step: Step) -> StepTime:
 
 def times_of(info: Mapping[str, Any]) -> dict[str, float]:
     """Returns tactic → nanoseconds, of all that were timed for a step, the fastest first."""
-    found = info.get("times_ns")
-    timed = {str(k): float(v) for k, v in found.items() if is_number(v)} if isinstance(found, Mapping) else {}
+    times = info.get("times_ns")
+    timed = {str(k): float(v) for k, v in times.items() if is_number(v)} if isinstance(times, Mapping) else {}
     return dict(sorted(timed.items(), key=lambda item: item[1]))
 
 

@@ -94,10 +94,10 @@ class Described:
 
     def _firsts(self) -> list[int]:
         """Returns the number of the first step of each part."""
-        found = [0]
+        firsts = [0]
         for p in self.parts[:-1]:
-            found.append(found[-1] + len(p.steps))
-        return found if self.parts else []
+            firsts.append(firsts[-1] + len(p.steps))
+        return firsts if self.parts else []
 
     def _edges(self) -> list[Edge]:
         own = [edges(p, first) for p, first in zip(self.parts, self._firsts())]
@@ -123,7 +123,7 @@ class Described:
         step, time, part = self.steps[i], self.times[i], self._part_of(i)
         info, kind = step.info, self._kind(i)
         flops, moved = self.work[i] if self.work and "flops" in info else (info.get("flops"), info.get("bytes"))
-        found: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "name": step.name,
             "op": _text(info.get("op")),
             "tactic": "host" if step.host else _text(info.get("tactic")),
@@ -145,14 +145,14 @@ class Described:
             reason = "; ".join(filter(None, (NO_KERNEL if part is not None else "a step between engines", reason)))
         elif kind == "copy":
             reason = reason or MOVES_DATA
-        found["reason"] = reason
+        entry["reason"] = reason
         if part is not None:
             plan = self.parts[part]
-            found["outputs"] = [_tensor(t, name) for t, name in zip(step.outputs, _names(info, len(step.outputs)))]
-            found["constants"] = _constants(step, plan)
-            found["weights"] = _weights_type(step, plan.meta)
-            found["error"] = _error(step, plan.meta)
-        return found
+            entry["outputs"] = [_tensor(t, name) for t, name in zip(step.outputs, _names(info, len(step.outputs)))]
+            entry["constants"] = _constants(step, plan)
+            entry["weights"] = _weights_type(step, plan.meta)
+            entry["error"] = _error(step, plan.meta)
+        return entry
 
     def _kind(self, i: int) -> str:
         step = self.steps[i]
@@ -179,13 +179,13 @@ def layout(shape: Sequence[int], strides: Sequence[int]) -> str:
     dense = math.prod(shape) == 1 + sum((shape[i] - 1) * abs(strides[i]) for i in axes)
     whole = [*(i for i in range(len(shape)) if i not in axes), *order]
     if order == axes:
-        said = "NCHW" if len(shape) == 4 else "row-major"
+        name = "NCHW" if len(shape) == 4 else "row-major"
     elif len(shape) in (3, 4, 5):
         letters = {3: "NCW", 4: "NCHW", 5: "NCDHW"}[len(shape)]
-        said = "".join(letters[i] for i in sorted(whole, key=lambda i: (0 if i == 0 else 1, whole.index(i))))
+        name = "".join(letters[i] for i in sorted(whole, key=lambda i: (0 if i == 0 else 1, whole.index(i))))
     else:
-        said = "axes " + " ".join(map(str, order))
-    return said if dense or 0 in shape else f"{said}, in part"
+        name = "axes " + " ".join(map(str, order))
+    return name if dense or 0 in shape else f"{name}, in part"
 
 
 def _tensor(t: Tensor, name: str) -> dict[str, Any]:
@@ -220,12 +220,12 @@ def _constants(step: Step, plan: EnginePlan) -> list[dict[str, Any]]:
     """Returns the constants that a step reads: their origin, packing and size."""
     stored = [b for b, buffer in enumerate(plan.buffers) if buffer.kind in ("constant", "table", "text")]
     pieces = dict(zip(stored, _list(plan.meta.get("constants"))))
-    found = []
+    rows = []
     for b in dict.fromkeys(s.buffer for s in reads(step)):
         if plan.buffers[b].kind in ("constant", "table", "text"):
-            said = [str(x) for x in _list(pieces.get(b))]
-            found.append({"name": said[0] if said else "", "form": " ".join(said[1:]), "bytes": plan.buffers[b].size})
-    return found
+            info = [str(x) for x in _list(pieces.get(b))]
+            rows.append({"name": info[0] if info else "", "form": " ".join(info[1:]), "bytes": plan.buffers[b].size})
+    return rows
 
 
 def _memory(plan: EnginePlan, first: int) -> dict[str, Any]:
@@ -239,12 +239,12 @@ def _memory(plan: EnginePlan, first: int) -> dict[str, Any]:
         for t, name in zip(step.outputs, _names(step.info, len(step.outputs))):
             held.setdefault(t.slice.buffer, []).append(name)
             by.setdefault(t.slice.buffer, first + k)
-    found = []
+    rows = []
     for b, (begin, end) in lives(plan.steps, plan.buffers).items():
         buffer, users = plan.buffers[b], (waves[begin][0], waves[end][-1])
         named = ", ".join(filter(None, held.get(b, ()))) or "workspace of a kernel"
-        found.append([b, buffer.offset, buffer.size, *users, named, by.get(b, users[0])])
-    return {"arena": plan.arena, "first": first, "steps": len(plan.steps), "buffers": found}
+        rows.append([b, buffer.offset, buffer.size, *users, named, by.get(b, users[0])])
+    return {"arena": plan.arena, "first": first, "steps": len(plan.steps), "buffers": rows}
 
 
 def _error(step: Step, meta: Mapping[str, Any]) -> float | None:
@@ -291,14 +291,14 @@ def _int8(of: Any) -> dict[str, Any] | None:
 
 def _notes(meta: Mapping[str, Any]) -> dict[str, list[str]]:
     """Returns the build's notes for people: title → lines."""
-    found = {
+    notes = {
         "copies because of layouts": meta.get("copies"),
         "host steps": meta.get("host_steps"),
         "fusions rejected": meta.get("fusion_refusals"),
         "chains of layers that became one kernel": meta.get("chains"),
         "warnings of the import": _mapping(meta.get("model")).get("warnings"),
     }
-    return {title: [str(line) for line in _list(lines)] for title, lines in found.items() if _list(lines)}
+    return {title: [str(line) for line in _list(lines)] for title, lines in notes.items() if _list(lines)}
 
 
 def _model(of: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,11 +33,11 @@ def reads(step: Step) -> list[Slice]:
     """Returns the slices that a step reads, constants and workspace included: a kernel's arguments but its outputs."""
     if step.host:
         return [t.slice for t in step.inputs]
-    found, written = list(step.args), [t.slice for t in step.outputs]
+    slices, written = list(step.args), [t.slice for t in step.outputs]
     for s in written:
-        if s in found:
-            found.remove(s)
-    return found
+        if s in slices:
+            slices.remove(s)
+    return slices
 
 
 def edges(plan: EnginePlan, first: int = 0) -> list[Edge]:
@@ -47,7 +47,7 @@ def edges(plan: EnginePlan, first: int = 0) -> list[Edge]:
     one part may have edges from others.
     """
     wrote: dict[int, list[tuple[str, int, int]]] = {}  # buffer → (node, output, end in bytes)
-    found: dict[Edge, None] = {}
+    result: dict[Edge, None] = {}
     for i, port in enumerate(plan.inputs):
         for b in _of_kind(plan, "input", i):
             wrote[b] = [(f"i{i}", 0, port.nbytes)]
@@ -56,13 +56,13 @@ def edges(plan: EnginePlan, first: int = 0) -> list[Edge]:
         for s in reads(step):
             for start, output, end in wrote.get(s.buffer, ()):
                 if end > s.offset or not end:
-                    found[Edge(start, node, output)] = None
+                    result[Edge(start, node, output)] = None
         for output, t in enumerate(step.outputs):
             wrote.setdefault(t.slice.buffer, []).append((node, output, t.slice.offset + extent(t)))
     for i in range(len(plan.outputs)):
         for b in _of_kind(plan, "output", i):
-            found |= {Edge(start, f"o{i}", output): None for start, output, _ in wrote.get(b, ())}
-    return list(found)
+            result |= {Edge(start, f"o{i}", output): None for start, output, _ in wrote.get(b, ())}
+    return list(result)
 
 
 def _of_kind(plan: EnginePlan, kind: str, number: int) -> Iterator[int]:
@@ -72,21 +72,21 @@ def _of_kind(plan: EnginePlan, kind: str, number: int) -> Iterator[int]:
 def script_edges(script: Script, parts: Sequence[Sequence[Edge]], between: Mapping[int, str]) -> list[Edge]:
     """Returns the edges of a script. parts: the edges within each of its engines; between: id of an action that runs no
     engine → its node. Values that a loop carries to its next iteration have no edge."""
-    found: dict[Edge, None] = {}
+    result: dict[Edge, None] = {}
 
     def link(sources: Ends, end: str) -> None:
-        found.update({Edge(node, end, output): None for node, output in sorted(sources)})
+        result.update({Edge(node, end, output): None for node, output in sorted(sources)})
 
     def run(action: RunAction, known: Callable[[str], Ends]) -> list[Ends]:
         fed = [known(feed.name) for feed in action.feeds]
-        given: list[Ends] = [frozenset() for _ in action.outputs]
+        outputs: list[Ends] = [frozenset() for _ in action.outputs]
         for e in parts[action.engine]:
             sources = fed[int(e.start[1:])] if e.start[0] == "i" else frozenset({(e.start, e.output)})
             if e.end[0] == "o":
-                given[int(e.end[1:])] |= sources
+                outputs[int(e.end[1:])] |= sources
             else:
                 link(sources, e.end)
-        return given
+        return outputs
 
     def nested(action: Action, known: Callable[[str], Ends], names: Mapping[str, Ends], node: str) -> list[Ends]:
         here: Ends = frozenset({(node, 0)})
@@ -107,19 +107,19 @@ def script_edges(script: Script, parts: Sequence[Sequence[Edge]], between: Mappi
 
         for action in b.steps:
             if isinstance(action, RunAction):
-                given = run(action, known)
+                outputs = run(action, known)
             else:
                 node = between[id(action)]
                 for name in read_by(action):
                     link(known(name), node)
-                given = nested(action, known, names, node)
-            names |= {name: ends | entry if not ends else ends for name, ends in zip(action.outputs, given) if name}
+                outputs = nested(action, known, names, node)
+            names |= {name: ends | entry if not ends else ends for name, ends in zip(action.outputs, outputs) if name}
         return [known(name) for name in b.outputs]
 
     inputs: dict[str, Ends] = {p.name: frozenset({(f"i{i}", 0)}) for i, p in enumerate(script.inputs)}
     for i, ends in enumerate(block(script.main, inputs, frozenset())):
         link(ends, f"o{i}")
-    return list(found)
+    return list(result)
 
 
 def nbytes(dtype: str, shape: Sequence[Any]) -> int | None:

@@ -62,9 +62,9 @@ def read_weights(source: Any) -> None:
     if format.examine is None:
         format.load(source, None, None, None, None)
         return
-    given = _acceptance(format, True)  # the build has already compared the program
-    if isinstance(found := format.examine(source, None, None, None, None, **given).found, ModelError):
-        raise found
+    options = _acceptance(format, True)  # the build has already compared the program
+    if isinstance(error := format.examine(source, None, None, None, None, **options).found, ModelError):
+        raise error
 
 
 def unread(

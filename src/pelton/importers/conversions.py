@@ -142,10 +142,10 @@ def _reason_against(graph: Graph, reference: Reference) -> str:
     if symbols(graph):
         return "its sizes depend on more than its inputs"
     types = [(n, tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs)) for n in graph.nodes]
-    work = sum(n.op.operations(taken, given, n.attrs) for n, taken, given in types)
+    work = sum(n.op.operations(taken, outputs, n.attrs) for n, taken, outputs in types)
     if work > MOST_WORK:
         return f"a run in float64 needs {work:.1g} operations, more than {MOST_WORK:.0g}"
-    largest = max((sum(t.size for t in (*taken, *given)) for _, taken, given in types), default=0)
+    largest = max((sum(t.size for t in (*taken, *outputs)) for _, taken, outputs in types), default=0)
     need = 8 * 4 * largest + sum(a.nbytes for a in graph.constants.values())
     if need > share.memory() / SHARE:
         return f"a run in float64 needs {need / 1e9:.1f} GB of memory, more than {share.memory() / SHARE / 1e9:.1f} GB"

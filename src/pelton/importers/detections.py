@@ -27,12 +27,12 @@ def select_detections(imported: Imported, how: str | bool) -> Imported:
             " leave it out"
         )
     net = Network.from_graph(imported.graph)
-    found = [net.tensor(name) for name in names]
-    if len({x.shape[2] for x in found}) > 1 or not is_known(found[0].shape[2]):
-        sizes = ", ".join(f"{x.name} {x.shape[2]}" for x in found)
+    outputs = [net.tensor(name) for name in names]
+    if len({x.shape[2] for x in outputs}) > 1 or not is_known(outputs[0].shape[2]):
+        sizes = ", ".join(f"{x.name} {x.shape[2]}" for x in outputs)
         raise ModelError(f"boxes can be selected from outputs with the same classes, they have 5 + classes of: {sizes}")
     with net.scope(OUTPUT):
-        boxes = found[0] if len(found) == 1 else net.concat(found, 1)
+        boxes = outputs[0] if len(outputs) == 1 else net.concat(outputs, 1)
         center, size = boxes[:, :, :2], boxes[:, :, 2:4] * 0.5
         corners = net.concat([center - size, center + size], 2)
         scores = net.transpose(boxes[:, :, 5:], perm=(0, 2, 1))
@@ -48,11 +48,11 @@ def _parsed(text: str) -> dict[str, float]:
     """Parses `score=0.3,keep=20`, with default values for the rest."""
     values = dict(USUAL)
     for part in filter(None, (p.strip() for p in text.split(","))):
-        name, _, given = part.partition("=")
+        name, _, value = part.partition("=")
         if name not in USUAL:
             raise InputError(f"detections knows {', '.join(USUAL)}, as in {EXAMPLE!r}, got {part!r}{near(name, USUAL)}")
         try:
-            values[name] = float(given)
+            values[name] = float(value)
         except ValueError:
             raise InputError(f"detections is like {EXAMPLE!r}, got {part!r}") from None
     if not 0 <= values["score"] < 1 or not 0 <= values["iou"] <= 1:

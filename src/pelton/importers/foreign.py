@@ -76,10 +76,10 @@ def is_hugging_face(source: Any) -> bool:
     if (folder / "model_index.json").is_file() or any(any(folder.glob(p)) for p in WEIGHTS_OF_MODULES):
         return True
     try:
-        found = json.loads((folder / "config.json").read_bytes())
+        config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and not {"model_type", "architectures", "transformers_version"}.isdisjoint(found)
+    return isinstance(config, dict) and not {"model_type", "architectures", "transformers_version"}.isdisjoint(config)
 
 
 def is_openvino(source: Any) -> bool:

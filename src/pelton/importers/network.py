@@ -46,8 +46,8 @@ def register_network_format(
         source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
     ) -> Imported:
         paths = tuple(os.fsdecode(file) for file in files(source) if isinstance(file, (str, os.PathLike)))
-        given = (shapes, outputs, values, optimum)
-        return imported(network(source, shapes, values), *given, path=_path(source), producer=name, files=paths)
+        options = (shapes, outputs, values, optimum)
+        return imported(network(source, shapes, values), *options, path=_path(source), producer=name, files=paths)
 
     def examined_(
         source: Any, shapes: Any = None, outputs: Any = None, values: Any = None, optimum: Any = None
@@ -73,10 +73,10 @@ def imported(
         log.warning("%s", text)
     graph = net.graph(None if outputs is None else {name: net.tensor(name) for name in outputs})
     graph, described = with_inputs(graph, shapes, values, optimum)
-    found = {v.name for v in graph.outputs}
+    names = {v.name for v in graph.outputs}
     info = replace(
         info_of(graph, path, producer, described, net.warnings),
-        box_outputs=tuple(name for name in net.box_outputs if name in found),
+        box_outputs=tuple(name for name in net.box_outputs if name in names),
         states={name: (output, _first_values(a)) for name, (output, a) in net.states.items()},
         files=files,
     )
@@ -109,36 +109,36 @@ def _first_values(array: np.ndarray) -> Any:
 
 def _resized(graph: Graph, shapes: Mapping[str, Sequence[int | Range]], optimum: Mapping[str, Sequence[int]]) -> Graph:
     """Returns the program with these sizes in place of its dynamic dimensions."""
-    found: dict[str, Size] = {}
+    by_symbol: dict[str, Size] = {}
     by_name = {v.name: v for v in graph.inputs}
-    for given in (shapes, optimum):
-        for name, sizes in given.items():
+    for option in (shapes, optimum):
+        for name, sizes in option.items():
             if name not in by_name:
                 raise InputError(f"there is no input {name!r}{near(name, by_name)}; there are {', '.join(by_name)}")
-            _fit(by_name[name], sizes, found, tuning=given is optimum)
+            _fit(by_name[name], sizes, by_symbol, tuning=option is optimum)
 
-    return with_types_resized(graph, lambda d: substituted(d, found))[0] if found else graph
+    return with_types_resized(graph, lambda d: substituted(d, by_symbol))[0] if by_symbol else graph
 
 
 def _fit(v: Value, sizes: Sequence[int | Range], found: dict[str, Size], tuning: bool) -> None:
     if len(sizes) != v.type.rank:
         raise InputError(f"input {v.name!r} is {v.type}, got {len(sizes)} sizes: {list(sizes)}")
-    for d, given in zip(v.type.shape, sizes):
+    for d, size in zip(v.type.shape, sizes):
         if dims.is_known(d):
-            if given != d and not tuning:
-                raise InputError(f"input {v.name!r} is {v.type}, where {d} cannot be {given}; declare it as a name")
+            if size != d and not tuning:
+                raise InputError(f"input {v.name!r} is {v.type}, where {d} cannot be {size}; declare it as a name")
             continue
         (symbol,) = dims.symbols(d) if len(dims.symbols(d)) == 1 else (None,)
         if symbol is None or str(d) != symbol.name:
             continue  # an expression of other sizes, which follows them
-        low, best, high = given if isinstance(given, Range) else (given, given, given)
+        low, best, high = size if isinstance(size, Range) else (size, size, size)
         if tuning:
             low, high = symbol.minimum, symbol.maximum
             best = min(max(best, low), high)
         elif not symbol.minimum <= low <= high <= symbol.maximum and high < dims.UNBOUNDED:
             raise InputError(
                 f"input {v.name!r} is {v.type}, where {symbol.name} is from {symbol.minimum} to {symbol.maximum}, got"
-                f" {given}"
+                f" {size}"
             )
         found.setdefault(symbol.name, dims.symbol(symbol.name, low, best, min(high, symbol.maximum)))
 
@@ -146,11 +146,11 @@ def _fit(v: Value, sizes: Sequence[int | Range], found: dict[str, Size], tuning:
 def _with_values(graph: Graph, values: Mapping[str, Any]) -> tuple[Graph, dict[str, str]]:
     """Returns the program with constants in place of inputs, and their descriptions."""
     by_name, constants, described = {v.name: v for v in graph.inputs}, dict(graph.constants), dict[str, str]()
-    for name, given in values.items():
+    for name, value in values.items():
         if name not in by_name:
             raise InputError(f"values names {name!r}, there is no such input{near(name, by_name)}")
         v = by_name[name]
-        constants[v] = array = constant_of(v, given)
+        constants[v] = array = constant_of(v, value)
         described[name] = f"{v.type} = {array.tolist() if array.size <= 8 else '...'}"
     kept = tuple(v for v in graph.inputs if v.name not in values)
     return (graph.replace(inputs=kept, constants=constants) if values else graph), described
@@ -161,18 +161,18 @@ def examined(
 ) -> Examined:
     """Reports on each layer in terms common to all formats. Raises FormatError and ModelAbsent, as an unreadable file
     has no layers."""
-    found: Imported | ModelError
+    outcome: Imported | ModelError
     layers: list[ImportedNode] = []
     try:
-        found = imported(read(), shapes, outputs, values, optimum)
-        layers = [ImportedNode(n.name, "", n.op.name, n.inputs, (n,)) for n in found.graph.nodes]
+        outcome = imported(read(), shapes, outputs, values, optimum)
+        layers = [ImportedNode(n.name, "", n.op.name, n.inputs, (n,)) for n in outcome.graph.nodes]
     except (FormatError, ModelAbsent):
         raise
     except ModelError as e:
-        found = e
-    problems = [str(found)] if isinstance(found, ModelError) else []
+        outcome = e
+    problems = [str(outcome)] if isinstance(outcome, ModelError) else []
     name = _path(source) or getattr(source, "name", "the network")
-    return Examined(source, name, found, {}, layers, problems, [], {}, {})
+    return Examined(source, name, outcome, {}, layers, problems, [], {}, {})
 
 
 def _path(source: Any) -> str:
@@ -184,7 +184,7 @@ register(
         "network",
         lambda source: isinstance(source, Network),
         imported,
-        lambda source, *given: examined(source, lambda: source, *given),
+        lambda source, *options: examined(source, lambda: source, *options),
         about=About(
             files="pelton.Network",
             export="net = pelton.Network(), then a method for each layer",

@@ -72,30 +72,30 @@ class ImportRecord:
         """Raises Undecided if a value depends only on comparisons of known sizes, so that these can be constrained."""
         if where in self.unanswered:
             return
-        found = list[Undecided]()
+        questions = list[Undecided]()
         for v, maker in self.builder.ancestors(value, self.builder.questions):
             if v in self.builder.questions:
-                found.append(self.builder.questions[v])
+                questions.append(self.builder.questions[v])
             elif maker is None:
                 return
-        for question in found:
+        for question in questions:
             asked = {s.name for s in dims.symbols(question.difference)}
             if asked and asked <= set(self.known_sizes):
                 raise question
 
     def note_deciding_inputs(self, value: Value) -> tuple[str, ...]:
         """Records and returns the inputs of the model that determine a value; none if it depends on data."""
-        found = list[str]()
+        names = list[str]()
         for v, maker in self.builder.ancestors(value, self.inputs):
             if v in self.inputs:
                 if not decides(v.type.dtype, v.type.rank):
                     return ()
-                found.append(v.name)
+                names.append(v.name)
             elif maker is None:
                 # an element of a sequence, or a value of a body that is imported once for all iterations
                 return ()
-        self.deciding_inputs.update(dict.fromkeys(sorted(found)))
-        return tuple(sorted(found))
+        self.deciding_inputs.update(dict.fromkeys(sorted(names)))
+        return tuple(sorted(names))
 
 
 def decides(dtype: DType, rank: int) -> bool:
@@ -124,10 +124,10 @@ class FileValues:
 
     def wholes(self, given: Any, what: str, low: int, high: int, count: int | None = None) -> tuple[int, ...]:
         """Returns `count` whole numbers of a file."""
-        found = given if isinstance(given, (list, tuple)) else None
-        if found is None or count not in (None, len(found)) or any(type(n) is not int for n in found):
+        numbers = given if isinstance(given, (list, tuple)) else None
+        if numbers is None or count not in (None, len(numbers)) or any(type(n) is not int for n in numbers):
             raise self.error(f"needs {'' if count is None else f'{count} '}whole numbers as {what}, got {given!r:.60}")
-        return tuple(self.whole(n, what, low, high) for n in found)
+        return tuple(self.whole(n, what, low, high) for n in numbers)
 
 
 class Checks(FileValues):
@@ -141,10 +141,10 @@ class Checks(FileValues):
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
         """Returns different axes, counted from the front, in order."""
-        found = tuple(sorted(self.axis(a, rank) for a in axes))
-        if len(set(found)) < len(found):
-            raise self.error(f"needs different axes, got {list(found)}")
-        return found
+        result = tuple(sorted(self.axis(a, rank) for a in axes))
+        if len(set(result)) < len(result):
+            raise self.error(f"needs different axes, got {list(result)}")
+        return result
 
     def at_least(self, size: Size, least: Size, reason: str) -> None:
         """Refuses a size below another for this reason; narrows dynamic dimensions if a run decides."""
@@ -190,10 +190,10 @@ class Operands(Checks):
 
     def numbers(self, i: int, what: str) -> np.ndarray:
         """Returns the elements of operand i, which must be a constant or made of sizes; the latter are objects."""
-        found = self.elements(i)
-        if found is None:
+        array = self.elements(i)
+        if array is None:
             raise self.unknown_operand(self.operand(i), what)
-        return found
+        return array
 
     def integers(self, i: int, what: str) -> tuple[Size, ...]:
         """Returns the elements of a constant operand as integers or sizes."""

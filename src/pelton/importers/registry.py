@@ -93,7 +93,7 @@ def register_refused(
     other arguments are as in `Format` and `About`."""
     around = f"{way}: {command}" if command else way
 
-    def refuse(source: Any, *given: Any) -> NoReturn:
+    def refuse(source: Any, *args: Any) -> NoReturn:
         model = source.model if isinstance(source, ModelFiles) else source
         path = os.fsdecode(model) if isinstance(model, (str, os.PathLike)) else "the given bytes"
         if isinstance(model, (str, os.PathLike)) and not os.path.exists(model):
@@ -117,22 +117,22 @@ def format_of(source: Any) -> Format:
     signs.refuse_others(model)
     if signs.is_empty(model):
         raise FormatError(f"{os.fsdecode(model)} is empty; copy it again, or export the model again")
-    found = next((f for f in FORMATS if f.recognizes(model)), None) or _by_name(model)
-    if found is None and isinstance(model, Traceable):
+    match = next((f for f in FORMATS if f.recognizes(model)), None) or _by_name(model)
+    if match is None and isinstance(model, Traceable):
         raise InputError(
             "example_inputs and dynamic_shapes are for traced models (modules of PyTorch, TorchScript), got"
             f" {model.model!r:.100}; leave them out, or pass such a model"
         )
-    if found is None and isinstance(model, (str, os.PathLike)):
+    if match is None and isinstance(model, (str, os.PathLike)):
         _refuse_unknown(os.fsdecode(model))
-    found = found or FORMATS[0]
-    if isinstance(source, ModelFiles) and not found.two_files:
+    match = match or FORMATS[0]
+    if isinstance(source, ModelFiles) and not match.two_files:
         two = ", ".join(f.name for f in FORMATS if f.two_files)
         raise InputError(
             f"weights= names the second file of models that come in two ({two}); this one is of the format"
-            f" {found.name}, leave it out"
+            f" {match.name}, leave it out"
         )
-    return found
+    return match
 
 
 def _by_name(model: Any) -> Format | None:

@@ -88,15 +88,15 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 def fits(data: bytes, message: Mapping[int, int]) -> bool:
     """True if bytes, which may be truncated, begin as a protobuf message with these fields (number → wire type)."""
-    found = False
+    has_fields = False
     for number, wire, value in fields(data):
         known = message.get(number)
         if wire != (BYTES if known == TEXT else known):
             return False
         if known == TEXT and isinstance(value, bytes) and not _is_text(value):
             return False
-        found = True
-    return found
+        has_fields = True
+    return has_fields
 
 
 def is_onnx(data: bytes) -> bool:
@@ -117,8 +117,8 @@ def is_program_desc(data: bytes) -> bool:
 
 def models_in(folder: str | os.PathLike[str]) -> list[str]:
     """Returns a few of the ONNX and TFLite files in a folder and its subfolders, relative to it."""
-    found = (p for pattern in ("*.onnx", "*.tflite", "*/*.onnx", "*/*.tflite") for p in Path(folder).glob(pattern))
-    return sorted(str(p.relative_to(folder)) for p in itertools.islice(found, 4))
+    paths = (p for pattern in ("*.onnx", "*.tflite", "*/*.onnx", "*/*.tflite") for p in Path(folder).glob(pattern))
+    return sorted(str(p.relative_to(folder)) for p in itertools.islice(paths, 4))
 
 
 def is_packed(source: Any) -> bool:

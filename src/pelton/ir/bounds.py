@@ -49,12 +49,12 @@ ANY = Bounds(-math.inf, math.inf)
 
 def value_bounds(graph: Graph) -> dict[Value, Bounds]:
     """Returns the bounds of every float value of a program; `ANY` if unknown."""
-    found: dict[Value, Bounds] = {}
+    bounds: dict[Value, Bounds] = {}
     for v, array in graph.constants.items():
-        found[v] = _of_array(array) if v.type.dtype.is_float else ANY
+        bounds[v] = _of_array(array) if v.type.dtype.is_float else ANY
     for node in graph.nodes:
-        found.update((v, _of_node(node, found)) for v in node.outputs)
-    return found
+        bounds.update((v, _of_node(node, bounds)) for v in node.outputs)
+    return bounds
 
 
 def _of_array(array: np.ndarray) -> Bounds:
@@ -99,8 +99,8 @@ def _of_scalar(e: Scalar | float, operands: list[Bounds]) -> Bounds:
 
 def _corners(a: Bounds, b: Bounds, product: Callable[[float, float], float]) -> Bounds:
     """Returns the bounds of a function that is monotonic in each operand."""
-    found = [product(x, y) for x in a for y in b]
-    return Bounds(min(found), max(found))
+    products = [product(x, y) for x in a for y in b]
+    return Bounds(min(products), max(products))
 
 
 def _mul(a: Bounds, b: Bounds) -> Bounds:

@@ -106,10 +106,10 @@ class Builder:
         depends = bool(dims.symbols((*attrs.values(), *(t.shape for t in types))))
         if not depends and not random and self._folds(node):
             try:
-                found = compute(node, tuple(self.constants[v] for v in inputs))
+                outputs = compute(node, tuple(self.constants[v] for v in inputs))
             except _RAISED as e:
                 raise ValueError(f"{op.name} of constants failed: {e}") from None
-            held = tuple(self.constant(a, v.name) for a, v in zip(found, node.outputs))
+            held = tuple(self.constant(a, v.name) for a, v in zip(outputs, node.outputs))
             if op.dequantizes or op.moves and not self.stored.keys().isdisjoint(inputs):
                 self.stored.update((v, Node(op, inputs, attrs, held, node_name)) for v in held)
             return held
@@ -135,13 +135,13 @@ class Builder:
 
     def _folds(self, node: Node) -> bool:
         """True if a node is folded: its inputs are constants, and its outputs not much larger than these."""
-        given, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
-        limit = max((SMALL, *(t.size for t in given if t.known)))
+        inputs, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
+        limit = max((SMALL, *(t.size for t in inputs if t.known)))
         if not all(v in self.constants for v in node.inputs):
             return False
         if folds_everything():
             return True
-        if not is_worth_folding(node.op, given, made, node.attrs):
+        if not is_worth_folding(node.op, inputs, made, node.attrs):
             return False
         if node.op.stepwise:  # folded if each of its steps is
             made = [v.type for step in expand_op(node.op, node.inputs, node.attrs).nodes for v in step.outputs]
@@ -179,7 +179,7 @@ class Builder:
         """Returns the operands of a term; numbers and float64 arrays are rounded once, to their neighbors' type."""
         known = [None if _is_untyped(a) else self.build(a, node_name=node_name, memo=memo)[0] for a in term.args]
         dtype = next((v.type.dtype for v in known if v is not None and v.type.dtype is not BOOL), None)
-        found = []
+        operands = []
         for value, arg in zip(known, term.args):
             if value is None:
                 array = np.asarray(arg)
@@ -187,8 +187,8 @@ class Builder:
                     with np.errstate(over="ignore"):
                         array = array.astype(dtype.numpy)
                 value = self.constant(array)
-            found.append(value)
-        return tuple(found)
+            operands.append(value)
+        return tuple(operands)
 
     # --- sizes
 

@@ -226,9 +226,9 @@ def split_multiples(a: Size, b: Size) -> tuple[Size, Size]:
     even: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     for m, c in terms_of(a):
-        found = cancel(m, by)
-        if found is not None and c % k == 0:
-            even[found] = even.get(found, 0) + c // k
+        others = cancel(m, by)
+        if others is not None and c % k == 0:
+            even[others] = even.get(others, 0) + c // k
         else:
             rest[m] = c
     return from_terms(even), from_terms(rest)
@@ -338,15 +338,15 @@ def optimum(x: Size) -> int:
 
 def symbols(x: Any) -> dict[Symbol, None]:
     """Returns the symbols in a size, or in nested tuples and lists of sizes, in order of appearance."""
-    found: dict[Symbol, None] = {}
+    result: dict[Symbol, None] = {}
     if isinstance(x, Dim):
         for m, _ in x.terms:
             for atom in m:
-                found.update({atom: None} if isinstance(atom, Symbol) else symbols(atom.args))
+                result.update({atom: None} if isinstance(atom, Symbol) else symbols(atom.args))
     elif isinstance(x, (tuple, list)):
         for part in x:
-            found.update(symbols(part))
-    return found
+            result.update(symbols(part))
+    return result
 
 
 def map_dims(x: Any, to: Callable[[Size], Any]) -> Any:

@@ -61,14 +61,14 @@ def _by_quotients(x: Any, outermost: bool = False) -> tuple[int, int]:
 
     outermost: only for quotients whose a contains quotients, such as ⌊(t − ⌊t / 2⌋) / 3⌋.
     """
-    found = [(m, _quotient_in(m)) for m, _ in x.terms]
+    quotients = [(m, _quotient_in(m)) for m, _ in x.terms]
     if outermost:
-        found = [(m, q if q and _has_quotients(q.args[0]) else None) for m, q in found]
-    whole = math.lcm(*(int(q.args[1]) for _, q in found if q is not None))
+        quotients = [(m, q if q and _has_quotients(q.args[0]) else None) for m, q in quotients]
+    whole = math.lcm(*(int(q.args[1]) for _, q in quotients if q is not None))
     if whole == 1:
         return -FAR, FAR
     terms, low, high = [], 0, 0
-    for (m, c), (_, q) in zip(x.terms, found):
+    for (m, c), (_, q) in zip(x.terms, quotients):
         if q is None:
             terms.append(x.from_terms({m: c * whole}))
             continue

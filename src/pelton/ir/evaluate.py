@@ -36,17 +36,17 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
     convert = _narrow if unchanged else widen
     wide = tuple(convert(a, v.type.dtype) for a, v in zip(arrays, node.inputs))
     if node.op.reference is None and node.op.scalar is None:
-        found = _evaluate_terms(node, wide)
+        outputs = _evaluate_terms(node, wide)
     else:
         attrs = {k: partial(_run, a, round) if isinstance(a, Body) else a for k, a in node.attrs.items()}
-        found = _evaluate_op(node, wide, attrs)
-    if len(found) != len(node.outputs):
+        outputs = _evaluate_op(node, wide, attrs)
+    if len(outputs) != len(node.outputs):
         raise ValueError(
-            f"the reference of {node.op.name} must return {len(node.outputs)} outputs, but returned {len(found)}"
+            f"the reference of {node.op.name} must return {len(node.outputs)} outputs, but returned {len(outputs)}"
             f" (node {node.name!r})"
         )
     out = []
-    for a, v in zip(found, node.outputs):
+    for a, v in zip(outputs, node.outputs):
         a = np.asarray(a)
         if node.op.instance is not None and not _is_convertible(a, v.type.dtype):
             raise ValueError(
@@ -74,16 +74,16 @@ def _evaluate_op(node: Node, arrays: tuple[np.ndarray, ...], attrs: Mapping[str,
 def _is_convertible(array: np.ndarray, to: DType) -> bool:
     """True if numbers of a type may stand for those of another: no fractions for integers, no text for numbers."""
     try:
-        given = DType.of(array)
+        source = DType.of(array)
     except TypeError:
         return False
-    return given is to or to.is_float and given.is_float or given.is_integer or given is DType.BOOL
+    return source is to or to.is_float and source.is_float or source.is_integer or source is DType.BOOL
 
 
 def _run(body: Body, round: bool, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     """Evaluates a nested graph, a function for the reference of its op."""
-    found = evaluate(body.graph, {v.name: a for v, a in zip(body.graph.inputs, arrays, strict=True)}, round=round)
-    return tuple(found[v.name] for v in body.graph.outputs)
+    outputs = evaluate(body.graph, {v.name: a for v, a in zip(body.graph.inputs, arrays, strict=True)}, round=round)
+    return tuple(outputs[v.name] for v in body.graph.outputs)
 
 
 def _evaluate_expansion(node: Node, arrays: tuple[np.ndarray, ...], round: bool) -> tuple[np.ndarray, ...]:
@@ -135,8 +135,8 @@ def evaluate(
     for i, node in enumerate(graph.nodes):
         # rounded, as folding would do
         stored = node.op.dequantizes and all(v in graph.constants for v in node.inputs)
-        found = evaluate_node(node, tuple(env[v] for v in node.inputs), round=round or stored)
-        env.update(zip(node.outputs, found))
+        outputs = evaluate_node(node, tuple(env[v] for v in node.inputs), round=round or stored)
+        env.update(zip(node.outputs, outputs))
         if not keep:
             for v in set(node.inputs):
                 if last[v] == i and v not in graph.outputs:

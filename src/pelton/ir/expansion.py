@@ -47,8 +47,8 @@ def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Gr
         return made[id(thing)]
 
     assert op.expand is not None, f"{op.name} has no expansion"
-    found = op.expand(*inputs, **attrs)
-    results = tuple(value(t, None) for t in found) if isinstance(found, tuple) else values(found)
+    expansion = op.expand(*inputs, **attrs)
+    results = tuple(value(t, None) for t in expansion) if isinstance(expansion, tuple) else values(expansion)
     return Graph(tuple(dict.fromkeys(inputs)), constants, tuple(nodes), results, op.name)
 
 

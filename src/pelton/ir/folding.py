@@ -46,8 +46,8 @@ def is_worth_folding(
 def compute(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
     """Computes the outputs of a node of constants by reference: floats in float64, rounded once per value, the same
     bytes everywhere. Raises the reference's errors for unsuitable data."""
-    found = evaluate_node(node, arrays)
-    results = tuple(np.asarray(a, v.type.dtype.numpy, order="C") for a, v in zip(found, node.outputs))
+    outputs = evaluate_node(node, arrays)
+    results = tuple(np.asarray(a, v.type.dtype.numpy, order="C") for a, v in zip(outputs, node.outputs))
     lineage.computed(node, arrays, results)
     return results
 
@@ -61,9 +61,9 @@ def exempt_from_folding(nodes: Sequence[Node]) -> set[Node]:
             leads.update(node.inputs)
         elif node.op.indexed:
             leads.add(node.inputs[0])
-    found: dict[Value, Node] = {}
+    exempt: dict[Value, Node] = {}
     for node in nodes:
-        behind = node.op.moves and not found.keys().isdisjoint(node.inputs)
+        behind = node.op.moves and not exempt.keys().isdisjoint(node.inputs)
         if not leads.isdisjoint(node.outputs) and (node.op.dequantizes or behind):
-            found.update((v, node) for v in node.outputs)
-    return set(found.values())
+            exempt.update((v, node) for v in node.outputs)
+    return set(exempt.values())

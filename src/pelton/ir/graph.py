@@ -109,11 +109,11 @@ class Body:
                 (n.op.name, [number[v] for v in n.inputs], [(number[v], str(v.type)) for v in n.outputs], attrs)
             )
         content.append([number[v] for v in g.outputs])
-        found = hashlib.blake2b(repr(content).encode(), digest_size=16)
+        hasher = hashlib.blake2b(repr(content).encode(), digest_size=16)
         for v, array in sorted(((v, a) for v, a in g.constants.items() if v in number), key=lambda x: number[x[0]]):
-            found.update(f"{number[v]} {v.type} {array.tolist() if array.dtype.kind in 'OUST' else ''}".encode())
-            found.update(b"" if array.dtype.kind in "OUST" else np.ascontiguousarray(array).tobytes())
-        return found.hexdigest()
+            hasher.update(f"{number[v]} {v.type} {array.tolist() if array.dtype.kind in 'OUST' else ''}".encode())
+            hasher.update(b"" if array.dtype.kind in "OUST" else np.ascontiguousarray(array).tobytes())
+        return hasher.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Body) and self.digest == other.digest
@@ -145,8 +145,8 @@ def make_body(graph: Graph, captured: Sequence[Value] = ()) -> tuple[Body, tuple
         ]
     )
     inside = {v: Value(v.type, v.name) for v in read}
-    found = substitute(graph, inside)
-    return Body(found.replace(inputs=(*graph.inputs, *inside.values()))), tuple(read)
+    body = substitute(graph, inside)
+    return Body(body.replace(inputs=(*graph.inputs, *inside.values()))), tuple(read)
 
 
 def unique(hint: str, taken: Container[str]) -> str:
@@ -239,22 +239,22 @@ def with_types_resized(
 
 def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Maps each symbol to its size for inputs of these shapes; raises ValueError if a shape does not fit."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for v in graph.inputs:
-        given = shapes[v.name]
-        if len(given) != v.type.rank:
-            raise ValueError(f"input %{v.name} must be {v.type}, got the shape {list(given)}")
-        for d, size in zip(v.type.shape, given):
+        shape = shapes[v.name]
+        if len(shape) != v.type.rank:
+            raise ValueError(f"input %{v.name} must be {v.type}, got the shape {list(shape)}")
+        for d, size in zip(v.type.shape, shape):
             lone = next(iter(dims.symbols(d)), None)
             if lone is None:
                 continue
             times = dims.exact(d, dims.symbol(lone.name, lone.minimum, lone.optimum, lone.maximum))
             if isinstance(times, int) and times > 0:
-                found.setdefault(lone.name, size // times)
+                sizes.setdefault(lone.name, size // times)
     for v in graph.inputs:
-        if tuple(dims.at(d, found) for d in v.type.shape) != tuple(shapes[v.name]):
+        if tuple(dims.at(d, sizes) for d in v.type.shape) != tuple(shapes[v.name]):
             raise ValueError(f"input %{v.name} must be {v.type}, got the shape {list(shapes[v.name])}")
-    return found
+    return sizes
 
 
 def topological(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[Node, ...]:

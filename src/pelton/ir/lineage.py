@@ -49,8 +49,8 @@ class Lineage:
         return id(array) in self.read
 
     def weights_of(self, array: np.ndarray) -> frozenset[str]:
-        found = self.weights.get(id(array))
-        return NONE if found is None else found[1]
+        entry = self.weights.get(id(array))
+        return NONE if entry is None else entry[1]
 
     def depends(self, array: np.ndarray, weights: frozenset[str]) -> None:
         if weights:

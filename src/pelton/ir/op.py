@@ -138,7 +138,7 @@ class Op:
         if self.scalar is None and self.infer is None:
             raise TypeError(f"{self.name} does not define its output types")
         try:
-            found = (
+            outputs = (
                 self.infer(*types, **attrs)
                 if self.infer is not None
                 else TensorType(
@@ -154,7 +154,7 @@ class Op:
             elif isinstance(e, Untyped):
                 kind = Untyped
             raise kind(f"{self.name}: {e}, got {', '.join(map(str, types))}") from None
-        return found if isinstance(found, tuple) else (found,)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
 
     def trace(self, dtypes: tuple[DType, ...], attrs: Mapping[str, Any], operands: tuple | None = None) -> sc.Scalar:
         """Returns the scalar expression of a pointwise op; inputs are `operands`, or fresh `input` leaves."""
@@ -173,8 +173,8 @@ class Op:
         if fn is None:
             raise TypeError(f"{self.name} has no reference")
         with np.errstate(all="ignore"):
-            found = fn(*arrays, **attrs)
-        return found if isinstance(found, tuple) else (found,)
+            outputs = fn(*arrays, **attrs)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
 
     def operations(
         self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], attrs: Mapping[str, Any]
@@ -197,7 +197,7 @@ REQUIRED = _Required()
 
 def get(name: str) -> Op:
     """Returns the op of that name; KeyError if there is none."""
-    found = REGISTRY.get(name) or next((op for family in FAMILIES if (op := family(name)) is not None), None)
-    if found is None:
+    match = REGISTRY.get(name) or next((op for family in FAMILIES if (op := family(name)) is not None), None)
+    if match is None:
         raise KeyError(name)
-    return found
+    return match

@@ -59,8 +59,8 @@ def _whole(x: np.ndarray, dtype: DType) -> np.ndarray:
     high = x >= half if not dtype.is_signed and dtype.bits >= 32 else np.zeros(x.shape, bool)
     x = np.where(high, x - half, x)
     inside = (x >= -half) & (x < half)
-    found = np.where(inside, np.where(inside, x, 0).astype(np.int64), np.int64(-int(half))).astype(np.uint64)
-    return found ^ np.where(high, np.uint64(half), np.uint64(0))
+    bits = np.where(inside, np.where(inside, x, 0).astype(np.int64), np.int64(-int(half))).astype(np.uint64)
+    return bits ^ np.where(high, np.uint64(half), np.uint64(0))
 
 
 def _wrapped(x: np.ndarray, dtype: DType) -> np.ndarray:

@@ -96,14 +96,14 @@ def constrain(
     """
     for s in stuck:
         q, asked = s.question, list[Symbol]()
-        found: Mapping[str, SizeConstraint] = {}
+        constraints: Mapping[str, SizeConstraint] = {}
         if q is not None:
             asked = sorted(
                 (x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name)
             )
-            found = {} if numbers else _answered(q, asked, observed, s.where)
-        if found:
-            return dict(found)
+            constraints = {} if numbers else _answered(q, asked, observed, s.where)
+        if constraints:
+            return dict(constraints)
         fixed = _fewest(q, asked) if q is not None and asked else [x for x in s.symbols if x.name in open]
         if fixed:
             return {x.name: SizeConstraint(x.optimum, s.where, given_up=True) for x in fixed}
@@ -129,9 +129,9 @@ def _answered(
     if q.relation == "=" and (not known or dims.optimum(q.difference) == 0):
         difference = _primitive(q.difference)
         asked = [x for x in asked if x in dims.symbols(difference)]
-        found: Mapping[str, Range | int | str] = _solved(difference, asked)
+        solution: Mapping[str, Range | int | str] = _solved(difference, asked)
         return (
-            {name: SizeConstraint(size, where) for name, size in found.items()}
+            {name: SizeConstraint(size, where) for name, size in solution.items()}
             or _multiples(difference, asked, observed, where)
             or {name: SizeConstraint(size, where) for name, size in _pinned(difference, asked, observed).items()}
         )
@@ -180,7 +180,7 @@ def _primitive(difference: Size) -> Size:
 def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
     """Returns a symbol, and its value that makes the difference 0: a number before other sizes, later symbols before
     earlier ones."""
-    found: dict[str, int | str] = {}
+    solution: dict[str, int | str] = {}
     terms = difference.terms if isinstance(difference, Dim) else ()
     for x in reversed(asked):  # a · x + b = 0
         a = sum(Dim([(tuple(y for y in m if y != x), c)]) if len(m) > 1 else c for m, c in terms if m.count(x) == 1)
@@ -189,8 +189,8 @@ def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
         if isinstance(size, int) and x.minimum <= size <= x.maximum:
             return {x.name: size}
         if isinstance(size, Dim) and dims.bounds(size)[0] >= 0:
-            found = found or {x.name: str(size)}
-    return found
+            solution = solution or {x.name: str(size)}
+    return solution
 
 
 def _multiples(
@@ -239,25 +239,25 @@ def _pinned(difference: Size, asked: Sequence[Symbol], observed: Collection[str]
 
 def _divisors(size: Size, x: Symbol) -> set[int]:
     """Returns the divisors of quotients whose operand contains a symbol."""
-    found = set[int]()
+    divisors = set[int]()
     for m, _ in size.terms if isinstance(size, Dim) else ():
         for atom in m:
             if isinstance(atom, SizeFunction) and x in dims.symbols(atom.args):
-                found.update(*(_divisors(a, x) for a in atom.args))
+                divisors.update(*(_divisors(a, x) for a in atom.args))
                 if atom.fn == "floordiv" and isinstance(atom.args[1], int):
-                    found.add(atom.args[1])
-    return found
+                    divisors.add(atom.args[1])
+    return divisors
 
 
 def _steps(divisors: Iterable[int]) -> list[int]:
     """Returns the products of some numbers, the smaller ones first."""
-    found = {1}
+    products = {1}
     for d in sorted(x for x in divisors if x > 1):
-        for n in sorted(found):
+        for n in sorted(products):
             while n * d <= MAX_STEP:
                 n *= d
-                found.add(n)
-    return sorted(found - {1})
+                products.add(n)
+    return sorted(products - {1})
 
 
 def _narrowed(

@@ -34,9 +34,9 @@ def _simplest_fraction(x: float) -> tuple[int, int]:
     """Returns the simplest fraction equal to this number in f32: 0.7 means seven tenths, so that floor and ceil of a
     product match f32 arithmetic."""
     for digits in range(1, 8):
-        found = Fraction(x).limit_denominator(10**digits)
-        if np.float32(found) == np.float32(x):
-            return found.as_integer_ratio()
+        fraction = Fraction(x).limit_denominator(10**digits)
+        if np.float32(fraction) == np.float32(x):
+            return fraction.as_integer_ratio()
     return x.as_integer_ratio()
 
 

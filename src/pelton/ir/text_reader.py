@@ -35,13 +35,13 @@ class TextReader:
         self.symbols: dict[str, dims.Size] = {}
         at, line = 0, 1
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 raise InputError(f"line {line}: cannot read {text[at : at + 20]!r}")
-            if found.lastgroup != "space":
-                self.tokens.append((str(found.lastgroup), found.group(), line))
-            line += found.group().count("\n")
-            at = found.end()
+            if match.lastgroup != "space":
+                self.tokens.append((str(match.lastgroup), match.group(), line))
+            line += match.group().count("\n")
+            at = match.end()
         self.tokens.append(("end", "the end", line))
 
     def graph(self) -> Graph:
@@ -71,8 +71,8 @@ class TextReader:
         return Graph(tuple(inputs), values, tuple(nodes), tuple(outputs), name)
 
     def at(self, kind: str, text: str = "") -> bool:
-        found = self.tokens[self.place]
-        return found[0] == kind and (not text or found[1] == text)
+        token = self.tokens[self.place]
+        return token[0] == kind and (not text or token[1] == text)
 
     def take(self, kind: str, text: str = "") -> str:
         """Consumes a token of this kind (and text); raises InputError for another one."""
@@ -82,8 +82,8 @@ class TextReader:
         return self.tokens[self.place - 1][1]
 
     def error(self, expected: str) -> InputError:
-        _, found, line = self.tokens[self.place]
-        return InputError(f"line {line}: {expected}, got {found!r}")
+        _, token, line = self.tokens[self.place]
+        return InputError(f"line {line}: {expected}, got {token!r}")
 
     def refusal(self, reason: str) -> InputError:
         """Returns an error about the last token."""
@@ -214,7 +214,7 @@ class TextReader:
             raise self.refusal(str(e)) from e
         if len(types) != len(tokens):
             raise self.refusal(f"{op.name} has {len(types)} outputs, got names for {len(tokens)}")
-        outputs = tuple(self.define(token, given or known) for (token, given), known in zip(tokens, types))
+        outputs = tuple(self.define(token, annotation or known) for (token, annotation), known in zip(tokens, types))
         return Node(op, operands, attrs, outputs, name)
 
     def op(self) -> Op:

@@ -93,10 +93,10 @@ class DType(enum.Enum):
         dtype = np.dtype(getattr(array_or_dtype, "dtype", array_or_dtype))
         if dtype.kind in "OUST":
             return cls.STRING
-        found = _BY_NUMPY_NAME.get(dtype.name)
-        if found is None:
+        member = _BY_NUMPY_NAME.get(dtype.name)
+        if member is None:
             raise TypeError(f"no element type for numpy dtype {dtype}")
-        return found
+        return member
 
 
 _NUMPY = {
@@ -227,11 +227,11 @@ def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
 
 def _broadcasting(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
     """Returns sizes that are 0 wherever shapes broadcast; none if they would be too long."""
-    found = list[Size]()
+    products = list[Size]()
     for axis in range(-max(map(len, shapes)), 0):
         sizes = list(dict.fromkeys(s[axis] for s in shapes if len(s) >= -axis))
         try:
-            found += [(a - b) * (a - 1) * (b - 1) for i, a in enumerate(sizes) for b in sizes[:i]]
+            products += [(a - b) * (a - 1) * (b - 1) for i, a in enumerate(sizes) for b in sizes[:i]]
         except Undecided:
             continue
-    return tuple(found)
+    return tuple(products)

@@ -128,8 +128,8 @@ class Known:
 
     def forget(self, name: str) -> None:
         """Drops all facts about a name."""
-        for found in (self.types, self.constants, self.sizes, self.sequences, self.aliases):
-            found.pop(name, None)
+        for facts in (self.types, self.constants, self.sizes, self.sequences, self.aliases):
+            facts.pop(name, None)
 
     def __contains__(self, name: str) -> bool:
         return name in self.types or name in self.constants
@@ -275,20 +275,20 @@ def order(
             users.setdefault(j, []).append(i)
     ready = [i for i, before in waiting.items() if not before]
     heapq.heapify(ready)
-    found = []
+    positions = []
     while ready:
         i = heapq.heappop(ready)
-        found.append(i)
+        positions.append(i)
         for user in users.get(i, ()):
             waiting[user].discard(i)
             if not waiting[user]:
                 heapq.heappush(ready, user)
-    if len(found) < len(needed):
+    if len(positions) < len(needed):
         raise ModelError(
             f"the graph has a cycle through node {nodes[_on_cycle(waiting)]!r}; nodes may read outputs of earlier"
             " nodes only"
         )
-    return found
+    return positions
 
 
 def _on_cycle(waiting: Mapping[int, set[int]]) -> int:

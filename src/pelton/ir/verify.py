@@ -49,11 +49,11 @@ def _named(node: Node) -> str:
 
 def _check_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
     try:
-        found = TensorType.of(array)
+        array_type = TensorType.of(array)
     except TypeError as e:
         raise BuildError(f"constant {value!r} is no tensor: {e}, in graph {graph.name!r}") from None
-    if found != value.type:
-        raise BuildError(f"constant {value!r} holds an array of type {found}, in graph {graph.name!r}")
+    if array_type != value.type:
+        raise BuildError(f"constant {value!r} holds an array of type {array_type}, in graph {graph.name!r}")
 
 
 def _check_types(graph: Graph, node: Node) -> None:

@@ -325,8 +325,8 @@ class ComposedLayers(Layers):
         last h and c. Attributes are those of ONNX's LSTM: direction, activations, clip, …."""
         x, r, hidden, state = self._recurrent(x, r, attrs)
         b, h, c, p = (
-            self._zeros(given, shape, x)
-            for given, shape in (
+            self._zeros(operand, shape, x)
+            for operand, shape in (
                 (b, (state[0], 8 * hidden)),
                 (initial_h, state),
                 (initial_c, state),

@@ -61,7 +61,7 @@ class ControlFlow(Operators):
     ) -> Any:
         """Runs body(net, *states, *slices) → (*states, *parts) for each slice along the first axes of `scanned`, from
         the last one on if `back`; returns the last states, and the parts stacked along a new first axis."""
-        begin, over = ([self.tensor_of(t) for t in given] for given in (states, scanned))
+        begin, over = ([self.tensor_of(t) for t in operands] for operands in (states, scanned))
         slices = tuple(t.type.with_shape(t.shape[1:]) for t in over)
         graph, read = self.traced("body", body, (*(t.type for t in begin), *slices))
         parts = len(graph.outputs) - len(begin)

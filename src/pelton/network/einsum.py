@@ -27,11 +27,11 @@ def einsum(net: Layers, equation: str, operands: Sequence[NetworkTensor], name: 
                     f"einsum {equation!r} needs one size for {letter!r}, got {sizes[letter]} and {size}; sizes of 1 do"
                     " not broadcast"
                 )
-    found = rest.pop(0)
+    term = rest.pop(0)
     while rest:
         other = rest.pop(0)
-        found = _product(net, found, other, {*output, *(c for letters, _ in rest for c in letters)}, sizes)
-    letters, x = _summed(net, found, set(output))
+        term = _product(net, term, other, {*output, *(c for letters, _ in rest for c in letters)}, sizes)
+    letters, x = _summed(net, term, set(output))
     perm = [letters.index(c) for c in output]
     return net.transpose(x, perm, name=name) if name else net.transpose(x, perm)
 

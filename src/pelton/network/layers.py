@@ -219,12 +219,12 @@ class Layers(Operators):
     def index(self, x: NetworkTensor, index: Any, *, name: str = "") -> NetworkTensor:
         """x[index] with integers, slices, None and …; `gather` takes computed indices."""
         parts = list(index) if isinstance(index, tuple) else [index]
-        given = sum(p is not None and p is not Ellipsis for p in parts)
+        count = sum(p is not None and p is not Ellipsis for p in parts)
         dots = [i for i, p in enumerate(parts) if p is Ellipsis]
-        if given > x.rank or len(dots) > 1:
-            raise InputError(f"{x!r} has {x.rank} axes, got {given} indices")
+        if count > x.rank or len(dots) > 1:
+            raise InputError(f"{x!r} has {x.rank} axes, got {count} indices")
         at = dots[0] if dots else len(parts)
-        parts[at : at + 1] = [slice(None)] * (x.rank - given)
+        parts[at : at + 1] = [slice(None)] * (x.rank - count)
         cut, gone, new, axis = list[tuple[int, Size, Size, int]](), list[int](), list[int](), 0
         for part in parts:
             if part is None:
@@ -312,8 +312,8 @@ class Layers(Operators):
     # --- parts of these
 
     def _one(self, op: str, operands: tuple[Any, ...], attrs: dict[str, Any], name: str) -> NetworkTensor:
-        (found,) = self.apply(op, operands, attrs, name)
-        return found
+        (tensor,) = self.apply(op, operands, attrs, name)
+        return tensor
 
     def _indices(self, x: Operand) -> NetworkTensor:
         return self.tensor_of(np.asarray(x, np.int64) if not isinstance(x, (NetworkTensor, np.ndarray)) else x)
@@ -361,10 +361,10 @@ def _axis(axis: int, rank: int) -> int:
 
 
 def _each(given: Ints, count: int, what: str) -> tuple[int, ...]:
-    found = (given,) * count if isinstance(given, (int, np.integer)) else tuple(given)
-    if len(found) != count or not all(isinstance(v, (int, np.integer)) for v in found):
+    values = (given,) * count if isinstance(given, (int, np.integer)) else tuple(given)
+    if len(values) != count or not all(isinstance(v, (int, np.integer)) for v in values):
         raise InputError(f"{what} must be a number, or one for each of {count} axes, got {given!r}")
-    return tuple(map(int, found))
+    return tuple(map(int, values))
 
 
 def _pads(padding: Any, space: int) -> tuple[int, ...]:

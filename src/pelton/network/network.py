@@ -160,13 +160,13 @@ class Network(ControlFlow, ComposedLayers):
         return tuple(self._tensor(v, label if i == 0 else f"{label}.{i}") for i, v in enumerate(made))
 
     def _operands(self, op: Op, operands: Sequence[Operand]) -> tuple[Value, ...]:
-        given = list(operands)
-        while given and given[-1] is None:
-            given.pop()
-        beside = next((t.dtype for t in given if isinstance(t, NetworkTensor) and t.dtype is not DType.BOOL), None)
-        if any(t is None for t in given):
-            raise InputError(f"{op.name} needs a tensor, an array or a number as operand {given.index(None)}")
-        return tuple(self.value(t, beside) for t in given)
+        args = list(operands)
+        while args and args[-1] is None:
+            args.pop()
+        beside = next((t.dtype for t in args if isinstance(t, NetworkTensor) and t.dtype is not DType.BOOL), None)
+        if any(t is None for t in args):
+            raise InputError(f"{op.name} needs a tensor, an array or a number as operand {args.index(None)}")
+        return tuple(self.value(t, beside) for t in args)
 
     def value(self, operand: Operand, beside: DType | None = None) -> Value:
         """Returns the value of an operand. beside: the element type for numbers, and float64 arrays beside floats."""
@@ -200,13 +200,13 @@ class Network(ControlFlow, ComposedLayers):
         """Returns the graph that a function builds, and the outer values that it reads."""
         inner = Network(f"{self.name}.{name}")
         inner._around, inner.declarations = self, self.declarations
-        given = [inner.input(f"given{i}", t) for i, t in enumerate(types)]
+        inputs = [inner.input(f"given{i}", t) for i, t in enumerate(types)]
         self._inner = inner
         try:
-            found = function(inner, *given)
+            outputs = function(inner, *inputs)
         finally:
             self._inner = None
-        results = [inner.value(t) for t in (found if isinstance(found, (tuple, list)) else (found,))]
+        results = [inner.value(t) for t in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
         own = {v for n in inner.builder.nodes for v in n.outputs} | {*inner.builder.inputs, *inner.builder.constants}
         read = dict.fromkeys(v for v in (*(v for n in inner.builder.nodes for v in n.inputs), *results) if v not in own)
         # outer values keep their identity only among the inputs
@@ -234,8 +234,8 @@ class Network(ControlFlow, ComposedLayers):
     def extract(self, inputs: Sequence[NetworkTensor | str], outputs: Sequence[NetworkTensor | str]) -> Network:
         """Returns the part of a network between tensors: `inputs` and `outputs` become its ports, by their names."""
         begin, end = (
-            {t if isinstance(t, str) else t.name: self.tensor(t) if isinstance(t, str) else t for t in given}
-            for given in (inputs, outputs)
+            {t if isinstance(t, str) else t.name: self.tensor(t) if isinstance(t, str) else t for t in ports}
+            for ports in (inputs, outputs)
         )
         cut = {self.value(t): Value(t.type, name) for name, t in begin.items()}
         return _between(self, cut, {name: self.value(t) for name, t in end.items()})
@@ -244,10 +244,10 @@ class Network(ControlFlow, ComposedLayers):
 
     def graph(self, outputs: Mapping[str, NetworkTensor] | None = None) -> Graph:
         """Returns the program that the outputs (default: those of the network) need; all inputs stay."""
-        found = self._outputs if outputs is None else {name: self.value(t) for name, t in outputs.items()}
-        if not found:
+        values = self._outputs if outputs is None else {name: self.value(t) for name, t in outputs.items()}
+        if not values:
             raise InputError(f"network {self.name!r} has no output; make one with output(tensor)")
-        return self.builder.finish(self.builder.inputs, found)
+        return self.builder.finish(self.builder.inputs, values)
 
     @classmethod
     def from_graph(cls, graph: Graph) -> Network:
@@ -309,11 +309,11 @@ def _between(net: Network, cut: Mapping[Value, Value], outputs: Mapping[str, Val
         tuple(cut.get(v, v) for v in outputs.values()),
         net.name,
     )
-    found = Network.from_graph(part)
+    result = Network.from_graph(part)
     for v in part.constants:
-        found.builder.names[v] = builder.names.get(v, v.name)
-    found._outputs = dict(zip(outputs, part.outputs))
-    return found
+        result.builder.names[v] = builder.names.get(v, v.name)
+    result._outputs = dict(zip(outputs, part.outputs))
+    return result
 
 
 def _from_front(axes: Any, rank: int) -> Any:

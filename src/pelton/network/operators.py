@@ -55,5 +55,5 @@ class Operators:
 
 def _applied(network: Operators, op: Op, *operands: Any, name: str = "", **attrs: Any) -> Any:
     """Returns the method of `Operators` that applies an operator."""
-    found = network.apply(op, operands, attrs, name)
-    return found[0] if len(found) == 1 else found
+    outputs = network.apply(op, operands, attrs, name)
+    return outputs[0] if len(outputs) == 1 else outputs

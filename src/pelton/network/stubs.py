@@ -71,13 +71,13 @@ def operands(op: Op) -> list[str]:
     """Returns an operator's operands as parameters, by the names of its declaration."""
     function = op.infer or op.scalar
     assert function is not None, op
-    kinds, found = inspect.Parameter, []
+    kinds, parameters = inspect.Parameter, []
     for p in inspect.signature(function).parameters.values():
         if p.kind is kinds.VAR_POSITIONAL:
-            found.append(f"*{p.name}: Operand")
+            parameters.append(f"*{p.name}: Operand")
         elif p.kind is not kinds.KEYWORD_ONLY:
-            found.append(f"{p.name}: Operand" + ("" if p.default is p.empty else " = ..."))
-    return found
+            parameters.append(f"{p.name}: Operand" + ("" if p.default is p.empty else " = ..."))
+    return parameters
 
 
 def results(op: Op) -> tuple[Any, ...]:

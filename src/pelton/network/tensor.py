@@ -116,8 +116,8 @@ def _is_operand(x: object) -> bool:
 
 def _operator(op: str, swapped: bool) -> Any:
     def apply(self: NetworkTensor, other: Operand) -> NetworkTensor:
-        found: NetworkTensor = getattr(self.network, op)(*((other, self) if swapped else (self, other)))
-        return found
+        tensor: NetworkTensor = getattr(self.network, op)(*((other, self) if swapped else (self, other)))
+        return tensor
 
     return apply
 

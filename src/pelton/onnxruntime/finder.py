@@ -83,12 +83,12 @@ class _Finder(MetaPathFinder):
             return PathFinder.find_spec(name, [os.path.join(folder, *rest.split(".")[:-1])])
         ours = f"{HOME}.{rest}" if rest else HOME
         try:
-            found = importlib.util.find_spec(ours)
+            spec = importlib.util.find_spec(ours)
         except ModuleNotFoundError:  # Pelton has no parent module
-            found = None
-        if found is not None:
+            spec = None
+        if spec is not None:
             return ModuleSpec(
-                name, _AliasLoader(ours), origin=found.origin, is_package=found.submodule_search_locations is not None
+                name, _AliasLoader(ours), origin=spec.origin, is_package=spec.submodule_search_locations is not None
             )
         return ModuleSpec(name, _MissingLoader(), is_package=True) if tool else None
 
@@ -106,8 +106,8 @@ _replaced: dict[str, ModuleType] = {}  # modules of ONNX Runtime imported before
 
 def _real_folder() -> str | None:
     """Returns the folder of ONNX Runtime; None if it is not installed."""
-    found = PathFinder.find_spec(NAME, [folder for folder in sys.path if folder != CHILDREN])
-    return next(iter(found.submodule_search_locations or ()), None) if found is not None else None
+    spec = PathFinder.find_spec(NAME, [folder for folder in sys.path if folder != CHILDREN])
+    return next(iter(spec.submodule_search_locations or ()), None) if spec is not None else None
 
 
 def _imported_modules() -> list[str]:

@@ -59,12 +59,12 @@ class multiclass_nms:
                 lists = [(best, by_class[best, np.arange(len(corners))])]
             else:
                 lists = [(np.full(len(corners), c), by_class[c]) for c in classes]
-            found = []
-            for labels, given in lists:
-                order = np.argsort(-given, kind="stable")
-                order = order[given[order] > score][: top_k or None]
-                found += [(-given[i], labels[i], i) for i in _suppressed(corners, order, overlap, keep)]
-            for i, (negative, label, box) in enumerate(sorted(found, key=lambda taken: taken[0])[:keep]):
+            picks = []
+            for labels, values in lists:
+                order = np.argsort(-values, kind="stable")
+                order = order[values[order] > score][: top_k or None]
+                picks += [(-values[i], labels[i], i) for i in _suppressed(corners, order, overlap, keep)]
+            for i, (negative, label, box) in enumerate(sorted(picks, key=lambda taken: taken[0])[:keep]):
                 y[b, i] = *corners[box], -negative, label
         return y
 

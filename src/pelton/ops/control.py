@@ -49,9 +49,9 @@ def _operations(body: Body) -> int:
 class if_:
     """One of two graphs, by a condition; both take all further operands."""
 
-    def infer(condition: TensorType, *given: TensorType, then: Body, other: Body) -> tuple[TensorType, ...]:
+    def infer(condition: TensorType, *inputs: TensorType, then: Body, other: Body) -> tuple[TensorType, ...]:
         expect(condition == TensorType(BOOL), "needs one bool as its condition")
-        ours, theirs = _fits(then, given, "a branch"), _fits(other, given, "a branch")
+        ours, theirs = _fits(then, inputs, "a branch"), _fits(other, inputs, "a branch")
         expect(
             ours == theirs,
             f"needs branches with equal output types, got {', '.join(map(str, ours))} and"
@@ -59,10 +59,10 @@ class if_:
         )
         return ours
 
-    def reference(condition, *given, then, other):
-        return then(*given) if condition else other(*given)
+    def reference(condition, *inputs, then, other):
+        return then(*inputs) if condition else other(*inputs)
 
-    def flops(condition, *given, then, other):
+    def flops(condition, *inputs, then, other):
         return max(_operations(then), _operations(other))
 
 
@@ -76,28 +76,28 @@ class loop:
     """
 
     def infer(
-        trips: TensorType, condition: TensorType, *given: TensorType, body: Body, carried: int
+        trips: TensorType, condition: TensorType, *inputs: TensorType, body: Body, carried: int
     ) -> tuple[TensorType, ...]:
         expect(
             trips == TensorType(I64) and condition == TensorType(BOOL),
             "needs a number of iterations, i64[], and a condition, bool[]",
         )
-        expect(0 <= carried <= len(given), f"cannot carry {carried} of {len(given)} operands")
-        found = _fits(body, (TensorType(I64), *given), "a graph")
+        expect(0 <= carried <= len(inputs), f"cannot carry {carried} of {len(inputs)} operands")
+        outputs = _fits(body, (TensorType(I64), *inputs), "a graph")
         expect(
-            found == (TensorType(BOOL), *given[:carried]),
+            outputs == (TensorType(BOOL), *inputs[:carried]),
             "needs a graph that returns a condition and its carried values, of equal types",
         )
-        return found[1:]
+        return outputs[1:]
 
-    def reference(trips, condition, *given, body, carried):
-        state, rest, go, i = given[:carried], given[carried:], bool(condition), 0
+    def reference(trips, condition, *inputs, body, carried):
+        state, rest, go, i = inputs[:carried], inputs[carried:], bool(condition), 0
         while go and i < trips:
             go, *state = body(np.int64(i), *state, *rest)
             i += 1
         return tuple(state)
 
-    def flops(trips, condition, *given, body, carried):
+    def flops(trips, condition, *inputs, body, carried):
         return _operations(body)
 
 
@@ -116,12 +116,12 @@ class scan:
     """
 
     def infer(
-        *given: TensorType, body: Body, states: int, axes: tuple[int, ...], into: tuple[int, ...], back: bool = False
+        *inputs: TensorType, body: Body, states: int, axes: tuple[int, ...], into: tuple[int, ...], back: bool = False
     ) -> tuple[TensorType, ...]:
-        scanned = given[states : states + len(axes)]
+        scanned = inputs[states : states + len(axes)]
         expect(
             0 <= states and len(axes) == len(scanned) > 0,
-            f"needs {states} states and {len(axes)} operands to scan, got {len(given)}",
+            f"needs {states} states and {len(axes)} operands to scan, got {len(inputs)}",
         )
         expect(
             all(0 <= a < t.rank for a, t in zip(axes, scanned)), f"needs axes that its operands have, got {list(axes)}"
@@ -131,23 +131,23 @@ class scan:
             all(t.shape[a] == length for a, t in zip(axes, scanned)), "needs operands of one length along their axes"
         )
         slices = tuple(t.with_shape((*t.shape[:a], *t.shape[a + 1 :])) for a, t in zip(axes, scanned))
-        found = _fits(body, (*given[:states], *slices, *given[states + len(axes) :]), "a graph")
-        parts = found[states:]
-        kept = found[:states] == given[:states] and len(parts) == len(into)
+        outputs = _fits(body, (*inputs[:states], *slices, *inputs[states + len(axes) :]), "a graph")
+        parts = outputs[states:]
+        kept = outputs[:states] == inputs[:states] and len(parts) == len(into)
         expect(kept, f"needs a graph that returns {states} states of equal types and {len(into)} parts")
         expect(all(0 <= a <= t.rank for a, t in zip(into, parts)), f"cannot join parts along axes {list(into)}")
-        return (*given[:states], *(t.with_shape((*t.shape[:a], length, *t.shape[a:])) for a, t in zip(into, parts)))
+        return (*inputs[:states], *(t.with_shape((*t.shape[:a], length, *t.shape[a:])) for a, t in zip(into, parts)))
 
-    def reference(*given, body, states, axes, into, back=False):
-        state, scanned, rest = given[:states], given[states : states + len(axes)], given[states + len(axes) :]
+    def reference(*inputs, body, states, axes, into, back=False):
+        state, scanned, rest = inputs[:states], inputs[states : states + len(axes)], inputs[states + len(axes) :]
         rows = []
         for i in range(scanned[0].shape[axes[0]])[:: -1 if back else 1]:
-            found = body(*state, *(x.take(i, a) for x, a in zip(scanned, axes)), *rest)
-            state = found[:states]
-            rows.append(found[states:])
+            outputs = body(*state, *(x.take(i, a) for x, a in zip(scanned, axes)), *rest)
+            state = outputs[:states]
+            rows.append(outputs[states:])
         if not rows:
             raise ValueError("nothing to scan")
         return (*state, *(np.stack(parts[::-1] if back else parts, a) for parts, a in zip(zip(*rows), into)))
 
-    def flops(*given, body, states, axes, into, back=False):
-        return given[states].shape[axes[0]] * _operations(body)
+    def flops(*inputs, body, states, axes, into, back=False):
+        return inputs[states].shape[axes[0]] * _operations(body)

@@ -104,8 +104,8 @@ class deform_convolution:
         index, weight = taps(at, space, dtype, mode="linear", padding="zeros")
         weight = mul(weight, cast(reshape(mask, shape=(n, offset_group, places, *sizes, 1)), to=dtype))
         apart_x = reshape(x, shape=(n, offset_group, c // offset_group, math.prod(space)))
-        found = reshape(blend(apart_x, index, weight, axis=3, batch_dims=2), shape=(n, c * places, *sizes))
+        samples = reshape(blend(apart_x, index, weight, axis=3, batch_dims=2), shape=(n, c * places, *sizes))
         filters = reshape(w, shape=(w.type.shape[0], w.type.shape[1] * places, *[1] * spatial))
         return convolution(
-            found, filters, b, strides=(1,) * spatial, pads=(0,) * 2 * spatial, dilations=(1,) * spatial, group=group
+            samples, filters, b, strides=(1,) * spatial, pads=(0,) * 2 * spatial, dilations=(1,) * spatial, group=group
         )

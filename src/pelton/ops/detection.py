@@ -78,8 +78,8 @@ class detections:
 
     def reference(boxes, scores, *, threshold, overlap, background=-1, top_k=-1, keep=-1, eta=1.0):
         batch, classes, n = scores.shape
-        found = np.zeros((batch, rows(n, classes, background, top_k, keep), 7), boxes.dtype)
-        found[:, :, 0] = -1
+        table = np.zeros((batch, rows(n, classes, background, top_k, keep), 7), boxes.dtype)
+        table[:, :, 0] = -1
         for image in range(batch):
             picked = []  # (class, box)
             for c in range(classes):
@@ -92,9 +92,9 @@ class detections:
             if 0 <= keep < len(picked):
                 best = np.argsort([-scores[image, c, i] for c, i in picked], kind="stable")[:keep]
                 picked = [picked[k] for k in sorted(best)]
-            for row, (c, i) in zip(found[image], picked):
+            for row, (c, i) in zip(table[image], picked):
                 row[:] = (image, c, scores[image, c, i], *boxes[image, c % boxes.shape[1], i])
-        return found.reshape(1, 1, -1, 7)
+        return table.reshape(1, 1, -1, 7)
 
 
 def rows(n: int, classes: int, background: int, top_k: int, keep: int) -> int:

@@ -16,7 +16,7 @@ def compiled_safely(expression: str) -> re.Pattern:
     Such are nested repetitions, repeated alternatives and back references.
     """
     try:
-        parsed, found = _regex.parse(expression), re.compile(expression)
+        parsed, pattern = _regex.parse(expression), re.compile(expression)
     except (re.error, OverflowError, RecursionError) as e:
         raise ValueError(f"the regular expression {expression!r:.100} cannot be read: {e}") from None
     if _may_explode(parsed, False):
@@ -24,7 +24,7 @@ def compiled_safely(expression: str) -> re.Pattern:
             f"the regular expression {expression!r:.100} has nested repetitions, repeated alternatives or back"
             " references, whose search may take exponential time; write it without these"
         )
-    return found
+    return pattern
 
 
 def _may_explode(parsed: Any, repeated: bool) -> bool:

@@ -150,19 +150,19 @@ def inferred(model: ModelProto, *, strict: bool = False) -> ModelProto:
     if long and any(node.op_type == "Expand" for node in parts(model, "NodeProto")):
         raise ValueError(f"no shape has more than {_LONG} axes")
     try:
-        found = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=not long)
+        typed = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=not long)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as e:
         raise ValueError(f"onnx cannot infer its outputs: {str(e).strip()}") from None
-    given, made = (
-        [d for v in values for d in v.type.tensor_type.shape.dim] for values in (found.graph.input, found.graph.output)
+    input_dims, made = (
+        [d for v in values for d in v.type.tensor_type.shape.dim] for values in (typed.graph.input, typed.graph.output)
     )
-    if not all(d.HasField("dim_value") for d in given) and all(
-        d.dim_value or not d.HasField("dim_value") for d in given
+    if not all(d.HasField("dim_value") for d in input_dims) and all(
+        d.dim_value or not d.HasField("dim_value") for d in input_dims
     ):
         for d in made:
             if d.HasField("dim_value") and not d.dim_value:
                 d.Clear()
-    return found
+    return typed
 
 
 @functools.cache
@@ -176,20 +176,20 @@ def _loop() -> Any:
             super().__init__(node, params)
             body: Any = self._run_body  # type: ignore[has-type]
 
-            def counted(*given: Any, **more: Any) -> Any:
+            def counted(*inputs: Any, **more: Any) -> Any:
                 _turns.left -= 1
                 if _turns.left < 0:
                     raise RuntimeError(f"it exceeds {TURNS} iterations; if the model is meant to, run it in parts")
-                return body(*given, **more)
+                return body(*inputs, **more)
 
             self._run_body = counted
 
-        def _run(self, *given: Any, **more: Any) -> Any:
+        def _run(self, *inputs: Any, **more: Any) -> Any:
             outer = _turns.left is None
             if outer:
                 _turns.left = TURNS
             try:
-                return super()._run(*given, **more)
+                return super()._run(*inputs, **more)
             finally:
                 if outer:
                     _turns.left = None
@@ -227,8 +227,8 @@ def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:
     typed.CopyFrom(unpacked(model))
     if len(types) != len(typed.graph.input):
         raise ValueError(f"needs {len(typed.graph.input)} inputs, got {len(types)}")
-    for slot, given in zip(typed.graph.input, types):
-        slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[given.dtype.value], dims_as_onnx(given.shape)))
+    for slot, operand in zip(typed.graph.input, types):
+        slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[operand.dtype.value], dims_as_onnx(operand.shape)))
     named = {str(d): d for t in types for d in t.shape if isinstance(d, Dim)}
     return tuple(_known_type(v.type, named) for v in inferred(typed, strict=True).graph.output)
 

@@ -66,8 +66,8 @@ def _non_max_suppression() -> Any:
 
         op_domain = ""
 
-        def _run(self, *given: Any, center_point_box: Any = 0) -> Any:
-            return non_max_suppression(*given, center=bool(center_point_box))
+        def _run(self, *inputs: Any, center_point_box: Any = 0) -> Any:
+            return non_max_suppression(*inputs, center=bool(center_point_box))
 
     return NonMaxSuppression
 

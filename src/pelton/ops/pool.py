@@ -164,11 +164,11 @@ class max_pool_places:
         padded, index = (
             _pad_to_windows(a, kernel, strides, pads, dilations, sizes, value) for a, value in ((x, lowest), (index, 0))
         )
-        best, found = np.full((*x.shape[:2], *sizes), lowest, x.dtype), np.zeros((*x.shape[:2], *sizes), np.int64)
+        best, places = np.full((*x.shape[:2], *sizes), lowest, x.dtype), np.zeros((*x.shape[:2], *sizes), np.int64)
         for i, (_, window) in enumerate(taps(kernel, strides, dilations, sizes)):
             better = (padded[window] > best) | (i == 0)
-            best, found = np.where(better, padded[window], best), np.where(better, index[window], found)
-        return found
+            best, places = np.where(better, padded[window], best), np.where(better, index[window], places)
+        return places
 
     def expand(
         x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool, column_major: bool
@@ -200,10 +200,10 @@ class max_pool_places:
         # in pairs: a chain would be as deep as the number of taps
         while len(each) > 1:
             each = [_larger(*each[i : i + 2]) for i in range(0, len(each), 2)]
-        ((_, found),) = each
+        ((_, place),) = each
         first = [np.arange(d) * step for d, step in zip(shape[:2], steps)]
         first += [(np.arange(n) * s - before) * step for n, s, before, step in zip(sizes, strides, pads, steps[2:])]
-        index: TermLike = cast(found, to=I64) if isinstance(found, Term) else None
+        index: TermLike = cast(place, to=I64) if isinstance(place, Term) else None
         for axis, offsets in enumerate(first):
             if offsets.any() or index is None:
                 part = offsets.reshape(-1, *[1] * (len(shape) - 1 - axis))

@@ -30,13 +30,13 @@ _ACTIVATIONS: dict[str, tuple[Callable, float | None, float | None]] = {
 
 def activation_functions(names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...]) -> list[Callable]:
     """Returns the activations in order; each consumes the next alpha and beta if it has one."""
-    next_alpha, next_beta, found = iter(alphas), iter(betas), []
+    next_alpha, next_beta, functions = iter(alphas), iter(betas), []
     for name in names:
         fn, alpha, beta = _ACTIVATIONS[name.lower()]
         alpha = None if alpha is None else next(next_alpha, alpha)
         beta = None if beta is None else next(next_beta, beta)
-        found.append(lambda x, fn=fn, a=alpha, b=beta: fn(x, a, b))
-    return found
+        functions.append(lambda x, fn=fn, a=alpha, b=beta: fn(x, a, b))
+    return functions
 
 
 def count_parameters(names: tuple[str, ...]) -> tuple[int, int]:

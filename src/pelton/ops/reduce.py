@@ -215,9 +215,9 @@ class arg_max:
     """The index of the largest element along an axis; the first one (or the last one) of equals."""
 
     def infer(x: TensorType, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> TensorType:
-        found = reduced(x, (axis,), keepdims).with_dtype(I64)
-        expect(found.size == 0 or x.size > 0, "needs something to search")
-        return found
+        output = reduced(x, (axis,), keepdims).with_dtype(I64)
+        expect(output.size == 0 or x.size > 0, "needs something to search")
+        return output
 
     def reference(x, *, axis, keepdims=True, select_last_index=False):
         return _arg(np.argmax, x, axis, keepdims, select_last_index)
@@ -230,9 +230,9 @@ class arg_min:
     """The index of the smallest element along an axis; the first one (or the last one) of equals."""
 
     def infer(x: TensorType, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> TensorType:
-        found = reduced(x, (axis,), keepdims).with_dtype(I64)
-        expect(found.size == 0 or x.size > 0, "needs something to search")
-        return found
+        output = reduced(x, (axis,), keepdims).with_dtype(I64)
+        expect(output.size == 0 or x.size > 0, "needs something to search")
+        return output
 
     def reference(x, *, axis, keepdims=True, select_last_index=False):
         return _arg(np.argmin, x, axis, keepdims, select_last_index)

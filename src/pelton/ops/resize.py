@@ -107,13 +107,13 @@ def _taps(
 
 def _outside(shape: tuple[int, ...], to: tuple[int, ...], roi: tuple[float, ...]) -> np.ndarray:
     """Returns the mask of output elements outside of the input, as an array that broadcasts."""
-    found = np.zeros((1,) * len(shape), bool)
+    mask = np.zeros((1,) * len(shape), bool)
     for axis, (size, out) in enumerate(zip(shape, to)):
         x = source_coordinates(size, out, 0.0, "tf_crop_and_resize", (roi[axis], roi[len(shape) + axis]))
         beyond = (x < 0) | (x > size - 1)
         if beyond.any():
-            found = found | beyond.reshape(-1, *[1] * (len(shape) - 1 - axis))
-    return found
+            mask = mask | beyond.reshape(-1, *[1] * (len(shape) - 1 - axis))
+    return mask
 
 
 def axis_taps(
@@ -204,13 +204,13 @@ def open_taps(
     dtype = _precision(mode, scale)
     x, last = _open_coordinates(size, out, scale, coordinates, dtype), at_once(sub, number(size, dtype), 1.0)
     if mode == "nearest":
-        found = {
+        indices = {
             "round_prefer_floor": lambda: ceil(sub(x, 0.5)),
             "round_prefer_ceil": lambda: floor(add(x, 0.5)),
             "floor": lambda: floor(x),
             "ceil": lambda: ceil(x),
         }[nearest]()
-        return cast(minimum(maximum(found, 0.0), last), to=I64), None
+        return cast(minimum(maximum(indices, 0.0), last), to=I64), None
     share = min(scale, 1.0) if antialias else 1.0
     reach = int(np.ceil((1 if mode == "linear" else 2) / share))
     x = reshape(x, shape=(out, 1))
@@ -352,12 +352,12 @@ class resize:
             return np.zeros(shape, x.dtype)  # without computing the other axes
         y = x
         for axis, (size, out, scale) in enumerate(zip(x.shape, shape, scales)):
-            found = _taps(size, out, scale, axis, x.ndim, roi, **how)
+            tables = _taps(size, out, scale, axis, x.ndim, roi, **how)
             along = (-1, *[1] * (x.ndim - 1 - axis))
-            if found is not None and how["mode"] == "nearest":
-                y = np.take(y, found[0][0], axis)
-            elif found is not None:
-                y = sum(np.take(y, indices, axis) * weights.reshape(along) for indices, weights in found)
+            if tables is not None and how["mode"] == "nearest":
+                y = np.take(y, tables[0][0], axis)
+            elif tables is not None:
+                y = sum(np.take(y, indices, axis) * weights.reshape(along) for indices, weights in tables)
         y = np.where(_outside(x.shape, shape, roi), extrapolation, y) if roi else y
         return y.astype(x.dtype)
 
@@ -375,12 +375,12 @@ class resize:
                 continue
             if not known and (roi or (how["antialias"] and not scale)):
                 return None
-            found: TermLike = (
+            tables: TermLike = (
                 _taps(size, out, scale, axis, rank, roi, **how) if known else open_taps(size, out, scale, **how)
             )
-            if found is None:
+            if tables is None:
                 continue
-            indices, weights = [np.stack([part[i] for part in found], -1) for i in (0, 1)] if known else found
+            indices, weights = [np.stack([part[i] for part in tables], -1) for i in (0, 1)] if known else tables
             if how["mode"] == "nearest":
                 y = gather(y, indices[:, 0] if known else indices, axis=axis)
             else:

@@ -97,11 +97,11 @@ class roi_align:
             (rows, down), (columns, right) = axes
             for i, (iy, wy, above) in enumerate(down):
                 for j, (ix, wx, beside) in enumerate(right):
-                    found = x[n][:, iy][:, :, ix] * wy[:, None] * wx
+                    values = x[n][:, iy][:, :, ix] * wy[:, None] * wx
                     if mode == "avg":
-                        y[r, :, i, j] = found.sum((1, 2)) / max(rows * columns, 1)
+                        y[r, :, i, j] = values.sum((1, 2)) / max(rows * columns, 1)
                     else:
-                        y[r, :, i, j] = found.max(
+                        y[r, :, i, j] = values.max(
                             (1, 2), initial=0.0 if above or beside or not rows * columns else -np.inf
                         )
         return y
@@ -138,12 +138,12 @@ class roi_align:
             return None
         n, c, *space = x.type.shape
         dtype, count, counted = wide(x.type.dtype), batch.type.shape[0], counted_in(n * math.prod(space))
-        given = mul(cast(rois, to=dtype), scale)
+        corners = mul(cast(rois, to=dtype), scale)
         index: TermLike = None
         weight: TermLike = None
         for axis, (size, bins) in enumerate(zip(space, (height, width))):
             begin, end = (
-                slice_(given, starts=(k,), ends=(k + 1,), axes=(1,), steps=(1,)) for k in (1 - axis, 3 - axis)
+                slice_(corners, starts=(k,), ends=(k + 1,), axes=(1,), steps=(1,)) for k in (1 - axis, 3 - axis)
             )
             long = sub(end, begin) if half_pixel else maximum(sub(end, begin), 1.0)
             steps = (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(-1) / bins
@@ -167,13 +167,13 @@ class roi_align:
         flat = reshape(transpose(x, perm=(1, 0, 2, 3)), shape=(c, n * math.prod(space)))
         each = 4 * samples * samples
         shape = (count, height, width, each) if mode == "avg" else (count, height, width, each, 1)
-        found = blend(
+        values = blend(
             flat,
             reshape(index, shape=shape),
             reshape(mul(weight, 1 / samples**2) if mode == "avg" else weight, shape=shape),
             axis=1,
         )
-        return transpose(found if mode == "avg" else reduce_max(found, axes=(4,), keepdims=False), perm=(1, 0, 2, 3))
+        return transpose(values if mode == "avg" else reduce_max(values, axes=(4,), keepdims=False), perm=(1, 0, 2, 3))
 
 
 @structured(

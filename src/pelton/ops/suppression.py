@@ -21,7 +21,7 @@ def non_max_suppression(
     if not 0 <= bound <= 1:
         raise ValueError(f"NonMaxSuppression needs an overlap between 0 and 1, got {bound}")
     floor = None if min_score is None else min_score.reshape(-1)[0]
-    found: list[np.ndarray] = []
+    picks: list[np.ndarray] = []
     for b, (every, by_class) in enumerate(zip(boxes, scores)):
         if center:
             low, high = every[:, :2] - every[:, 2:] / 2, every[:, :2] + every[:, 2:] / 2
@@ -31,8 +31,8 @@ def non_max_suppression(
             taken = np.arange(score.size) if floor is None else np.flatnonzero(score > floor)
             order = taken[np.argsort(-score[taken], kind="stable")]
             kept = _apart(low[order], high[order], bound, limit)
-            found.append(np.stack([np.full(kept.size, b), np.full(kept.size, c), order[kept]], 1))
-    return (np.concatenate(found).astype(np.int64) if found else np.empty((0, 3), np.int64),)
+            picks.append(np.stack([np.full(kept.size, b), np.full(kept.size, c), order[kept]], 1))
+    return (np.concatenate(picks).astype(np.int64) if picks else np.empty((0, 3), np.int64),)
 
 
 def _apart(low: np.ndarray, high: np.ndarray, bound: np.float32, limit: int) -> np.ndarray:

@@ -125,9 +125,9 @@ def _read_until_types_hold(
     types, ours = list(given), set[str]()
     for _ in range(MAX_READINGS):
         mark = partitioner.mark()
-        block, found = read(types)
+        block, outputs = read(types)
         after: Types = []
-        for name, t, new in zip(names, types, found):
+        for name, t, new in zip(names, types, outputs):
             if t is None or new is None or t.dtype is not new.dtype or t.rank != new.rank:
                 after.append(None)
                 continue
@@ -145,7 +145,7 @@ def _read_until_types_hold(
                 ours.add(str(size))
             after.append(TensorType(t.dtype, tuple(shape)))
         if after == types:
-            return block, types, found[len(types) :]
+            return block, types, outputs[len(types) :]
         partitioner.rewind(mark)
         types = after
     raise ModelError(
@@ -190,8 +190,8 @@ def _loop(partitioner: Partitioner, node: UnreadNode, body: UnreadGraph, known: 
         )
 
     def read(types: Types) -> tuple[Block, Types]:
-        block, found = partitioner.inner(body, known, dict(zip(inputs, (TensorType(I64), TensorType(BOOL), *types))))
-        return block, found[1:]
+        block, outputs = partitioner.inner(body, known, dict(zip(inputs, (TensorType(I64), TensorType(BOOL), *types))))
+        return block, outputs[1:]
 
     trips, condition, *carried = (partitioner.name(known, name) for name in node.inputs)
     block, types, more = _read_until_types_hold(
@@ -223,8 +223,8 @@ def _scan(partitioner: Partitioner, node: UnreadNode, control: Scanned, known: K
             f"Scan needs a body with {len(node.inputs)} inputs and at least {states} outputs, and an input to scan"
             f" {where}"
         )
-    given = [known.type(name) for name in node.inputs]
-    ranks = [None if t is None else t.rank for t in given[states:]]
+    input_types = [known.type(name) for name in node.inputs]
+    ranks = [None if t is None else t.rank for t in input_types[states:]]
     axes, back = control.axes or (0,) * scans, control.back or (0,) * scans
     into, reverse = control.into or (0,) * outputs, control.reverse or (0,) * outputs
     if not len(axes) == len(back) == scans or not len(into) == len(reverse) == outputs:
@@ -237,10 +237,10 @@ def _scan(partitioner: Partitioner, node: UnreadNode, control: Scanned, known: K
         return None if t is None else TensorType(t.dtype, (*t.shape[:axis], *t.shape[axis + 1 :]))
 
     def read(types: Types) -> tuple[Block, Types]:
-        return partitioner.inner(body, known, dict(zip(inputs, (*types, *map(slice_of, given[states:], axes)))))
+        return partitioner.inner(body, known, dict(zip(inputs, (*types, *map(slice_of, input_types[states:], axes)))))
 
     names = [partitioner.name(known, name) for name in node.inputs]
-    block, types, more = _read_until_types_hold(partitioner, read, given[:states], inputs[:states])
+    block, types, more = _read_until_types_hold(partitioner, read, input_types[:states], inputs[:states])
     if (
         any(t is None for t in more)
         and any(into)

@@ -59,32 +59,32 @@ def partition_model(model: Unread) -> UnbuiltScript:
 
 def _read(model: Unread, settled: Mapping[str, SizeConstraint], unanswered: Collection[str]) -> UnbuiltScript:
     """Partitions the model under constraints on unspecified sizes."""
-    given = model.interface(settled)
-    lists = {name: None for name in given.sequences}
-    known = Known({**lists, **{v.name: v.type for v in given.inputs}}, dict(given.constants), {}, dict(given.sequences))
+    iface = model.interface(settled)
+    lists = {name: None for name in iface.sequences}
+    known = Known({**lists, **{v.name: v.type for v in iface.inputs}}, dict(iface.constants), {}, dict(iface.sequences))
     partitioner = ModelPartitioner(
         model,
-        {s.name for v in given.inputs for s in dims.symbols(v.type.shape)},
-        given.open,
-        given.observed,
+        {s.name for v in iface.inputs for s in dims.symbols(v.type.shape)},
+        iface.open,
+        iface.observed,
         unanswered,
     )
-    steps = partitioner.block(model.graph.nodes, known, given.outputs, {*known.types, *known.constants})
-    glue = (HostAction(name, "list", "", parts, (name,)) for name, parts in given.sequences.items())
+    steps = partitioner.block(model.graph.nodes, known, iface.outputs, {*known.types, *known.constants})
+    glue = (HostAction(name, "list", "", parts, (name,)) for name, parts in iface.sequences.items())
     main = Block(
-        tuple(v.name for v in given.inputs),
+        tuple(v.name for v in iface.inputs),
         (*glue, *steps),
-        tuple(partitioner.name(known, name) for name in given.outputs),
+        tuple(partitioner.name(known, name) for name in iface.outputs),
     )
     info = replace(
-        given.info,
+        iface.info,
         foreign=tuple(partitioner.host),
-        warnings=tuple(dict.fromkeys([*given.warnings, *partitioner.warnings, *given.assumptions])),
+        warnings=tuple(dict.fromkeys([*iface.warnings, *partitioner.warnings, *iface.assumptions])),
     )
-    ports = tuple(_port(model, name, known.type(name)) for name in given.outputs)
+    ports = tuple(_port(model, name, known.type(name)) for name in iface.outputs)
     return UnbuiltScript(
         model.graph.name or "main",
-        given.inputs,
+        iface.inputs,
         ports,
         main,
         tuple(partitioner.programs),
@@ -92,7 +92,7 @@ def _read(model: Unread, settled: Mapping[str, SizeConstraint], unanswered: Coll
         tuple(partitioner.host),
         tuple(partitioner.imported_nodes),
         info,
-        given.forms,
+        iface.forms,
     )
 
 
@@ -226,29 +226,29 @@ class ModelPartitioner:
 
     def _single_node_step(self, node: UnreadNode, known: Known, reason: str) -> Action:
         """Builds the step of a node that cannot be part of a program."""
-        found = control_flow.step(self, node, known)
+        action = control_flow.step(self, node, known)
         self.imported_nodes.append(
-            ImportedNode(node.label, node.domain, node.operator, step="decomposed" if found else "host")
+            ImportedNode(node.label, node.domain, node.operator, step="decomposed" if action else "host")
         )
-        if found is None:
-            found = self.host_action(node, known, reason)
+        if action is None:
+            action = self.host_action(node, known, reason)
             for name, t in zip(
                 node.outputs, self.model.types(node, known, lambda hint, rank: self.symbols.fresh(hint, rank=rank))
             ):
                 if name:
                     self.set_type(known, name, t)
             self.host.append(f"{node.title} (node {node.name or next(filter(None, node.outputs), node.operator)!r})")
-        return found
+        return action
 
     def host_action(self, node: UnreadNode, known: Known, reason: str = "") -> HostAction:
         """Builds the step that runs a node on the host; raises ModelError with the reason if nothing can run it."""
-        found = self.model.call(node, reason)
+        host_call = self.model.call(node, reason)
         return HostAction(
             node.name or f"{node.operator} → {next(filter(None, node.outputs), '')}",
-            found.call,
-            found.text,
-            tuple(self.name(known, name) for name in found.inputs),
-            found.outputs,
+            host_call.call,
+            host_call.text,
+            tuple(self.name(known, name) for name in host_call.inputs),
+            host_call.outputs,
         )
 
     def set_type(self, known: Known, name: str, t: TensorType | None) -> None:
@@ -348,8 +348,8 @@ class ModelPartitioner:
         """Builds the block that runs a segment node by node, for sizes its engine rejects; None if not worthwhile."""
         reads = {name for node in segment.taken for name in node.reads}
         constant_bytes = sum(known.constants[name].nbytes for name in reads if name in known.constants)
-        found = {s.name for s in dims.symbols([v.type.shape for v in graph.inputs])}
-        if not segment.assumed and (found <= self._given or constant_bytes > MAX_FALLBACK_CONSTANTS):
+        symbols = {s.name for s in dims.symbols([v.type.shape for v in graph.inputs])}
+        if not segment.assumed and (symbols <= self._given or constant_bytes > MAX_FALLBACK_CONSTANTS):
             return None
         wanted, steps = {v.name for v in graph.outputs}, list[HostAction]()
         for node in reversed(segment.taken):

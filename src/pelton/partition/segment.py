@@ -154,8 +154,8 @@ class Segment:
             (s, d, feed)
             for d, feed in places
             if isinstance(d, Dim)
-            and len(found := dims.symbols(d)) == 1
-            and (s := next(iter(found)))
+            and len(symbols := dims.symbols(d)) == 1
+            and (s := next(iter(symbols)))
             and d == dims.symbol(s.name, s.minimum, s.optimum, s.maximum)
         ]
         for s, size, feed in sorted(
@@ -219,9 +219,9 @@ class Segment:
 
     def _size_inside(self, d: Size) -> Size:
         """Translates a size of the model to symbols of this segment."""
-        found = d if not isinstance(d, Dim) else self._inside.get(str(d), self._evaluate(d))
-        assert found is not None  # _bind has defined every one
-        return found
+        size = d if not isinstance(d, Dim) else self._inside.get(str(d), self._evaluate(d))
+        assert size is not None  # _bind has defined every one
+        return size
 
     def size_outside(self, d: Size) -> Size | None:
         """Translates a size of this segment to symbols of the model; None if it depends on assumptions."""
@@ -262,19 +262,19 @@ class Segment:
         everywhere = bool(asks) and all(
             x.name in self.unspecified for s in asks if s.question for x in dims.symbols(s.question.difference)
         )
-        found: dict[str, SizeConstraint] = {}
+        answers: dict[str, SizeConstraint] = {}
         if asks:
-            found = constrain(asks, dict.fromkeys(self.unspecified) if everywhere else local, self._observed)
-        if asks and not everywhere and all(s.given_up for s in found.values()):
-            found = constrain(asks, dict.fromkeys(self._outside), self._observed)
-        found = {
-            k: s for k, s in found.items() if not s.given_up and (everywhere or s.step == 1) and k not in self.settled
+            answers = constrain(asks, dict.fromkeys(self.unspecified) if everywhere else local, self._observed)
+        if asks and not everywhere and all(s.given_up for s in answers.values()):
+            answers = constrain(asks, dict.fromkeys(self._outside), self._observed)
+        answers = {
+            k: s for k, s in answers.items() if not s.given_up and (everywhere or s.step == 1) and k not in self.settled
         }
-        if everywhere and found:
-            raise Unsettled(found)
-        self.settled.update(found)
-        assumed.update(found)
-        return bool(found)
+        if everywhere and answers:
+            raise Unsettled(answers)
+        self.settled.update(answers)
+        assumed.update(answers)
+        return bool(answers)
 
     def _take_back(self, node: int) -> bool:
         """Drops the vain assumptions for the node at a position; returns True if there were any."""
@@ -306,7 +306,7 @@ class Segment:
 
     def _deciding_inputs(self, value: Value) -> list[str]:
         """Returns the small integer inputs that alone determine a value, by foldable arithmetic; empty if none."""
-        found = dict[str, None]()
+        names = dict[str, None]()
         for v, maker in self.reader.builder.ancestors(value, self.inputs):
             if v in self.inputs:
                 outside = self.known.types[self.inputs[v]]  # without assumptions
@@ -317,10 +317,10 @@ class Segment:
                     or v.type.size > MAX_SIZE_ELEMENTS
                 ):
                     return []
-                found[self.inputs[v]] = None
+                names[self.inputs[v]] = None
             elif maker is None or not sizes.can_fold(maker.op):
                 return []
-        return list(found)
+        return list(names)
 
     def _reads_data_sizes(self, node: UnreadNode) -> bool:
         """Returns True if a node reads numbers computed from elements of arrays used as sizes."""
@@ -334,11 +334,11 @@ class Segment:
     @cached_property
     def made_of_data_sizes(self) -> set[str]:
         """Names that depend on elements of arrays used as sizes, which are assumed not to be negative."""
-        found = {feed.name for feed in self.origin.values() if feed.source == "value"}
+        names = {feed.name for feed in self.origin.values() if feed.source == "value"}
         for node in self.taken:
-            if not found.isdisjoint(node.reads):
-                found.update(node.outputs)
-        return found
+            if not names.isdisjoint(node.reads):
+                names.update(node.outputs)
+        return names
 
     def results(self, wanted: Collection[str]) -> dict[str, Binding | Broken]:
         """Returns the bindings of those wanted names that the nodes produce, in order."""

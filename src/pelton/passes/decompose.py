@@ -36,7 +36,7 @@ def decompose(graph: Graph, keep: Takes, report: PassReport | None = None) -> Gr
             if node.op.expand is None or node not in draft or keep(graph, node):
                 continue
             try:
-                expanded = (found := expansion(node)) is not None and draft.replace(node, found, node.name)
+                expanded = (parts := expansion(node)) is not None and draft.replace(node, parts, node.name)
             except Undecided:
                 continue
             if expanded and node_label(node) not in done.fired.get(done.name, ()):  # its parts have the same name

@@ -31,13 +31,13 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
             nodes.append(node)
             continue
         try:
-            found = compute(node, tuple(constants[v] for v in node.inputs))
+            outputs = compute(node, tuple(constants[v] for v in node.inputs))
         except (ValueError, IndexError, OverflowError) as e:
             # such as an index out of range, which would fail at run time, too
             raise ModelError(
                 f"{node.op.name} of these constants cannot be computed: {e} (node {node_label(node)!r})"
             ) from None
-        constants.update(zip(node.outputs, found))
+        constants.update(zip(node.outputs, outputs))
         report.fire("constant", node_label(node))
     if len(nodes) == len(graph.nodes):
         return graph
@@ -49,9 +49,9 @@ def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
         return False
     if node.op.kind in ("foreign", "nested") or not all(v in constants for v in node.inputs):
         return False
-    given, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
-    limit = max((SMALL, *(t.size for t in given)))
-    return all(t.size <= limit for t in made) and is_worth_folding(node.op, given, made, node.attrs)
+    inputs, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
+    limit = max((SMALL, *(t.size for t in inputs)))
+    return all(t.size <= limit for t in made) and is_worth_folding(node.op, inputs, made, node.attrs)
 
 
 def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:

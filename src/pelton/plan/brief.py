@@ -19,17 +19,17 @@ BRIEF = 600
 
 def serialized(scheduled: Sequence[ScheduledTask]) -> list[ScheduledTask]:
     """Returns the same tasks, of kernels for CPUs, with each task of a brief wave in its own wave, on one thread."""
-    found, wave = list(scheduled), 0
-    order = sorted(range(len(found)), key=lambda i: found[i].wave)
+    result, wave = list(scheduled), 0
+    order = sorted(range(len(result)), key=lambda i: result[i].wave)
     for _, group in groupby(order, lambda i: scheduled[i].wave):
         tasks = list(group)
-        alone = sum(_nanoseconds(found[i]) for i in tasks) <= BRIEF
+        alone = sum(_nanoseconds(result[i]) for i in tasks) <= BRIEF
         for i in tasks:
-            kernel = found[i].kernel
-            found[i] = replace(found[i], wave=wave, kernel=_whole(kernel) if alone else kernel)
+            kernel = result[i].kernel
+            result[i] = replace(result[i], wave=wave, kernel=_whole(kernel) if alone else kernel)
             wave += alone
         wave += not alone
-    return found
+    return result
 
 
 def _whole(kernel: Any) -> Any:

@@ -117,7 +117,7 @@ def fuse(graph: Graph, rejection: Callable[[Region], str | None]) -> Fused:
 def _widening(graph: Graph, group: dict[Node, list[Node]], value: Value) -> list[Node]:
     """Returns the last nodes of a region that compute `value` from bytes and constants alone, if the only other region
     that reads it can compute them, too: it then reads the bytes."""
-    nodes, found, at = group[graph.producer[value]], list[Node](), value
+    nodes, steps, at = group[graph.producer[value]], list[Node](), value
     readers = graph.users.get(value, ())
     if value in graph.outputs or not readers or any(u.op.scalar is None or u not in group for u in readers):
         return []
@@ -130,9 +130,9 @@ def _widening(graph: Graph, group: dict[Node, list[Node]], value: Value) -> list
         varying = [v for v in node.inputs if v not in graph.constants]
         if len(varying) != 1 or (at is not value and len(graph.users[at]) != 1):
             return []
-        found.insert(0, node)
+        steps.insert(0, node)
         (at,) = varying
-    return found if graph.producer.get(at) in nodes else []
+    return steps if graph.producer.get(at) in nodes else []
 
 
 def _anchors(nodes: Iterable[Node]) -> tuple[Node, ...]:

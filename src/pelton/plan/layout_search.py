@@ -109,7 +109,7 @@ def _place(
     item: Region | Node | None, placer: Placer, templates: Sequence[LayoutConstraints | None]
 ) -> list[tuple[LayoutConstraints | None, Placer]]:
     """Places an item by each template, once per distinct result; the placers hold the tasks of this item only."""
-    found: dict[object, tuple[LayoutConstraints | None, Placer]] = {}
+    placements: dict[object, tuple[LayoutConstraints | None, Placer]] = {}
     placer.result.tasks.clear()
     for by in templates:
         new = placer.fork() if len(templates) > 1 else placer
@@ -119,8 +119,8 @@ def _place(
             new.place_node(item)
         else:
             new.place_outputs()
-        found.setdefault(tuple(tuple(t.layouts.values()) for t in new.result.tasks), (by, new))
-    return list(found.values())
+        placements.setdefault(tuple(tuple(t.layouts.values()) for t in new.result.tasks), (by, new))
+    return list(placements.values())
 
 
 def _last_uses(fused: Fused) -> dict[Value, int]:

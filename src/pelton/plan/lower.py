@@ -374,15 +374,15 @@ def waves(placed: Placed) -> list[int]:
 
 def dependences(placed: Placed) -> list[set[int]]:
     """Returns, per task, the numbers of the tasks that write its operands."""
-    found: list[set[int]] = []
+    writers: list[set[int]] = []
     # root → the ranges written so far, each with its task
     written: dict[Value, list[tuple[tuple[int, int] | None, int]]] = {}
     for i, task in enumerate(placed.tasks):
         reads = [(placed.places[v].root, _extent(placed, v)) for v in task.reads]
-        found.append({k for root, part in reads for what, k in written.get(root, ()) if _meet(what, part)})
+        writers.append({k for root, part in reads for what, k in written.get(root, ()) if _meet(what, part)})
         for v in task.writes:
             written.setdefault(placed.places[v].root, []).append((_extent(placed, v), i))
-    return found
+    return writers
 
 
 def _extent(placed: Placed, v: Value) -> tuple[int, int] | None:

@@ -57,14 +57,14 @@ class Region:
 
         They are the optima, or larger ones if there is nothing to compute at these (n - 1 rows at an optimum of 1).
         """
-        found = (*symbols(self.body), *dims.symbols(list(layouts.values())))
+        variables = (*symbols(self.body), *dims.symbols(list(layouts.values())))
         shapes = [v.type.shape for n in self.body.nodes for v in (*n.inputs, *n.outputs)]
         dynamic = [d for shape in shapes for d in shape if not isinstance(d, int)]
         for times in (1, 2, 4, 16, 64, 256):
-            sizes = {s.name: min(s.optimum * times, s.maximum) for s in found}
+            sizes = {s.name: min(s.optimum * times, s.maximum) for s in variables}
             if all(dims.at(d, sizes) > 0 for d in dynamic):
                 return sizes
-        return {s.name: s.optimum for s in found}
+        return {s.name: s.optimum for s in variables}
 
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Region:
         """Returns the region at these values of the symbols; adds its values to `to`."""

@@ -15,18 +15,18 @@ def with_included(text: str, house: Path | None = None) -> str:
     house: the compiler's own include folder. Its files are left out, as every key of code contains their hash already,
     and so are missing files.
     """
-    found: dict[Path, str] = {}
+    digests: dict[Path, str] = {}
 
     def collect(text: str, folder: Path | None) -> None:
         for name in _INCLUDED.findall(text):
             path = Path(folder or "", name)
-            if path not in found and path.is_absolute() and path.parent != house and path.is_file():
+            if path not in digests and path.is_absolute() and path.parent != house and path.is_file():
                 data = path.read_bytes()
-                found[path] = f"\n// {hashlib.sha256(data).hexdigest()}"
+                digests[path] = f"\n// {hashlib.sha256(data).hexdigest()}"
                 collect(data.decode(errors="replace"), path.parent)
 
     collect(text, house)
-    return text + "".join(found.values())
+    return text + "".join(digests.values())
 
 
 def with_paths(text: str, folder: Path) -> str:

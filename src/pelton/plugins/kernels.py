@@ -74,11 +74,11 @@ class PluginKernel:
 
     def choices(self, inputs: Types, outputs: Types) -> list[dict[str, int]]:
         """Returns the tactics for these types; InputError unless they are numbers by name."""
-        found = self._ask("tactics", inputs, outputs) if callable(self.tactics) else self.tactics
-        if not isinstance(found, Iterable):
-            raise InputError(f"`tactics` must be or return a list of tactics, got {found!r:.99}")
+        tactics = self._ask("tactics", inputs, outputs) if callable(self.tactics) else self.tactics
+        if not isinstance(tactics, Iterable):
+            raise InputError(f"`tactics` must be or return a list of tactics, got {tactics!r:.99}")
         choices = []
-        for t in found:
+        for t in tactics:
             if not isinstance(t, Mapping) or not all(
                 isinstance(k, str) and k.isidentifier() and isinstance(v, int) and abs(v) <= MAX_COUNT
                 for k, v in t.items()
@@ -101,16 +101,16 @@ class PluginKernel:
 
     def count(self, function: str, inputs: Types, outputs: Types, tactic: Mapping[str, int]) -> Size:
         """Returns the result of `tiles` or `scratch`; InputError unless it is a number."""
-        found = self._ask(function, inputs, outputs, **tactic)
+        count = self._ask(function, inputs, outputs, **tactic)
         limit = MAX_COUNT if function == "tiles" else sys.maxsize
-        if not isinstance(found, Dim) and not (isinstance(found, (int, np.integer)) and 0 <= found <= limit):
-            raise InputError(f"`{function}` must return an integer from 0 to {limit}, got {found!r:.99}")
-        return found if isinstance(found, Dim) else int(found)
+        if not isinstance(count, Dim) and not (isinstance(count, (int, np.integer)) and 0 <= count <= limit):
+            raise InputError(f"`{function}` must return an integer from 0 to {limit}, got {count!r:.99}")
+        return count if isinstance(count, Dim) else int(count)
 
-    def _ask(self, function: str, *given: Types, **tactic: int) -> Any:
+    def _ask(self, function: str, *types: Types, **tactic: int) -> Any:
         """Calls a function of the kernel; InputError with its name if it raises."""
         try:
-            return getattr(self, function)(*given, **tactic)
+            return getattr(self, function)(*types, **tactic)
         except Undecided:
             raise
         except Exception as e:  # any error of the plugin

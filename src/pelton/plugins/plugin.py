@@ -91,9 +91,9 @@ def declare(cls: type[Plugin]) -> Op:
     kind = next((kind for method, kind in _KINDS.items() if method in has), "structured")
 
     def instance(**attrs: Any) -> Any:
-        given = {k: checked(k, v, fields) for k, v in attrs.items()}
+        options = {k: checked(k, v, fields) for k, v in attrs.items()}
         with _faults_of("__post_init__"):
-            return made(**given)
+            return made(**options)
 
     def call(of: str, given: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         plugin = instance(**attrs)
@@ -104,17 +104,17 @@ def declare(cls: type[Plugin]) -> Op:
     def infer(*types: TensorType, **attrs: Any) -> tuple[TensorType, ...]:
         if "layers" in has:
             return tuple(v.type for v in _layers(name, instance(**attrs), types).outputs)
-        found = call("infer", types, attrs)
-        found = found if isinstance(found, tuple) else (found,)
-        if not found or not all(isinstance(t, TensorType) and isinstance(t.dtype, DType) for t in found):
-            raise TypeError(f"infer must return a TensorType, or a tuple of them, got {found!r:.99}")
-        if any(is_known(d) and d < 0 for t in found for d in t.shape):
-            raise ValueError(f"infer returned negative sizes, {', '.join(map(str, found))}")
-        return found
+        result = call("infer", types, attrs)
+        result = result if isinstance(result, tuple) else (result,)
+        if not result or not all(isinstance(t, TensorType) and isinstance(t.dtype, DType) for t in result):
+            raise TypeError(f"infer must return a TensorType, or a tuple of them, got {result!r:.99}")
+        if any(is_known(d) and d < 0 for t in result for d in t.shape):
+            raise ValueError(f"infer returned negative sizes, {', '.join(map(str, result))}")
+        return result
 
     def configure(*types: TensorType, **attrs: Any) -> tuple[np.ndarray, ...]:
-        found = call("configure", types, attrs)
-        arrays = tuple(map(np.asarray, found if isinstance(found, (tuple, list)) else (found,)))
+        result = call("configure", types, attrs)
+        arrays = tuple(map(np.asarray, result if isinstance(result, (tuple, list)) else (result,)))
         for a in arrays:
             if not is_numeric(a):
                 raise ValueError(f"configure must return arrays of numbers, got one of {a.dtype}")
@@ -125,12 +125,12 @@ def declare(cls: type[Plugin]) -> Op:
 
     def flops(*types: TensorType, **attrs: Any) -> Any:
         try:
-            found = call("flops", types, attrs)
+            result = call("flops", types, attrs)
         except ValueError as e:
             raise InputError(f"plugin {name}: {e}") from None
-        if not isinstance(found, (int, float, np.number, Dim)):
-            raise InputError(f"plugin {name}: flops must return a number, got {found!r:.99}")
-        return found
+        if not isinstance(result, (int, float, np.number, Dim)):
+            raise InputError(f"plugin {name}: flops must return a number, got {result!r:.99}")
+        return result
 
     def scalar(*x: Any, **attrs: Any) -> Any:
         with _faults_of("scalar"):
@@ -154,19 +154,19 @@ def declare(cls: type[Plugin]) -> Op:
 
 def compute(plugin: Any, arrays: Sequence[np.ndarray]) -> Any:
     """Calls a plugin's `reference` on read-only operands: they may be an array of the caller's."""
-    given = [np.asarray(a).view() for a in arrays]
-    for a in given:
+    views = [np.asarray(a).view() for a in arrays]
+    for a in views:
         a.flags.writeable = False
-    return plugin.reference(*given)
+    return plugin.reference(*views)
 
 
 def is_numeric(array: np.ndarray) -> bool:
     """True if elements are numbers or bools, of a type that tensors have."""
     try:
-        found = DType.of(array)
+        dtype = DType.of(array)
     except TypeError:
         return False
-    return found.is_float or found.is_integer or found is DType.BOOL
+    return dtype.is_float or dtype.is_integer or dtype is DType.BOOL
 
 
 def _check_class(cls: type[Plugin], name: str, has: set[str]) -> None:
@@ -233,17 +233,17 @@ def _check_count(function: Callable[..., Any], given: Sequence[Any]) -> None:
 def _layers(name: str, plugin: Any, types: Sequence[TensorType]) -> Graph:
     """What a plugin's `layers` add to a network of their own, for operands of these types."""
     net = Network(name)
-    given = [net.input(f"operand{i}", t) for i, t in enumerate(types)]
-    _check_count(plugin.layers, (net, *given))
+    operands = [net.input(f"operand{i}", t) for i, t in enumerate(types)]
+    _check_count(plugin.layers, (net, *operands))
     try:
         with _faults_of("layers"):
-            found = plugin.layers(net, *given)
-        found = found if isinstance(found, (tuple, list)) else (found,)
-        if not found or not all(isinstance(t, NetworkTensor) for t in found):
-            raise ValueError(f"layers must return a tensor, or a tuple of them, got {found!r:.99}")
+            outputs = plugin.layers(net, *operands)
+        outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+        if not outputs or not all(isinstance(t, NetworkTensor) for t in outputs):
+            raise ValueError(f"layers must return a tensor, or a tuple of them, got {outputs!r:.99}")
         if len(net.inputs) > len(types):
             raise ValueError(f"layers adds the input {net.inputs[-1]!r}; all that it reads are operands")
-        return net.graph({f"output{i}": t for i, t in enumerate(found)})
+        return net.graph({f"output{i}": t for i, t in enumerate(outputs)})
     except InputError as e:
         if isinstance(e.__cause__, Undecided):
             raise e.__cause__ from None
@@ -269,11 +269,11 @@ def weight_shapes(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any])
             return None
         _check_count(weights, types)
         with _faults_of("weights"):
-            found = [tuple(shape) for shape in weights(*types)]
+            shapes = [tuple(shape) for shape in weights(*types)]
     except Undecided:
         raise
     except ValueError as e:
         raise InputError(f"plugin {op.name}: {e}") from None
-    if not all(isinstance(d, int) and d >= 1 for shape in found for d in shape):
-        raise InputError(f"plugin {op.name}: weights must return shapes of positive integers, got {found}")
-    return found
+    if not all(isinstance(d, int) and d >= 1 for shape in shapes for d in shape):
+        raise InputError(f"plugin {op.name}: weights must return shapes of positive integers, got {shapes}")
+    return shapes

@@ -107,12 +107,12 @@ def fingerprint(name: str) -> str | None:
     try:
         file = inspect.getsourcefile(cls)
         text = Path(file).read_bytes() if file and Path(file).is_file() else inspect.getsource(cls).encode()
-        found = hashlib.sha256(text)
+        digest = hashlib.sha256(text)
         for kernel in cls.kernels:
-            found.update(b"\0" + with_included(kernel.text()).encode())
+            digest.update(b"\0" + with_included(kernel.text()).encode())
     except (OSError, TypeError, InputError):
         return None
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
@@ -128,9 +128,9 @@ def load_entry_points() -> None:
     """Imports the plugins that installed packages declare, once; logs and skips those that fail."""
     for point in metadata.entry_points(group=GROUP):
         try:
-            found = point.load()
-            if isinstance(found, type) and issubclass(found, Plugin) and found not in _BY_OP.values():
-                register(found)
+            plugin = point.load()
+            if isinstance(plugin, type) and issubclass(plugin, Plugin) and plugin not in _BY_OP.values():
+                register(plugin)
         except Exception as e:  # any error of the package
             log.warning("the plugin %s of %s cannot be loaded: %s: %s", point.name, point.value, type(e).__name__, e)
 

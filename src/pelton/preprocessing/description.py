@@ -34,20 +34,20 @@ def parse(text: str | os.PathLike[str]) -> Preprocessing:
     text = os.fspath(text)
     if text.lower().endswith(".json"):
         return huggingface.read(text)
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for word in text.split():
         for key, value in _parse_word(word).items():
-            if key in given:
+            if key in fields:
                 both = "stretch, crop=, shorter= and letterbox exclude each other" if key == "fit" else ""
                 raise _error(text, both or f"{word!r} has {key} twice")
-            given[key] = value
-    if "height" not in given:
+            fields[key] = value
+    if "height" not in fields:
         raise _error(text, "it names no size")
-    count = CHANNELS[given.get("channels", "rgb")]
+    count = CHANNELS[fields.get("channels", "rgb")]
     for key, shown in (("mean", "mean"), ("std", "std"), ("fill", "letterbox")):
-        if len(given.get(key, (0,))) not in (1, count):
-            raise _error(text, f"{shown} has {len(given[key])} numbers for {count} channel{'s' * (count > 1)}")
-    made = Preprocessing(**given)
+        if len(fields.get(key, (0,))) not in (1, count):
+            raise _error(text, f"{shown} has {len(fields[key])} numbers for {count} channel{'s' * (count > 1)}")
+    made = Preprocessing(**fields)
     if made.floor and not made.resized:
         raise _error(text, "floor belongs to shorter= or stretch=HEIGHTxWIDTH")
     needed = (made.height, made.width) if made.fit == "stretch" else (max(made.height, made.width),)

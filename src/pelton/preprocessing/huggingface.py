@@ -57,7 +57,7 @@ def read(path: str | os.PathLike[str]) -> Preprocessing:
     path = os.fspath(path)
     try:
         with open(path, encoding="utf-8") as f:
-            found = json.load(f)
+            config = json.load(f)
     except FileNotFoundError as e:
         raise InputAbsent(f"{path} cannot be read: {e.strerror}", path) from None
     except (OSError, ValueError, RecursionError) as e:
@@ -66,7 +66,7 @@ def read(path: str | os.PathLike[str]) -> Preprocessing:
             " preprocessor_config.json"
         ) from None
     try:
-        return _describe(found)
+        return _describe(config)
     except (_Refused, OverflowError) as e:
         raise InputError(
             f'{path} does not determine one input size: {e}; describe the preprocessing instead, as in "224x224'
@@ -83,22 +83,22 @@ def _describe(found: Any) -> Preprocessing:
     for key, value in found.items():
         if key not in READ | HARMLESS and value not in (None, False):
             raise _Refused(f"the step {key!r} ({json.dumps(value)}) is not known here")
-    given = {"fit": "stretch", **_placed(found, kind)}
+    fields = {"fit": "stretch", **_placed(found, kind)}
     if _flag(found, "do_rescale", True):
-        given["scale"] = _number(found, "rescale_factor", 1 / 255)
+        fields["scale"] = _number(found, "rescale_factor", 1 / 255)
     else:
-        given["scale"] = 1.0
+        fields["scale"] = 1.0
     if "do_normalize" not in found and "image_mean" in found and kind != "mobilevit":  # mobilevit has no such step
         raise _Refused("'do_normalize' is missing")
     if _flag(found, "do_normalize", False):
-        given |= {"mean": _numbers(found, "image_mean"), "std": _numbers(found, "image_std")}
-        if 0 in given["std"]:
+        fields |= {"mean": _numbers(found, "image_mean"), "std": _numbers(found, "image_std")}
+        if 0 in fields["std"]:
             raise _Refused("'image_std' has a 0")
     if _flag(found, "do_flip_channel_order", False):
-        if "mean" in given:
+        if "mean" in fields:
             raise _Refused("'do_flip_channel_order' besides 'do_normalize' is not known here")
-        given["channels"] = "bgr"
-    return Preprocessing(**given)
+        fields["channels"] = "bgr"
+    return Preprocessing(**fields)
 
 
 def _kind(found: Mapping[str, Any]) -> str:
@@ -174,21 +174,21 @@ def _convnext(found: Mapping[str, Any], height: int, shorter: int) -> dict[str, 
 
 def _size(found: Mapping[str, Any], key: str, square: bool) -> tuple[int, int, int]:
     """Returns (height, width, shorter side) of a size in any of its forms; zeros for missing values."""
-    given = found.get(key)
-    if isinstance(given, (list, tuple)) and len(given) == 2:
-        given = {"height": given[0], "width": given[1]}
-    elif not isinstance(given, dict):
-        given = {"height": given, "width": given} if square else {"shortest_edge": given}
-    given = {k: v for k, v in given.items() if v is not None}
-    if set(given) not in ({"height", "width"}, {"shortest_edge"}):
+    size = found.get(key)
+    if isinstance(size, (list, tuple)) and len(size) == 2:
+        size = {"height": size[0], "width": size[1]}
+    elif not isinstance(size, dict):
+        size = {"height": size, "width": size} if square else {"shortest_edge": size}
+    size = {k: v for k, v in size.items() if v is not None}
+    if set(size) not in ({"height", "width"}, {"shortest_edge"}):
         raise _Refused(
             f"{key!r} is {json.dumps(found.get(key))}, expected 'height' and 'width', 'shortest_edge' alone, or a"
             " number"
         )
-    for v in given.values():
+    for v in size.values():
         if isinstance(v, bool) or not isinstance(v, int) or not 0 < v <= 1 << 15:
             raise _Refused(f"{key!r} is {json.dumps(found.get(key))}, expected whole numbers from 1 to {1 << 15}")
-    return given.get("height", 0), given.get("width", 0), given.get("shortest_edge", 0)
+    return size.get("height", 0), size.get("width", 0), size.get("shortest_edge", 0)
 
 
 def _flag(found: Mapping[str, Any], key: str, default: bool) -> bool:

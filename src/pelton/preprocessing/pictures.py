@@ -73,19 +73,19 @@ class Preprocessing:
 
     def axis(self, shape: Sequence[int | str]) -> int:
         """Returns the channel axis, 1 or 3, of an input of this shape; raises InputError if no such picture fits it."""
-        found = self._axis(shape)
-        if found is None:
+        axis = self._axis(shape)
+        if axis is None:
             raise InputError(f"{self._needs()}, this one has {_listed(shape)}")
-        return found
+        return axis
 
     def fitting(self, shapes: Mapping[str, Sequence[Any]]) -> list[str]:
         """Returns the names of the inputs, by their shapes, that accept such pictures; raises InputError, listing all
         inputs, if none does."""
-        found = [name for name, shape in shapes.items() if self._axis(shape) is not None]
-        if not found:
-            given = ", ".join(f"{name} {_listed(shape)}" for name, shape in shapes.items())
-            raise InputError(f"{self._needs()}, got {given or 'no inputs'}")
-        return found
+        names = [name for name, shape in shapes.items() if self._axis(shape) is not None]
+        if not names:
+            listing = ", ".join(f"{name} {_listed(shape)}" for name, shape in shapes.items())
+            raise InputError(f"{self._needs()}, got {listing or 'no inputs'}")
+        return names
 
     def _axis(self, shape: Sequence[Any]) -> int | None:
         count = CHANNELS[self.channels]
@@ -150,7 +150,7 @@ class Preprocessing:
                     f"a picture of {width}x{height} (width x height) would be resized to {size[0]}x{size[1]}"
                     " before cropping; crop such a thin picture first, or use stretch or letterbox"
                 )
-        x, y = (self._half(given - wanted) for given, wanted in zip(size, (self.width, self.height)))
+        x, y = (self._half(length - wanted) for length, wanted in zip(size, (self.width, self.height)))
         return Framing(whole, (size[0], size[1]), (x, y))
 
     def boxes_in_picture(self, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -54,9 +54,9 @@ class Accuracy:
 
     def describe(self) -> dict[str, float]:
         """Returns the values as plain data, without infinities."""
-        found = {"drop": self.drop, "sqnr_db": self.sqnr, "agreement": self.agreement}
-        found |= {"metric": self.metric, "metric_fp32": self.metric_fp32}
-        return {k: round(v, 6) for k, v in found.items() if v is not None and math.isfinite(v)}
+        values = {"drop": self.drop, "sqnr_db": self.sqnr, "agreement": self.agreement}
+        values |= {"metric": self.metric, "metric_fp32": self.metric_fp32}
+        return {k: round(v, 6) for k, v in values.items() if v is not None and math.isfinite(v)}
 
 
 def outputs_of_scores(graph: Graph) -> set[str]:
@@ -106,12 +106,12 @@ class AccuracyBound:
         self._floats: set[str] = set()
         size = 0
         for feed in feeds:
-            found = _run(reference, feed)
-            self._floats.update(name for name, a in found.items() if a.dtype.kind == "f")
-            size += sum(a.nbytes for a in found.values())
+            outputs = _run(reference, feed)
+            self._floats.update(name for name, a in outputs.items() if a.dtype.kind == "f")
+            size += sum(a.nbytes for a in outputs.values())
             if size > KEPT:
                 break
-            self.kept.append(found)
+            self.kept.append(outputs)
         self._reference = None if metric is None else self._score(reference)
 
     def measure(self, engine: Engine) -> Accuracy:
@@ -119,10 +119,10 @@ class AccuracyBound:
         noise: dict[str, metrics.Noise] = {}
         same: dict[str, tuple[int, int]] = {}  # (answers, equal answers)
         for want, feed in self._wanted():
-            for name, found in _run(engine, feed).items():
-                noise.setdefault(name, metrics.Noise()).add(want[name], found)
+            for name, array in _run(engine, feed).items():
+                noise.setdefault(name, metrics.Noise()).add(want[name], array)
                 if name in self.scores:
-                    matches = metrics.matches(want[name], found)
+                    matches = metrics.matches(want[name], array)
                     total, equal = same.get(name, (0, 0))
                     same[name] = total + matches.size, equal + int(matches.sum())
         agreement = {name: equal / total for name, (total, equal) in same.items() if total}
@@ -183,4 +183,4 @@ class AccuracyBound:
 
 def _run(engine: Engine, feed: Feed) -> Outputs:
     """Copies the numeric outputs."""
-    return {name: np.array(found) for name, found in engine.run(dict(feed)).items() if found.dtype.kind in "fiub"}
+    return {name: np.array(array) for name, array in engine.run(dict(feed)).items() if array.dtype.kind in "fiub"}

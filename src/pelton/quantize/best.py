@@ -38,11 +38,11 @@ def compile_best(imported: Imported, options: Options) -> BuildResult:
         result = halves or compile_graph(imported, without_int8(options, rest))
         return _with_meta(result, precision=rest, best=why)
     result = compile_int8(imported, options, rest)
-    found = result.engine.meta["int8"]
-    layers = found["layers"]
+    record = result.engine.meta["int8"]
+    layers = record["layers"]
     count = sum(layer["precision"] == "int8" for layer in layers)
     why = {**why, "int8": f"{count} of {len(layers)} layers"}
-    return _with_meta(result, precision="int8" if count else found["rest"], best=why)
+    return _with_meta(result, precision="int8" if count else record["rest"], best=why)
 
 
 def _faster(imported: Imported, options: Options) -> tuple[str, Mapping[str, str], BuildResult]:
@@ -64,10 +64,10 @@ def _faster(imported: Imported, options: Options) -> tuple[str, Mapping[str, str
 def _overflows(engine: Engine, reference: Engine) -> bool:
     """True if an engine returns infinities or NaN for random inputs for which the reference returns none."""
     feed = random_feed(engine)
-    want, found = reference.run(dict(feed)), engine.run(dict(feed))
+    want, outputs = reference.run(dict(feed)), engine.run(dict(feed))
     return any(
         a.dtype.kind == "f" and bool(np.isfinite(want[name]).all()) and not np.isfinite(a).all()
-        for name, a in ((name, np.asarray(a)) for name, a in found.items())
+        for name, a in ((name, np.asarray(a)) for name, a in outputs.items())
     )
 
 

@@ -33,11 +33,11 @@ def constant_answers(
         v.name in outputs[0] and v.type.rank and all(map(is_known, v.type.shape[1:])) for v in ports
     ):
         return
-    gave = {v.name: np.concatenate([np.atleast_1d(found[v.name]) for found in outputs]) for v in ports}
-    largest = (first := gave[ports[0].name]).reshape(len(first), -1).argmax(1).tolist()
+    answers = {v.name: np.concatenate([np.atleast_1d(batch[v.name]) for batch in outputs]) for v in ports}
+    largest = (first := answers[ports[0].name]).reshape(len(first), -1).argmax(1).tolist()
     samples = [largest.index(answer) for answer, _ in Counter(largest).most_common(MOST)]
-    mean = {name: a.mean(0, dtype=np.float64) if a.dtype.kind == "f" else a[0] for name, a in gave.items()}
-    for answer in (mean, *({name: a[min(i, len(a) - 1)] for name, a in gave.items()} for i in samples)):
+    mean = {name: a.mean(0, dtype=np.float64) if a.dtype.kind == "f" else a[0] for name, a in answers.items()}
+    for answer in (mean, *({name: a[min(i, len(a) - 1)] for name, a in answers.items()} for i in samples)):
         net = Network(imported.graph.name + CONSTANT)
         for v in imported.graph.inputs:
             net.input(v.name, v.type)

@@ -134,8 +134,8 @@ def _calibrate(compiler: Int8Compiler, candidate: Int8Candidate) -> tuple[_Calib
     def equalize(feeds: list[dict[str, np.ndarray]]) -> tuple[Graph, list[str]]:
         first.extend(feeds)
         if options.weight_equalization is not False:
-            found = find_equalized(compiler.graph, chosen, feeds, compiler.weight_levels, compiler.statistics)
-            equalized.extend(found)
+            tensors = find_equalized(compiler.graph, chosen, feeds, compiler.weight_levels, compiler.statistics)
+            equalized.extend(tensors)
         return with_equalized(compiler.graph, equalized), [e.y.name for e in equalized]
 
     table = calibrate(

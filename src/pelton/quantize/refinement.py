@@ -47,9 +47,9 @@ class Refined:
         own = layers(self.graph)
         read = {own[i].x for i in numbers}
         graph = equalize(self.graph, [e for e in self.equalized if e.x in read], own)
-        found = layers(graph)
-        assert len(found) == len(own)
-        return graph, [found[i] for i in numbers]
+        all_layers = layers(graph)
+        assert len(all_layers) == len(own)
+        return graph, [all_layers[i] for i in numbers]
 
     def describe(self) -> dict[str, bool]:
         """Returns the options of `forms` in use, as plain data."""
@@ -67,8 +67,8 @@ def forms(equalize: bool | None, correct: bool | None, batches: int) -> list[tup
     if batches < SEPARATE:
         equalize, correct = bool(equalize), bool(correct)
     pairs = [(False, False), (False, True), (True, False), (True, True)]
-    found = [(e, c) for e, c in pairs if equalize in (None, e) and correct in (None, c)]
-    return [pair for pair in found if pair != (True, False) or correct is False]
+    choices = [(e, c) for e, c in pairs if equalize in (None, e) and correct in (None, c)]
+    return [pair for pair in choices if pair != (True, False) or correct is False]
 
 
 def find_equalized(
@@ -80,19 +80,19 @@ def find_equalized(
         return []
     axes = {x: readers[0].channels for x, readers in tensors.items()}
     of_batches = [np.array(outputs) for outputs in zip(*_runs(channel_ranges(graph, axes), feeds, options))]
-    found = [
+    ranges = [
         ChannelRange(low.min(0), high.max(0), square.astype(np.float64).mean(0))
         for low, high, square in zip(*(of_batches[i::3] for i in range(3)))
     ]
     names = {v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))}
-    factors = (choose_factors(graph, x, of, seen, levels, names) for (x, of), seen in zip(tensors.items(), found))
+    factors = (choose_factors(graph, x, of, seen, levels, names) for (x, of), seen in zip(tensors.items(), ranges))
     return [e for e in factors if e is not None]
 
 
 def mean_outputs(graph: Graph, feeds: Sequence[Feed], options: Options) -> list[np.ndarray]:
     """Returns the mean of each output over batches, f32; outputs have the same shape for all of them."""
-    found = zip(*_runs(graph, feeds, options))
-    return [np.array(outputs).astype(np.float64).mean(0).astype(np.float32) for outputs in found]
+    by_output = zip(*_runs(graph, feeds, options))
+    return [np.array(outputs).astype(np.float64).mean(0).astype(np.float32) for outputs in by_output]
 
 
 def _runs(graph: Graph, feeds: Iterable[Feed], options: Options) -> Iterable[list[np.ndarray]]:
@@ -101,5 +101,5 @@ def _runs(graph: Graph, feeds: Iterable[Feed], options: Options) -> Iterable[lis
     names = [p.name for p in engine.outputs]
     context = engine.context(options.threads)
     for feed in feeds:
-        found = context.run(dict(feed))
-        yield [found[name].copy() for name in names]
+        outputs = context.run(dict(feed))
+        yield [outputs[name].copy() for name in names]

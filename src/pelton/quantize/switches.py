@@ -25,7 +25,7 @@ def noises(
     """
     context = engine.context()
     off = np.zeros_like(settings[0], np.float32) if len(settings) else np.zeros(0, np.float32)
-    found: list[dict[str, Noise]] = [{p.name: Noise() for p in engine.outputs} for _ in settings]
+    noises: list[dict[str, Noise]] = [{p.name: Noise() for p in engine.outputs} for _ in settings]
     total = len(feeds) * (len(settings) + 1)
     for number, feed in enumerate(feeds):
         exact: dict[str, np.ndarray] = {}
@@ -37,10 +37,10 @@ def noises(
             if not i:
                 exact = {name: np.array(a) for name, a in outputs.items()}
                 continue
-            for name, noise in found[i - 1].items():
+            for name, noise in noises[i - 1].items():
                 if exact[name].dtype.kind in "fiub":
                     noise.add(exact[name], outputs[name])
-    return found
+    return noises
 
 
 def together(noise: Iterable[Noise]) -> float:

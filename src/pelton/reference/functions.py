@@ -109,5 +109,5 @@ def prepared(
         or any(k not in known or type(v) not in known[k] for k, v in attributes.items())
     ):
         raise ValueError(f"there is no function {name!r} with attributes {attributes!r:.100}")
-    found = instead.get(name, FUNCTIONS[name])
-    return lambda *arrays: found(*arrays, **attributes)
+    function = instead.get(name, FUNCTIONS[name])
+    return lambda *arrays: function(*arrays, **attributes)

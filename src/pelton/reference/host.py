@@ -33,12 +33,12 @@ MAX_REASON = 200  # characters of an element, or of another package's message
 def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Returns the outputs of a node, contiguous. Raises InputError if the arrays do not have its input types, or the
     reference cannot process their elements; EngineError if a plugin fails."""
-    given = tuple(map(np.asarray, arrays))
+    inputs = tuple(map(np.asarray, arrays))
     expected = tuple(v.type for v in node.inputs)
-    if tuple(map(_type, given)) != expected:
-        raise InputError(f"step {_where(node)} needs {_listed(expected)}, got {_listed(map(_type, given))}")
+    if tuple(map(_type, inputs)) != expected:
+        raise InputError(f"step {_where(node)} needs {_listed(expected)}, got {_listed(map(_type, inputs))}")
     try:
-        found = node.op.evaluate(given, node.attrs) if node.op.kind == "foreign" else evaluate_node(node, given)
+        outputs = node.op.evaluate(inputs, node.attrs) if node.op.kind == "foreign" else evaluate_node(node, inputs)
     except EngineError as e:
         raise EngineError(f"{e} (step {_where(node)})") from None
     except InputError:  # an index that a table lacks
@@ -47,14 +47,14 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
         if node.op.instance is not None or isinstance(e, (ImportError, MemoryError)):
             raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
         if node.op.kind != "foreign":
-            raise _refused(_where(node), e, given, [v.name for v in node.inputs]) from e
-        found = tuple(_read(node.name, node.attrs["model"], given))
-    if len(found) != len(node.outputs):
+            raise _refused(_where(node), e, inputs, [v.name for v in node.inputs]) from e
+        outputs = tuple(_read(node.name, node.attrs["model"], inputs))
+    if len(outputs) != len(node.outputs):
         raise EngineError(
             f"the engine is damaged: step {_where(node)} must return {len(node.outputs)} arrays, but returned"
-            f" {len(found)}; build it again"
+            f" {len(outputs)}; build it again"
         )
-    return tuple(_declared(node, a, v.type) for a, v in zip(found, node.outputs))
+    return tuple(_declared(node, a, v.type) for a, v in zip(outputs, node.outputs))
 
 
 def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
@@ -142,18 +142,18 @@ def function(name: str, call: str, text: str, native: Mapping[str, Callable[...,
     attributes, or the backend's own; or a one-node model (as `ops.foreign`): "onnx" for the evaluator of the onnx
     package, "read" for our own importer and references; or "tflite", one operator of TFLite."""
     if call in _MODELS:
-        return lambda *given: _MODELS[call](name, text, given)
+        return lambda *inputs: _MODELS[call](name, text, inputs)
     try:
-        found = functions.prepared(call, json.loads(text), native)
+        operation = functions.prepared(call, json.loads(text), native)
     except (ValueError, RecursionError) as e:
         raise EngineError(
             f"step {name!r} of this engine cannot be read: {e}; it is damaged or made by another version, build it"
             " again"
         ) from None
 
-    def run(*given: Any) -> Sequence[Any]:
-        with _step_errors(f"{call} {name!r}", given):
-            return found(*given)
+    def run(*inputs: Any) -> Sequence[Any]:
+        with _step_errors(f"{call} {name!r}", inputs):
+            return operation(*inputs)
 
     return run
 

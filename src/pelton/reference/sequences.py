@@ -52,7 +52,7 @@ def bifurcated(
             )
         differs = np.flatnonzero(predicted[:-1] != rest)
         tokens = np.concatenate([current, predicted[: (differs[0] if differs.size else rest.size) + 1]])
-    found = -1
+    position = -1
     for length in range(shortest, min(longest, tokens.size) + 1):
         windows = (
             np.lib.stride_tricks.sliding_window_view(source, length) if source.size >= length else np.empty((0, 1))
@@ -60,9 +60,9 @@ def bifurcated(
         places = np.flatnonzero((windows == tokens[tokens.size - length :]).all(1))
         if not places.size:
             break
-        found = int(places[0]) + length
-        if found >= source.size:
+        position = int(places[0]) + length
+        if position >= source.size:
             break
         if places.size > 1:
-            found = -1
-    return tokens, np.full(matched.shape, found, np.int64)
+            position = -1
+    return tokens, np.full(matched.shape, position, np.int64)

@@ -83,6 +83,6 @@ def _between(separator: re.Pattern, text: str) -> list[str]:
 
 
 def _array(texts: list[str]) -> np.ndarray:
-    found = np.empty(len(texts), object)
-    found[:] = texts
-    return found
+    array = np.empty(len(texts), object)
+    array[:] = texts
+    return array

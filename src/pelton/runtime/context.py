@@ -124,22 +124,22 @@ class Context(InProcess):
         shapes = {p.name: np.shape(inputs[p.name]) for p in self.engine.inputs}
         key = tuple(shapes.values())
         if key in self._known:
-            found = self._known[key]
+            ready = self._known[key]
             self._known.move_to_end(key)
         else:
             fit = self.workspace.fit
             for port in self.engine.inputs:
                 if len(shapes[port.name]) != len(port.shape):
                     fit(port, inputs[port.name])  # raises InputError with the reason
-            found = self._prepare(sizes.solve(self.engine.plain, shapes))
-            for port in found.resolved.inputs:
+            ready = self._prepare(sizes.solve(self.engine.plain, shapes))
+            for port in ready.resolved.inputs:
                 if port.shape != shapes[port.name]:
                     fit(port, inputs[port.name])
             if len(self._known) >= self.remembered:
                 self._known.popitem(last=False)
-            self._known[key] = found
-        self._latest = found
-        return found
+            self._known[key] = ready
+        self._latest = ready
+        return ready
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Runs the engine, waits for its end and returns its outputs by name.
@@ -238,10 +238,10 @@ class Context(InProcess):
                     empty[port.name] = np.broadcast_to(np.zeros((), port.numpy_dtype), shapes[port.name])
                 except (TypeError, ValueError) as e:
                     raise InputError(f"input {port.name!r} can have no shape {shapes[port.name]!r}: {e}") from None
-            found = self._for(empty)
-            for port in found.resolved.inputs:
+            ready = self._for(empty)
+            for port in ready.resolved.inputs:
                 check_shape(port, empty[port.name].shape, f"input {port.name!r} needs {port}")
-            return found
+            return ready
 
     def warmup(self) -> None:
         """Runs once on zeros of the optimum shapes.

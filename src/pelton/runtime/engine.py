@@ -211,10 +211,10 @@ class Engine:
         except IndexError:
             context = self.context()
         try:
-            found = context.run(self._ported(inputs) if self.forms else inputs, out)
+            outputs = context.run(self._ported(inputs) if self.forms else inputs, out)
         finally:
             contexts.append(context)
-        return model_outputs(found, self.forms["outputs"]) if self.forms else found
+        return model_outputs(outputs, self.forms["outputs"]) if self.forms else outputs
 
     def run_async(self, inputs: Mapping[str, Any], *, share_inputs: bool = False) -> AsyncRun:
         """Starts a run and returns at once; `result()` of the returned run waits for the outputs, `await` does so in a

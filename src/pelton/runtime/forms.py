@@ -33,9 +33,9 @@ def arrays_of_ports(inputs: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
         elif isinstance(ports, dict):
             out.update(map_arrays(name, value, ports))
         elif not isinstance(value, (list, tuple)) or len(value) != len(ports):
-            given = f"{len(value)} of them" if isinstance(value, (list, tuple)) else type(value).__name__
+            actual = f"{len(value)} of them" if isinstance(value, (list, tuple)) else type(value).__name__
             raise InputError(
-                f"input {name!r} is a list of {len(ports)} arrays in this engine, got {given}; build an engine for"
+                f"input {name!r} is a list of {len(ports)} arrays in this engine, got {actual}; build an engine for"
                 " another number with shapes="
             )
         else:

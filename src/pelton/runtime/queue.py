@@ -71,9 +71,9 @@ class AsyncQueue(InProcess):
 
     def __init__(self, engine: Runner, jobs: int | None = None, threads: int | None = None):
         on_gpu, cpus = is_gpu(engine.plain.target), default_threads()
-        found = engine.plain.meta.get("streams")
-        if jobs is None and found and found["streams"] * found["threads"] == cpus:
-            jobs, threads = found["streams"], found["threads"] if threads is None else threads
+        streams = engine.plain.meta.get("streams")
+        if jobs is None and streams and streams["streams"] * streams["threads"] == cpus:
+            jobs, threads = streams["streams"], streams["threads"] if threads is None else threads
         if jobs is None:
             jobs = ON_GPU if on_gpu else min(cpus, MOST)
         if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST:
@@ -211,7 +211,7 @@ def _copied(value: Any) -> Any:
     if isinstance(value, list):
         return [_copied(v) for v in value]
     try:
-        found = value if isinstance(value, np.ndarray) else borrow(value, "an input")
+        array = value if isinstance(value, np.ndarray) else borrow(value, "an input")
     except InputError:  # the run raises it again
         return value
-    return value if found is None else found.copy()
+    return value if array is None else array.copy()

@@ -162,8 +162,8 @@ class ScriptContext(Context):
     ) -> tuple[dict[str, np.ndarray], list[Stamped]]:
         """Returns outputs by name, and every executed step; steps between the engines include the steps inside them."""
         with self._alone():
-            results, found = self._trace(inputs, out)
-            return results, [t for _, steps in found for t in steps]
+            results, records = self._trace(inputs, out)
+            return results, [t for _, steps in records for t in steps]
 
     def trace_engines(self, inputs: Mapping[str, Any]) -> list[tuple[Any, Sequence[Stamped]]]:
         with self._alone():
@@ -227,9 +227,9 @@ class ScriptContext(Context):
             check_no_overlap(script.inputs, script.outputs, spans, out)
         self._turns = 0
         lent = self.owner.lent.union(map(id, names.values()))
-        found = self._block(script.main, names)
+        values = self._block(script.main, names)
         results: dict[str, Any] = {}
-        for port, value in zip(script.outputs, found):
+        for port, value in zip(script.outputs, values):
             results[port.name] = as_output(port, value, id(value) in lent)
             lent.add(id(value))  # a value with two names is two arrays
         # after all are computed: their sources may share memory with `out`
@@ -276,8 +276,8 @@ class ScriptContext(Context):
                 feeds[name] = value if f.source == "array" else size_operand(f, value)
             if self._traced is None:
                 # only this thread runs this context
-                found = ready.call(feeds) if ready is not None and ready.call is not None else None
-                return (context.run(feeds) if found is None else found).values()
+                outputs = ready.call(feeds) if ready is not None and ready.call is not None else None
+                return (context.run(feeds) if outputs is None else outputs).values()
             results, steps = context.trace(feeds)
         except InputError as e:
             refusal = outside(e, self.owner.feeds[id(action)])
@@ -299,15 +299,15 @@ class ScriptContext(Context):
         return results.values()
 
     def _host(self, action: HostAction, names: Names) -> Iterable[Any]:
-        given = [names[name] if name else None for name in action.inputs]
+        arguments = [names[name] if name else None for name in action.inputs]
         if action.call == "list":
-            return [given]
+            return [arguments]
         if action.call == "none":
             return [None]
-        found = self.owner.calls[id(action)](*given)
-        if len(found) < len(action.outputs):
-            raise EngineError(f"step {action.name!r} returned {len(found)} results, expected {len(action.outputs)}")
-        return [v if v is None or isinstance(v, (list, dict)) else np.asarray(v) for v in found]
+        results = self.owner.calls[id(action)](*arguments)
+        if len(results) < len(action.outputs):
+            raise EngineError(f"step {action.name!r} returned {len(results)} results, expected {len(action.outputs)}")
+        return [v if v is None or isinstance(v, (list, dict)) else np.asarray(v) for v in results]
 
     def _if(self, action: IfAction, names: Names) -> Sequence[Any]:
         condition = names[action.condition]
@@ -329,9 +329,9 @@ class ScriptContext(Context):
             self._turns += 1
             inner = Names(names)
             inner.update(zip(action.body.inputs, (np.array(i, np.int64), np.array(go), *carried)))
-            condition, *found = self._block(action.body, inner)
-            go, carried = bool(np.all(condition)), found[: len(carried)]
-            rows.add(found[len(carried) :])
+            condition, *values = self._block(action.body, inner)
+            go, carried = bool(np.all(condition)), values[: len(carried)]
+            rows.add(values[len(carried) :])
             i += 1
         return (*carried, *(rows.stack(k, 0, False, *kind) for k, kind in enumerate(action.stacked)))
 
@@ -353,9 +353,9 @@ class ScriptContext(Context):
             ]
             inner = Names(names)
             inner.update(zip(action.body.inputs, (*carried, *map(np.asarray, at))))
-            found = self._block(action.body, inner)
-            carried = found[: len(carried)]
-            rows.add(found[len(carried) :])
+            values = self._block(action.body, inner)
+            carried = values[: len(carried)]
+            rows.add(values[len(carried) :])
         kinds = zip(action.into, action.reversed, action.stacked)
         return (*carried, *(rows.stack(k, into, back, *kind) for k, (into, back, kind) in enumerate(kinds)))
 
@@ -373,13 +373,13 @@ RUNNERS: dict[type, Callable[..., Iterable[Any]]] = {
 def between(block: Block) -> list[Action]:
     """Returns the steps that run no engine, outer ones first, without the fallbacks for sizes that an engine
     rejects."""
-    found: list[Action] = []
+    actions: list[Action] = []
     for action in block.steps:
         if not isinstance(action, RunAction):
-            found.append(action)
+            actions.append(action)
             for inner in blocks_in(action):
-                found += between(inner)
-    return found
+                actions += between(inner)
+    return actions
 
 
 def step_of(action: Action) -> Step:

@@ -179,11 +179,11 @@ class Cache:
         the directory cannot be read.
         """
         assert self.home is not None
-        found, now = sorted(self.entries(), key=lambda e: e.used), time.time()
-        total = sum(e.size for e in found)
+        entries, now = sorted(self.entries(), key=lambda e: e.used), time.time()
+        total = sum(e.size for e in entries)
         goal = limit if total <= limit else limit * (1 - spare)
         gone = []
-        for e in found:
+        for e in entries:
             old = e.used < now - kept
             if total <= goal and not old:
                 break
@@ -218,11 +218,11 @@ def mark_used(path: Path) -> None:
 
 def _entries(folder: str, part: str, endings: tuple[str, ...]) -> Iterator[Entry]:
     try:
-        found = os.scandir(folder)
+        listing = os.scandir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return
-    with found:
-        for f in found:
+    with listing:
+        for f in listing:
             if f.is_dir(follow_symlinks=False):
                 yield from _entries(f.path, part, endings)
             elif f.is_file(follow_symlinks=False) and (f.name.endswith(endings) or f.name.endswith(".part")):
@@ -269,7 +269,7 @@ def directory(given: str | os.PathLike[str] | None = None) -> Path | None:
 
 def parse_size(text: str) -> int:
     """Parses a number of bytes, such as 500MB, 1.5 GB or 800000; raises ValueError naming the expected form."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
-    if not found:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
+    if not match:
         raise ValueError(f"a size such as 500MB or 4GB, got {text!r}")
-    return int(float(found[1]) * UNITS[found[2]])
+    return int(float(match[1]) * UNITS[match[2]])

@@ -81,8 +81,8 @@ def made(name: str) -> Interpreter | None:
 def find(name: str) -> Interpreter | None:
     """Returns the interpreter that converts models of a framework: that of its environment if it exists, else this one
     if it has the packages; None if neither has."""
-    if (found := made(name)) is not None:
-        return found
+    if (interpreter := made(name)) is not None:
+        return interpreter
     if any(importlib.util.find_spec(module) is None for module in ENVIRONMENTS[name].modules):
         return None
     versions = sorted({f"{d.name}=={d.version}" for d in metadata.distributions()})
@@ -106,16 +106,16 @@ def make(name: str, progress: Progress) -> Interpreter:
     except OSError as e:
         raise BuildError(f"{home.parent} cannot be made ({e.strerror}): set PELTON_CACHE_DIR to another one") from None
     with files.alone(home.parent / f"{name}.lock"):
-        if (found := made(name)) is not None:
-            return found
+        if (interpreter := made(name)) is not None:
+            return interpreter
         try:
             _install(home, wanted.requirements, progress)
         except BaseException:
             shutil.rmtree(home, ignore_errors=True)
             raise
-    found = made(name)
-    assert found is not None
-    return found
+    interpreter = made(name)
+    assert interpreter is not None
+    return interpreter
 
 
 def remove(name: str) -> bool:
@@ -156,15 +156,15 @@ def _lines(command: Sequence[str], errors: int = subprocess.STDOUT) -> Iterator[
             yield text
         status = process.wait()
     if status:
-        said = "".join(last[-SHOWN:])
-        raise BuildError(f"`{' '.join(command)}` failed with status {status}:\n{said.rstrip()}")
+        output = "".join(last[-SHOWN:])
+        raise BuildError(f"`{' '.join(command)}` failed with status {status}:\n{output.rstrip()}")
 
 
 @contextmanager
-def running(command: Sequence[str], **given) -> Iterator[subprocess.Popen]:
+def running(command: Sequence[str], **options) -> Iterator[subprocess.Popen]:
     """Context manager: a process in its own group, killed with its children however the block ends."""
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **given)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
     except OSError as e:
         raise BuildError(f"{command[0]} cannot be run: {e.strerror}; make room, or remove the environment") from None
     try:

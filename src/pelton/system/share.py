@@ -20,8 +20,8 @@ def quota(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = RO
 
 def memory_limit(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = ROOT) -> int | None:
     """Returns the bytes that the control groups of this process allow, as `quota`; None without a limit."""
-    found = min(map(_allowed_bytes, _groups("memory", proc, root)), default=UNLIMITED)
-    return found if found < UNLIMITED else None
+    limit = min(map(_allowed_bytes, _groups("memory", proc, root)), default=UNLIMITED)
+    return limit if limit < UNLIMITED else None
 
 
 @functools.cache

@@ -30,18 +30,18 @@ def costs(
     all of them."""
     named = {t: digest(t) for t in tasks if isinstance(t.what, Region)}
     first = {d: t for t, d in reversed(named.items())}
-    found: Mapping[str, Found] = {
+    pools: Mapping[str, Found] = {
         d: candidates(t.region, t.layouts, target, strict, max_tactics) for d, t in first.items()
     }
     times: dict[str, float] = {}
     if timing is not None:
-        timing.tune(first, found, alone=True)
-        best = {d: best_of(f, timing.cache.get(d)) for d, f in found.items() if f}
+        timing.tune(first, pools, alone=True)
+        best = {d: best_of(f, timing.cache.get(d)) for d, f in pools.items() if f}
         times = {d: known[tactic.name] for d, (_, tactic, known) in best.items() if known}
-    timed = timing is not None and all(d in times for d, f in found.items() if f)
+    timed = timing is not None and all(d in times for d, f in pools.items() if f)
 
     def cost(task: Task) -> float:
-        if task in named and not found[named[task]]:
+        if task in named and not pools[named[task]]:
             return NEVER
         return times.get(named.get(task, ""), 0.0) if timed else copied(task)
 

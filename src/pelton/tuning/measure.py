@@ -141,8 +141,8 @@ class _CpuOperands:
         self._constants = {v: a for t in tasks for v, a in t.region.body.constants.items()}
         self._inputs = {v for t in tasks for v in t.region.body.inputs} - self._constants.keys()
         rng = np.random.default_rng(0)
-        found = dict.fromkeys(x for kernels in programs for k in kernels for x in k.operands)
-        self._arrays = {x: self._array(x, rng) for x in found if not _is_weights(x)}
+        operands = dict.fromkeys(x for kernels in programs for k in kernels for x in k.operands)
+        self._arrays = {x: self._array(x, rng) for x in operands if not _is_weights(x)}
 
     def inputs_of(self, k: Kernel) -> list[np.ndarray]:
         """Returns the memory of a kernel's inputs that earlier steps of a network write."""

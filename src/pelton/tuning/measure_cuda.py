@@ -71,7 +71,7 @@ class GpuBench:
             i for i, kernels in enumerate(programs) if all(k.symbol in loaded or k.symbol in LIBRARIES for k in kernels)
         ]
         with self.device:
-            found = _Operands(self, layouts, constants, [programs[i] for i in whole])
+            operands = _Operands(self, layouts, constants, [programs[i] for i in whole])
             candidates, at = list[TimedCandidate](), list[int]()
             for i in whole:
                 try:
@@ -79,7 +79,7 @@ class GpuBench:
                 except EngineError as e:
                     log.warning("%s is not timed: %s", programs[i][0].symbol, e)
                     continue
-                candidates.append(found.candidate(programs[i], functions))
+                candidates.append(operands.candidate(programs[i], functions))
                 at.append(i)
             times = dict(zip(at, self.clock.race(candidates, rounds, deadline)))
         return [times.get(i) for i in range(len(programs))]

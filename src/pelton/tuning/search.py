@@ -327,13 +327,13 @@ class Timing:
         self, tasks: Mapping[str, Task], candidates: Mapping[str, Found], stage: str, alone: bool = False
     ) -> None:
         kernels: dict[str, list[tuple[str, Kernel]]] = {}
-        for d, found in candidates.items():
+        for d, pool in candidates.items():
             missing = [
                 (t, c)
-                for t, c in found
+                for t, c in pool
                 if c.name not in self.cache.get(d) and (not t.timed_only or self.target.version(t.name))
             ]
-            if missing and (alone or len(found) > 1):
+            if missing and (alone or len(pool) > 1):
                 task = tasks[d]
                 kernels[d] = [(c.name, t.emit(task.region, task.layouts, c, self.target)) for t, c in missing]
         if not kernels:

@@ -44,7 +44,7 @@ def non_max_suppression(
     corners = np.ascontiguousarray(np.concatenate([low, high], -1), np.float32)
     scores = np.ascontiguousarray(scores, np.float32)
     heap, held, kept = np.empty(n, np.int32), np.empty(5 * limit, np.float32), np.empty(limit, np.int64)
-    found = [np.empty((0, 3), np.int64)]
+    rows = [np.empty((0, 3), np.int64)]
     for b in range(scores.shape[0]) if limit else ():
         for c in range(scores.shape[1]):
             count = library().pelton_suppress(
@@ -59,5 +59,5 @@ def non_max_suppression(
                 address(held),
                 address(kept),
             )
-            found.append(np.stack([np.full(count, b), np.full(count, c), kept[:count]], 1))
-    return (np.concatenate(found),)
+            rows.append(np.stack([np.full(count, b), np.full(count, c), kept[:count]], 1))
+    return (np.concatenate(rows),)

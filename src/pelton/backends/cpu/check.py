@@ -67,8 +67,8 @@ def check_runs_here(target: str, what: str) -> None:
 def instead() -> str:
     """Returns the build target whose engines run on this CPU."""
     features = describe()["features"]
-    *_, found = (
+    *_, advice = (
         f"Pelton's kernels need {BUILT[0]} at least",
         *(f"build it for the target cpu:{level}" for level in BUILT if fits(level, features)),
     )
-    return found
+    return advice

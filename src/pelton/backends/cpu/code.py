@@ -54,18 +54,18 @@ def load_code(code: bytes, *, in_memory: bool = True) -> LoadedCode:
         return LoadedCode(handle)
     from tempfile import gettempdir  # rarely needed, and slow to import
 
-    said = [error.value.decode(errors="replace")] if in_memory else []
+    errors = [error.value.decode(errors="replace")] if in_memory else []
     folder = "a temporary folder"
     try:
         folder = gettempdir()
         handle = lib.pelton_code_load(code, len(code), folder.encode(), error, len(error))
         if handle:
             return LoadedCode(handle)
-        said.append(error.value.decode(errors="replace"))
+        errors.append(error.value.decode(errors="replace"))
     except FileNotFoundError as e:  # no temporary directory is writable
-        said.append(e.strerror or str(e))
+        errors.append(e.strerror or str(e))
     raise EngineError(
-        f"the engine's machine code cannot be loaded, neither from memory nor from {folder}: {'; '.join(said)}. "
+        f"the engine's machine code cannot be loaded, neither from memory nor from {folder}: {'; '.join(errors)}. "
         "If this system forbids executing temporary files, set TMPDIR to a directory that allows it"
     )
 

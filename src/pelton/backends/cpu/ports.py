@@ -74,8 +74,8 @@ class _Method(ctypes.Structure):
 
 def index_table(inputs: Sequence[Port]) -> ctypes.Array:
     """Builds the table of bounds of index inputs for `bind` and `callable_of`."""
-    found = [_Indices(i, p.indices.low, p.indices.high) for i, p in enumerate(inputs) if p.indices is not None]
-    return (_Indices * len(found))(*found)
+    rows = [_Indices(i, p.indices.low, p.indices.high) for i, p in enumerate(inputs) if p.indices is not None]
+    return (_Indices * len(rows))(*rows)
 
 
 def bind(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array, indices: ctypes.Array) -> int:
@@ -97,8 +97,8 @@ def callable_of(
     if any(dtype.kind not in _DISTINCT_KINDS for _, dtype, _ in forms):
         return None
     described = (_Port * len(forms))()
-    given = [(shape, dtype) for _, dtype, shape in forms]
-    for at, (name, dtype, shape), arguments in zip(described, forms, given):
+    pairs = [(shape, dtype) for _, dtype, shape in forms]
+    for at, (name, dtype, shape), arguments in zip(described, forms, pairs):
         at.name, at.arguments, at.rank, at.kind, at.itemsize = (
             id(name),
             id(arguments),
@@ -109,7 +109,7 @@ def callable_of(
         at.shape = (c_ssize_t * len(shape))(*shape)
     what = _Callable(described, ctypes.addressof(ports), program, inputs, len(forms), indices, len(indices))
     method = _call()  # concurrent threads may each have their own
-    return _new_function(ctypes.addressof(method), (ctypes.addressof(what), method, what, ports, forms, given), None)
+    return _new_function(ctypes.addressof(method), (ctypes.addressof(what), method, what, ports, forms, pairs), None)
 
 
 @lru_cache(maxsize=1)

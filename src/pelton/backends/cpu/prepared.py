@@ -65,8 +65,8 @@ class CpuReady:
         sizes = np.empty(ends[-1], np.int64)
         library().pelton_prepared_shapes(self._prepared.address, address(sizes))
         shapes = [tuple(sizes[begin:end].tolist()) for begin, end in zip(ends, ends[1:])]
-        found = tuple(replace(p, shape=shape) for p, shape in zip(ports, shapes))
-        return ResolvedPorts(found[: len(self.plan.plain.inputs)], found[len(self.plan.plain.inputs) :])
+        sized_ports = tuple(replace(p, shape=shape) for p, shape in zip(ports, shapes))
+        return ResolvedPorts(sized_ports[: len(self.plan.plain.inputs)], sized_ports[len(self.plan.plain.inputs) :])
 
     @cached_property
     def plain(self) -> plain_engine.EnginePlan:

@@ -85,15 +85,15 @@ def _numbers(t: Tensor, ready: CudaPrepared) -> np.ndarray:
 def groups(results: Iterable[Sequence[np.ndarray]], types: Sequence[str]) -> list[list[int]]:
     """Groups the indices of results that agree with the first of their group; larger groups first, equally large ones
     by their first index."""
-    found: list[tuple[Sequence[np.ndarray], list[int]]] = []
+    groups: list[tuple[Sequence[np.ndarray], list[int]]] = []
     for i, result in enumerate(results):
         group = next(
-            (g for first, g in found if all(agree(a, b, dtype) for a, b, dtype in zip(first, result, types))), None
+            (g for first, g in groups if all(agree(a, b, dtype) for a, b, dtype in zip(first, result, types))), None
         )
         if group is None:
-            found.append((result, group := []))
+            groups.append((result, group := []))
         group.append(i)
-    return sorted((group for _, group in found), key=len, reverse=True)
+    return sorted((group for _, group in groups), key=len, reverse=True)
 
 
 def agree(a: np.ndarray, b: np.ndarray, dtype: str) -> bool:

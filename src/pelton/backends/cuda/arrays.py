@@ -79,9 +79,9 @@ def import_array(value: Any, what: str, stream: int) -> Any:
 
 def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> ForeignArray:
     # the maker makes our stream wait for theirs
-    found = dlpack.import_array(value, what, stream=stream)
+    array = dlpack.import_array(value, what, stream=stream)
     return ForeignArray(
-        found.address, found.dtype, found.shape, found.strides, found.writable, ordinal, None, found.keeper
+        array.address, array.dtype, array.shape, array.strides, array.writable, ordinal, None, array.keeper
     )
 
 

@@ -64,7 +64,7 @@ def call(name: str, *arguments: Any) -> Any:
     """Calls a driver function; returns nothing, one result, or a tuple. Raises EngineError unless it succeeds."""
     driver = binding()
     try:
-        status, *found = getattr(driver, name)(*arguments)
+        status, *results = getattr(driver, name)(*arguments)
     except RuntimeError as e:  # the package's error for a function that the driver lacks
         raise EngineError(
             f"the NVIDIA driver, for CUDA {version(driver)}, lacks functions of the installed cuda-bindings ({e});"
@@ -72,7 +72,7 @@ def call(name: str, *arguments: Any) -> Any:
         ) from None
     if status:
         refuse(driver, name, status)
-    return found[0] if len(found) == 1 else tuple(found)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def refuse(driver: Any, name: str, status: Any) -> None:

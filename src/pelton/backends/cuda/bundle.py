@@ -82,16 +82,16 @@ def unpack(code: bytes) -> dict[int, dict[str, Cubin]]:
         raise EngineError(f"the table of the engine's cubins is no JSON ({e}); build the engine again") from None
     if not isinstance(rows, list):
         raise EngineError("the table of the engine's cubins is no list; build the engine again")
-    found: dict[int, dict[str, Cubin]] = {}
+    cubins: dict[int, dict[str, Cubin]] = {}
     for row in rows:
         cubin = _cubin(row, code, start)
-        of_arch = found.setdefault(cubin.arch, {})
+        of_arch = cubins.setdefault(cubin.arch, {})
         if cubin.symbol in of_arch:
             raise EngineError(
                 f"there are two cubins {cubin.symbol!r} for sm_{cubin.arch}; names are unique in an architecture"
             )
         of_arch[cubin.symbol] = cubin
-    return found
+    return cubins
 
 
 def _cubin(row: Any, code: bytes, start: int) -> Cubin:
@@ -119,8 +119,8 @@ def _cubin(row: Any, code: bytes, start: int) -> Cubin:
         raise EngineError(
             f"the image of cubin {symbol!r} would be {size!r:.40} bytes at {at!r:.40}, there are {len(code) - start}"
         )
-    found = tuple(_map(symbol, m) for m in maps) if isinstance(maps, list) else ()
-    if not isinstance(maps, list) or len({m.operand for m in found}) != len(found) or found and phased:
+    tensormaps = tuple(_map(symbol, m) for m in maps) if isinstance(maps, list) else ()
+    if not isinstance(maps, list) or len({m.operand for m in tensormaps}) != len(tensormaps) or tensormaps and phased:
         raise EngineError(
             f"maps of cubin {symbol!r} are a list, one for an operand, and none where there are phases, got"
             f" {maps!r:.80}; build the engine again"
@@ -135,7 +135,7 @@ def _cubin(row: Any, code: bytes, start: int) -> Cubin:
         scratch,
         align,
         phased,
-        found,
+        tensormaps,
     )
 
 
@@ -151,7 +151,7 @@ def _map(symbol: str, row: Any) -> TensorMap:
             f"a map of cubin {symbol!r} is {numbers} integers and {len(fields(TensorMap)) - numbers} lists of integers,"
             f" got {row!r:.80}; build the engine again"
         )
-    found = TensorMap.of(row)
-    if (why := found.rejection()) is not None:
+    tensormap = TensorMap.of(row)
+    if (why := tensormap.rejection()) is not None:
         raise EngineError(f"a map of cubin {symbol!r} has {why}, which no GPU supports; build the engine again")
-    return found
+    return tensormap

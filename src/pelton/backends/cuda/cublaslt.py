@@ -183,7 +183,7 @@ class CublasLtPlan:
         self._set(wants, _REDUCTIONS, c_uint32(_IN_WORKSPACE), "MatmulPreference")
         for attribute, nbytes in zip(_LEAST_ALIGNED, aligned):
             self._set(wants, attribute, c_uint32(nbytes), "MatmulPreference")
-        found, count = (Heuristic * CHOICES)(), c_int()
+        heuristics, count = (Heuristic * CHOICES)(), c_int()
         self.library.call(
             "MatmulAlgoGetHeuristic",
             self.library.handle,
@@ -194,10 +194,10 @@ class CublasLtPlan:
             self._d,
             wants,
             CHOICES,
-            found,
+            heuristics,
             byref(count),
         )
-        chosen = found[self.product.choice]
+        chosen = heuristics[self.product.choice]
         if self.product.choice >= count.value or chosen.status or chosen.workspace > WORKSPACE:
             p = self.product
             raise EngineError(

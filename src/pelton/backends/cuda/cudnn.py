@@ -119,8 +119,8 @@ def bound(path: str) -> ctypes.CDLL:
         library.cudnnGetVersion.restype = library.cudnnGetCudartVersion.restype = c_size_t
     except (OSError, AttributeError) as e:
         raise EngineError(f"{path} is no cuDNN {MAJOR} ({e}); install it by pip install nvidia-cudnn-cu13") from None
-    if (found := int(library.cudnnGetVersion())) // 10000 != MAJOR:
-        raise EngineError(f"{path} is cuDNN {spoken(found)}; install version {MAJOR} by pip install nvidia-cudnn-cu13")
+    if (number := int(library.cudnnGetVersion())) // 10000 != MAJOR:
+        raise EngineError(f"{path} is cuDNN {spoken(number)}; install version {MAJOR} by pip install nvidia-cudnn-cu13")
     return library
 
 
@@ -290,8 +290,8 @@ class CudnnPlan:
         ranked.set(200, _MODE, _BY_RULES)
         self._on(ranked, None, 204)
         configs = [Descriptor(self.library, _CONFIG) for _ in range(PROPOSED)]
-        found, said = [c for c in configs[: ranked.made().read(202, configs)] if self._fits(c)], self.what
-        for config in found[said.choice : said.choice + 1]:
+        engines, what = [c for c in configs[: ranked.made().read(202, configs)] if self._fits(c)], self.what
+        for config in engines[what.choice : what.choice + 1]:
             config.held.append(graph)
             plan = Descriptor(self.library, _PLAN)
             plan.set(401, _DESCRIPTOR, config)
@@ -299,7 +299,7 @@ class CudnnPlan:
             if plan.made().get(402, _I64, 1)[0] <= WORKSPACE:
                 return plan
         raise EngineError(
-            f"cuDNN {spoken(self.library.version)} proposes {len(found)} engines for {said}, number {said.choice} was"
+            f"cuDNN {spoken(self.library.version)} proposes {len(engines)} engines for {what}, number {what.choice} was"
             " asked for"
         )
 

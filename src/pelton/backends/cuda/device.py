@@ -87,12 +87,12 @@ class Launch:
         table = np.concatenate([places[0][:-TRAILING], *places[1:], places[0][-TRAILING:]])
         if self.maps is None:
             return table
-        found, of = table.tolist(), {m.operand: k for k, m in enumerate(self.function.cubin.maps)}
+        words, of = table.tolist(), {m.operand: k for k, m in enumerate(self.function.cubin.maps)}
         room = self.maps.__array_interface__["data"][0]
         return np.array(
             [
                 at
-                for i, word in enumerate(found)
+                for i, word in enumerate(words)
                 for at in ((word,) if i not in of else (room + MAP * of[i],) * (1 + len(BEHIND)))
             ],
             np.uint64,
@@ -125,14 +125,14 @@ def _room(maps: int) -> np.ndarray | None:
 
 def parameters(cubin: Cubin, words: int) -> tuple[tuple[int, int], ...]:
     """Returns (place, bytes) of each parameter of a kernel with this many words in a launch, as in `Launch.table`."""
-    sizes, at, found = list[int](), 0, list[tuple[int, int]]()
+    sizes, at, parameters = list[int](), 0, list[tuple[int, int]]()
     for i in range(words + (2 if cubin.phased else 0)):
         sizes += (MAP, *BEHIND) if any(m.operand == i for m in cubin.maps) else (8,)
     for size in sizes:
         at += -at % min(size, 64)
-        found.append((at, size))
+        parameters.append((at, size))
         at += size
-    return tuple(found)
+    return tuple(parameters)
 
 
 class Device(Protocol):

@@ -125,14 +125,14 @@ class Gpu:
 
     def owner(self, address: int) -> int | None:
         driver = binding()
-        status, found = driver.cuPointerGetAttribute(
+        status, ordinal = driver.cuPointerGetAttribute(
             driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address
         )
         if status == driver.CUresult.CUDA_ERROR_INVALID_VALUE:
             return None
         if status:
             refuse(driver, "cuPointerGetAttribute", status)
-        return int(found)
+        return int(ordinal)
 
     def _kept(self, thing: Any, free: str, handle: Any) -> Any:
         """Wraps `thing`, freed by that function when unreferenced."""
@@ -183,7 +183,7 @@ class Gpu:
     def _readable(self, name: str, where: str, *arguments: Any) -> Any:
         """Calls a driver function that reads a cubin; returns its result."""
         driver = binding()
-        status, found = getattr(driver, name)(*arguments)
+        status, handle = getattr(driver, name)(*arguments)
         if status and status.name.removeprefix("CUDA_ERROR_") in _UNREADABLE:
             raise EngineError(
                 f"this driver cannot load {where}: {said(driver, status)}; it may be too old (it supports CUDA"
@@ -191,24 +191,24 @@ class Gpu:
             )
         if status:
             refuse(driver, name, status)
-        return found
+        return handle
 
     def _check_parameters(self, handle: Any, wanted: Sequence[tuple[int, int]], where: str) -> None:
         """Raises EngineError unless the function has these parameters: (place, bytes) of each."""
         driver = binding()
         for i in range(len(wanted) + 1):
             try:
-                status, *found = driver.cuFuncGetParamInfo(handle, i)
+                status, *parameter = driver.cuFuncGetParamInfo(handle, i)
             except RuntimeError:  # a driver older than CUDA 12.4 does not report them
                 return
             last = status == driver.CUresult.CUDA_ERROR_INVALID_VALUE
             if status and not last:
                 refuse(driver, "cuFuncGetParamInfo", status)
-            if last != (i == len(wanted)) or (not last and tuple(found) != wanted[i]):
-                given = "no such parameter" if last else f"{found[1]} bytes at {found[0]}"
+            if last != (i == len(wanted)) or (not last and tuple(parameter) != wanted[i]):
+                actual = "no such parameter" if last else f"{parameter[1]} bytes at {parameter[0]}"
                 asked = "none" if i == len(wanted) else f"{wanted[i][1]} bytes at {wanted[i][0]}"
                 raise EngineError(
-                    f"the parameters of {where} do not fit its step, {len(wanted)}: parameter {i} is {given}, must"
+                    f"the parameters of {where} do not fit its step, {len(wanted)}: parameter {i} is {actual}, must"
                     f" be {asked}; build the engine again"
                 )
 
@@ -231,12 +231,12 @@ class Gpu:
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.block, 1, 1
         config.sharedMemBytes, config.hStream = cubin.shared, driver.CUstream(stream)
-        found = []
+        attributes = []
         for name, value in self._attributes(launch):
             attribute = driver.CUlaunchAttribute()
             attribute.id, attribute.value = getattr(driver.CUlaunchAttributeID, name), value
-            found.append(attribute)
-        config.attrs, config.numAttrs = found, len(found)
+            attributes.append(attribute)
+        config.attrs, config.numAttrs = attributes, len(attributes)
         call("cuLaunchKernelEx", config, launch.function.handle.handle, launch.table.__array_interface__["data"][0], 0)
 
     def _lay_maps(self, launch: Launch) -> None:

@@ -54,10 +54,10 @@ def drop_wrong_kernels(
     them. Nothing is timed. Raises EngineError if the engine does not run there."""
     loaded = CudaLoaded(Plan(plain), unpack(plain.code) if plain.code else {}, device)
     bench = _Bench(loaded, None, rounds=0)
-    found = _examine(bench, progress, "check", {})
+    by_step = _examine(bench, progress, "check", {})
     return replace(
         plain,
-        steps=tuple(_choose_kernel(step, found[i]) if found[i].odd else step for i, step in enumerate(plain.steps)),
+        steps=tuple(_choose_kernel(step, by_step[i]) if by_step[i].odd else step for i, step in enumerate(plain.steps)),
     )
 
 
@@ -76,9 +76,9 @@ def _tune_engine(
     loaded: CudaLoaded, deadline: float | None, progress: ProgressCallback | None, known: Known
 ) -> plain_engine.EnginePlan:
     on, plain = loaded.device, loaded.plan.plain
-    found = _examine(_Bench(loaded, deadline, ROUNDS), progress, "tune", known)
+    by_step = _examine(_Bench(loaded, deadline, ROUNDS), progress, "tune", known)
     steps = tuple(
-        _choose_kernel(_of_installed_library(step, on), found[i]) if found[i] != KernelFindings() else step
+        _choose_kernel(_of_installed_library(step, on), by_step[i]) if by_step[i] != KernelFindings() else step
         for i, step in enumerate(plain.steps)
     )
     return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
@@ -86,7 +86,7 @@ def _tune_engine(
 
 def _examine(bench: _Bench, progress: ProgressCallback | None, stage: str, known: Known) -> dict[int, KernelFindings]:
     """Returns the findings of each step's kernels, in one run of the engine; equal kernels are examined once."""
-    device, plain, found = bench.device, bench.loaded.plan.plain, dict[int, KernelFindings]()
+    device, plain, by_step = bench.device, bench.loaded.plan.plain, dict[int, KernelFindings]()
     count = len(plain.steps)
 
     def see(done: int, ready: CudaPrepared) -> None:
@@ -99,14 +99,14 @@ def _examine(bench: _Bench, progress: ProgressCallback | None, stage: str, known
         kernels = tuple((s.symbol, s.tiles, s.phases, s.dims) for s in (step, *step.alternatives))
         if step.alternatives and step.tiles and kernels not in known and not bench.late():
             known[kernels] = bench.look(step, ready)
-        found[done] = known.get(kernels, KernelFindings())
+        by_step[done] = known.get(kernels, KernelFindings())
 
     optimum = sizes.optimum_sizes(plain)
     ready = CudaWorkspace(bench.loaded).prepare(optimum, lambda: None)
     ready.watch(random_inputs(sizes.ports(plain, optimum)), see)
     if progress is not None:
         progress(stage, count, count)
-    return found
+    return by_step
 
 
 def _of_installed_library(step: Step, device: Device) -> Step:

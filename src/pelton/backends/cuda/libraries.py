@@ -30,13 +30,13 @@ class VendorLibrary(Protocol):
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, int]:
     """Returns the versions of the installed ones; logs the missing ones."""
-    found = {}
+    versions = {}
     for symbol, module in _MODULES.items():
         try:
-            found[symbol] = module.version()
+            versions[symbol] = module.version()
         except EngineError as e:
             log.info("%s", e)
-    return found
+    return versions
 
 
 def open_library(symbol: str) -> VendorLibrary:

@@ -30,8 +30,8 @@ class CudaLoaded:
         self.plan, self.device, self._warned = plan, device, set[str]()
         self.cubins = chosen(plan.label, bundle, device.arch, device.name) if bundle else {}
         with device:
-            given = self._by_libraries()
-            self.functions = self._load(given)
+            library_functions = self._by_libraries()
+            self.functions = self._load(library_functions)
             self.weights = device.allocate(plan.constants.nbytes, f"engine {plan.label!r}, for its weights,")
             if plan.constants.nbytes:
                 stream = device.stream()
@@ -49,12 +49,12 @@ class CudaLoaded:
         If the library is missing, or its version is not the one that was timed, one of the engine's own kernels
         replaces it, with one log entry.
         """
-        found, steps, reasons = dict[int, Function](), list(self.plan.plain.steps), dict[str, None]()
+        functions, steps, reasons = dict[int, Function](), list(self.plan.plain.steps), dict[str, None]()
         for i, step in enumerate(self.plan.plain.steps):
             if step.symbol in LIBRARIES:
                 descriptor = work(step.symbol, step.dims)
                 try:
-                    found[i] = self.device.by_library(
+                    functions[i] = self.device.by_library(
                         descriptor, aligned(step.args, [kind for kind, _ in descriptor.operands()])
                     )
                 except EngineError as e:
@@ -70,7 +70,7 @@ class CudaLoaded:
                 "; ".join(reasons),
             )
             self.plan = self.plan.with_steps(steps)
-        return found
+        return functions
 
     def _load(self, given: Mapping[int, Function]) -> list[Function | None]:
         """Returns the function of each step; None for host steps."""

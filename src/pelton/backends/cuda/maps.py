@@ -26,8 +26,8 @@ _PROTOTYPES = {
 
 @lru_cache(maxsize=2)
 def _function(name: str) -> Callable[..., int]:
-    found, _ = call("cuGetProcAddress", name.encode(), FROM, 0)
-    return ctypes.CFUNCTYPE(ctypes.c_int, *_PROTOTYPES[name])(found)
+    address, _ = call("cuGetProcAddress", name.encode(), FROM, 0)
+    return ctypes.CFUNCTYPE(ctypes.c_int, *_PROTOTYPES[name])(address)
 
 
 def lay(made: TensorMap, address: int, room: np.ndarray) -> None:

@@ -185,9 +185,9 @@ class CudaPrepared:
             if hosted:
                 yield from (self.host[i] for i in steps)
             else:
-                found = {i: self.launches[i] for i in steps if self.launches[i]}
-                if found:
-                    yield self._segment(found)
+                segment = {i: self.launches[i] for i in steps if self.launches[i]}
+                if segment:
+                    yield self._segment(segment)
 
     def _segment(self, launches: Mapping[int, Sequence[Launch]]) -> GraphSegment:
         """Builds a graph in which each step waits only for its dependencies: independent branches run in parallel."""

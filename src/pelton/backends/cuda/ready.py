@@ -118,8 +118,8 @@ class CudaReady:
         shared, prepared = self.shared, self.prepared
         with self.device as device:
             at = shared.stream if stream is None else int(stream) or LEGACY
-            for name, given in (out or {}).items() if isinstance(out, Mapping) else ():
-                if isinstance(given, np.ndarray) or borrow(given, f"out[{name!r}]") is not None:
+            for name, value in (out or {}).items() if isinstance(out, Mapping) else ():
+                if isinstance(value, np.ndarray) or borrow(value, f"out[{name!r}]") is not None:
                     raise InputError(
                         f"out[{name!r}] is in CPU memory; run_async needs arrays in GPU memory: pass such an"
                         " array, leave it out, or use run"
@@ -206,14 +206,14 @@ class CudaReady:
         arrays, kept = {}, dict(inputs)
         device.wait(stream, shared.done)
         for k, port in enumerate(prepared.inputs):
-            given = inputs[port.name]
-            if isinstance(given, ForeignArray):
-                given.check(port, f"input {port.name!r}", device)
-                pointers[k], kept[port.name] = self._borrowed(given, port, k, stream)
+            value = inputs[port.name]
+            if isinstance(value, ForeignArray):
+                value.check(port, f"input {port.name!r}", device)
+                pointers[k], kept[port.name] = self._borrowed(value, port, k, stream)
             elif port.dtype == "string":
-                prepared.strings[k] = fit(port, given)
+                prepared.strings[k] = fit(port, value)
             else:
-                arrays[k] = fit(port, given)
+                arrays[k] = fit(port, value)
         check_no_overlap(
             engine_inputs,
             engine_outputs,
@@ -259,19 +259,19 @@ class CudaReady:
 
     def _target(self, port: Port, given: Any, place: int, stream: int) -> np.ndarray | ForeignArray:
         """Returns the place in `out` for an output; raises InputError if results cannot be written there."""
-        found = import_array(given, f"out[{port.name!r}]", stream)
-        if not isinstance(found, ForeignArray):
+        target = import_array(given, f"out[{port.name!r}]", stream)
+        if not isinstance(target, ForeignArray):
             array = out_array(port, given)
             if not (array.flags.writeable and array.flags.c_contiguous and array.flags.aligned):
                 refuse_out(port, array)
             return array
-        found.check(port, f"out[{port.name!r}]", self.device)
-        if not found.writable:
+        target.check(port, f"out[{port.name!r}]", self.device)
+        if not target.writable:
             raise InputError(f"out[{port.name!r}] needs a writable {port}, got a read-only one")
-        if found.address != place and self.shared.is_own(found.address, port.nbytes):
+        if target.address != place and self.shared.is_own(target.address, port.nbytes):
             raise InputError(f"out[{port.name!r}] needs the caller's own memory, got another result of this context")
-        self.shared.follow(found, stream)
-        return found
+        self.shared.follow(target, stream)
+        return target
 
     def _deliver(self, bound: BoundRun, stream: int) -> None:
         """Copies the outputs to the caller's GPU arrays that kernels could not write to."""

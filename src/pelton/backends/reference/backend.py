@@ -67,8 +67,8 @@ class ReferenceReady:
         """Returns outputs by name; calls `see` before each step and after the last with the number of steps done."""
         ports, given_outputs = self.plan.plain, {} if out is None else out
         check_out(ports.outputs, given_outputs)
-        given = [fit(p, inputs[p.name]) for p in self.resolved.inputs]
-        for port, array in zip(self.resolved.inputs, given):
+        arrays = [fit(p, inputs[p.name]) for p in self.resolved.inputs]
+        for port, array in zip(self.resolved.inputs, arrays):
             check_indices(port, array)
         places = [
             out_array(p, given_outputs[p.name]) if p.name in given_outputs else _unwritten(p.numbers, p.numpy_dtype)
@@ -78,10 +78,10 @@ class ReferenceReady:
             if not (place.flags.writeable and place.flags.c_contiguous and place.flags.aligned):
                 refuse_out(port, place)
         spans = [
-            (a.__array_interface__["data"][0], a.__array_interface__["data"][0] + a.nbytes) for a in (*given, *places)
+            (a.__array_interface__["data"][0], a.__array_interface__["data"][0] + a.nbytes) for a in (*arrays, *places)
         ]
         check_no_overlap(ports.inputs, ports.outputs, spans, given_outputs)
-        self._bound, self._arena = [*given, *places], _unwritten((self.resolved.arena,), np.dtype(np.uint8))
+        self._bound, self._arena = [*arrays, *places], _unwritten((self.resolved.arena,), np.dtype(np.uint8))
         try:
             for i, step in self.steps.items():
                 see(i)

@@ -178,11 +178,11 @@ def _run(args: argparse.Namespace, log: Log, after: ExitStack) -> None:
         engine = _load(args, log, stops)
     check_formats(args, engine)
     verbosity = {"verbose": "detailed", "default": None}.get(args.profilingVerbosity, args.profilingVerbosity)
-    found = layers(engine, verbosity or "layer_names_only")
+    layer_info = layers(engine, verbosity or "layer_names_only")
     if args.dumpLayerInfo:
-        log.info("Layer Information:\n" + "\n".join(layer_lines(found)))
+        log.info("Layer Information:\n" + "\n".join(layer_lines(layer_info)))
     if args.exportLayerInfo:
-        arrays.replace(args.exportLayerInfo, [as_json(found)])
+        arrays.replace(args.exportLayerInfo, [as_json(layer_info)])
     if args.dumpOptimizationProfile:
         log.info("Optimization Profile Information:\n" + "\n".join(profile_lines(engine)))
     if stops:
@@ -231,11 +231,11 @@ def _say_device(args: argparse.Namespace, log: Log, engine: Engine) -> None:
 def profile_lines(engine: Engine) -> Iterator[str]:
     """Yields the possible sizes of inputs, for --dumpOptimizationProfile."""
     bounds = [{s.name: getattr(s, k) for s in engine.symbols} for k in ("minimum", "optimum", "maximum")]
-    found = [engine.shapes(values) for values in bounds]
+    profiles = [engine.shapes(values) for values in bounds]
     for port in engine.inputs:
         low, best, high = (
             "x".join("any" if size >= UNBOUNDED else str(size) for size in shapes[port.name]) or "scalar"
-            for shapes in found
+            for shapes in profiles
         )
         yield f"Model input {port.name} (profile 0): min={low}, opt={best}, max={high}"
 

@@ -68,10 +68,10 @@ def duration(text: str) -> float:
 
 
 def percentiles(text: str) -> tuple[float, ...]:
-    found = tuple(map(float, text.split(",")))
-    if not all(0 <= p <= 100 for p in found):
+    numbers = tuple(map(float, text.split(",")))
+    if not all(0 <= p <= 100 for p in numbers):
         raise ValueError
-    return found
+    return numbers
 
 
 def _does(name: str, value: str, here: str, parse: Callable[[str], Any] = str, default: Any = None, until: int = 0):
@@ -258,10 +258,10 @@ class GivenFlag(argparse.Action):
     """Keeps the flags in the order in which they were given, each once."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
-        given = getattr(namespace, "given", None) or []
-        if any(flag is FLAGS[self.dest] for flag, _ in given):
+        flags = getattr(namespace, "given", None) or []
+        if any(flag is FLAGS[self.dest] for flag, _ in flags):
             parser.error(f"{option_string} is set twice")
-        namespace.given = [*given, (FLAGS[self.dest], values if isinstance(values, str) else "")]
+        namespace.given = [*flags, (FLAGS[self.dest], values if isinstance(values, str) else "")]
         setattr(namespace, self.dest, self._value(parser, values))
 
     def _value(self, parser: argparse.ArgumentParser, text: Any) -> Any:

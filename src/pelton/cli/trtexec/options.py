@@ -32,12 +32,12 @@ class Sizes:
     """The sizes from flags: to build for, and to run with. Raises InputError for invalid lists of sizes."""
 
     def __init__(self, args: argparse.Namespace, log: Log):
-        given = {k: read_shapes(k, getattr(args, k)) for k in (*PROFILE, "shapes")}
-        self.best, self.shapes = given["optShapes"], given["shapes"]
-        first = next((k for k in PROFILE if given[k]), None)
-        self.profile = [given[k] or (given[first] if first else {}) for k in ("minShapes", "optShapes", "maxShapes")]
+        shapes = {k: read_shapes(k, getattr(args, k)) for k in (*PROFILE, "shapes")}
+        self.best, self.shapes = shapes["optShapes"], shapes["shapes"]
+        first = next((k for k in PROFILE if shapes[k]), None)
+        self.profile = [shapes[k] or (shapes[first] if first else {}) for k in ("minShapes", "optShapes", "maxShapes")]
         for k in PROFILE:
-            if first and not given[k]:
+            if first and not shapes[k]:
                 log.warning(f"{first} is being broadcasted to {k}")
 
     def run(self, names: Sequence[str], files: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Shapes:
@@ -47,12 +47,12 @@ class Sizes:
 
     def options(self, model: str) -> dict[str, Any]:
         """Returns the option `shapes` of a build."""
-        given = [*self.profile, self.shapes]
-        if any("*" in name for of in given for name in of):
+        shapes = [*self.profile, self.shapes]
+        if any("*" in name for of in shapes for name in of):
             names = [v.name for v in read(model).inputs]
-            given = [spread(of, names) for of in given]
-        lows, bests, highs = ({**given[-1], **of} for of in given[:-1])
-        found = {}
+            shapes = [spread(of, names) for of in shapes]
+        lows, bests, highs = ({**shapes[-1], **of} for of in shapes[:-1])
+        specs = {}
         for name, best in {**lows, **highs, **bests}.items():
             low, high = lows.get(name, best), highs.get(name, best)
             if not len(low) == len(best) == len(high) or not all(a <= b <= c for a, b, c in zip(low, best, high)):
@@ -63,8 +63,8 @@ class Sizes:
                 )
             ranges = (str(b) if a == c else f"{a}..{b}..{c}" for a, b, c in zip(low, best, high))
             if best:
-                found[name] = "x".join(ranges)
-        return {"shapes": found} if found else {}
+                specs[name] = "x".join(ranges)
+        return {"shapes": specs} if specs else {}
 
 
 def read_pairs(flag: str, text: str | None, example: str) -> Iterator[tuple[str, str]]:
@@ -78,13 +78,13 @@ def read_pairs(flag: str, text: str | None, example: str) -> Iterator[tuple[str,
 
 
 def read_shapes(flag: str, text: str | None) -> Shapes:
-    found: Shapes = {}
+    shapes: Shapes = {}
     for name, sizes in read_pairs(f"--{flag}", text, "x:1x3x224x224,y:1x8"):
         dims = [] if sizes in ("", "scalar") else sizes.split("x")
-        if name in found or not all(d.isdecimal() and len(d) < 19 for d in dims):
+        if name in shapes or not all(d.isdecimal() and len(d) < 19 for d in dims):
             raise InputError(f"--{flag} needs sizes for each input, such as x:1x3x224x224 or x:scalar, got {text!r}")
-        found[name] = tuple(map(int, dims))
-    return found
+        shapes[name] = tuple(map(int, dims))
+    return shapes
 
 
 def read(model: str) -> Graph:
@@ -104,8 +104,8 @@ def read(model: str) -> Graph:
 def spread(of: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Replaces patterns by the names of inputs; a name overrides a pattern that it matches."""
     patterns = {p: v for p, v in of.items() if "*" in p}
-    found = {n: v for p, v in patterns.items() for n in fnmatch.filter(names, p.replace("[", "[[]"))}
-    return {**found, **{n: v for n, v in of.items() if n not in patterns}}
+    matches = {n: v for p, v in patterns.items() for n in fnmatch.filter(names, p.replace("[", "[[]"))}
+    return {**matches, **{n: v for n, v in of.items() if n not in patterns}}
 
 
 def written(sizes: Sequence[int]) -> str:
@@ -117,21 +117,21 @@ def written(sizes: Sequence[int]) -> str:
 
 def build_options(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
     """Returns the options of `pelton.build` for the flags, sizes left out."""
-    found: dict[str, Any] = {"target": args.target} if args.target else {}
+    options: dict[str, Any] = {"target": args.target} if args.target else {}
     if args.builderOptimizationLevel >= 0:
-        found["level"] = args.builderOptimizationLevel
+        options["level"] = args.builderOptimizationLevel
     if type(args.threads) is int:
-        found["threads"] = args.threads
+        options["threads"] = args.threads
     if args.refit:
-        found["refit"] = True
+        options["refit"] = True
     if args.stripWeights or args.weightless:
-        found["strip_weights"] = True
+        options["strip_weights"] = True
     if args.timingCacheFile:
-        found["timing_cache"] = args.timingCacheFile
+        options["timing_cache"] = args.timingCacheFile
     if args.image is not None:
-        found["image"] = args.image
-    found |= precision(args, log, model)
-    return found | layer_precisions(args, log, found.get("precision", "fp32"))
+        options["image"] = args.image
+    options |= precision(args, log, model)
+    return options | layer_precisions(args, log, options.get("precision", "fp32"))
 
 
 def precision(args: argparse.Namespace, log: Log, model: str) -> dict[str, Any]:
@@ -204,10 +204,10 @@ def check_obeyed(args: argparse.Namespace, log: Log, engine: Engine) -> None:
 def check_formats(args: argparse.Namespace, engine: Engine) -> None:
     """Raises InputError unless --inputIOFormats and --outputIOFormats match the engine."""
     for flag, ports in (("inputIOFormats", engine.inputs), ("outputIOFormats", engine.outputs)):
-        given = (getattr(args, flag) or "").split(",") if getattr(args, flag) else []
-        if given and len(given) not in (1, len(ports)):
-            raise InputError(f"--{flag} has {len(given)} formats, expected 1 or {len(ports)}, one for each")
-        for port, asked in zip(ports, given * len(ports) if len(given) == 1 else given):
+        formats = (getattr(args, flag) or "").split(",") if getattr(args, flag) else []
+        if formats and len(formats) not in (1, len(ports)):
+            raise InputError(f"--{flag} has {len(formats)} formats, expected 1 or {len(ports)}, one for each")
+        for port, asked in zip(ports, formats * len(ports) if len(formats) == 1 else formats):
             kind, _, layouts = asked.partition(":")
             if TYPES.get(kind) != port.dtype or (layouts and "chw" not in layouts.split("+")):
                 raise InputError(

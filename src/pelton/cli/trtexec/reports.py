@@ -166,9 +166,9 @@ def percentile(ms: np.ndarray, percent: float) -> float:
 
 
 def summary(ms: np.ndarray, percentiles: Sequence[float]) -> str:
-    found = {"min": ms.min(), "max": ms.max(), "mean": ms.mean(), "median": np.median(ms)}
-    found |= {f"percentile({p:g}%)": percentile(ms, p) for p in percentiles}
-    return ", ".join(f"{name} = {value:g} ms" for name, value in found.items())
+    statistics = {"min": ms.min(), "max": ms.max(), "mean": ms.mean(), "median": np.median(ms)}
+    statistics |= {f"percentile({p:g}%)": percentile(ms, p) for p in percentiles}
+    return ", ".join(f"{name} = {value:g} ms" for name, value in statistics.items())
 
 
 # ---- steps
@@ -183,20 +183,20 @@ def apart(engine: Engine) -> list[int]:
 def resolved(engine: Engine) -> Iterator[tuple[EnginePlan | None, Step]]:
     """Yields the same steps, each with its plan at the optimum sizes, None for those of scripts between engines."""
     plans = [at(part.plain, optimum_sizes(part.plain)) for part in engine.parts]
-    found: list[tuple[EnginePlan | None, Step]] = [(plan, step) for plan in plans for step in plan.steps]
-    found += [(None, step) for step in engine.steps[len(found) :]]
-    return (found[i] for i in apart(engine))
+    pairs: list[tuple[EnginePlan | None, Step]] = [(plan, step) for plan in plans for step in plan.steps]
+    pairs += [(None, step) for step in engine.steps[len(pairs) :]]
+    return (pairs[i] for i in apart(engine))
 
 
 def names(engine: Engine) -> list[str]:
     """Returns the distinct names of the same steps, by which tools join profiles and layers: repeated names get a
     number, as in `copy (2)`."""
-    found = dict[str, None]()
+    result = dict[str, None]()
     for i in apart(engine):
         name = engine.steps[i].name
         numbered = itertools.chain([name], (f"{name} ({n})" for n in itertools.count(2)))
-        found[next(each for each in numbered if each not in found)] = None
-    return list(found)
+        result[next(each for each in numbered if each not in result)] = None
+    return list(result)
 
 
 class StepTimes:
@@ -256,18 +256,18 @@ class Tensors:
     def written_by(self, step: Step) -> list[dict[str, Any]]:
         """Returns the tensors that a step writes, for later ones."""
         names = (*(step.info.get("writes") or ()), *(step.name for _ in step.outputs))
-        found = list[dict[str, Any]]()
+        tensors = list[dict[str, Any]]()
         for name, tensor in zip(names, step.outputs):
             buffer = tensor.slice.buffer
-            found.append(_tensor(self.outputs.get(buffer, name), tensor))
-            self.of.setdefault(buffer, []).append(found[-1])
-        return found
+            tensors.append(_tensor(self.outputs.get(buffer, name), tensor))
+            self.of.setdefault(buffer, []).append(tensors[-1])
+        return tensors
 
 
 def layers(engine: Engine, verbosity: str) -> dict[str, list[Any]]:
     """Returns the content of --exportLayerInfo: steps and ports, by their names or in detail."""
     known: dict[int, Tensors] = {}
-    found: list[Any] = []
+    entries: list[Any] = []
     steps = zip(resolved(engine), names(engine)) if verbosity != "none" else ()
     for (plan, step), name in steps:
         tensors = known.setdefault(id(plan), Tensors(plan)) if plan is not None else None
@@ -280,8 +280,8 @@ def layers(engine: Engine, verbosity: str) -> dict[str, list[Any]]:
             "StreamId": 0,
             "Metadata": "\x1e".join(f"[ONNX Layer: {layer}]" for layer in step.info.get("layers") or ()),
         }
-        found.append(detail if verbosity == "detailed" else name)
-    return {"Layers": found, "Bindings": [p.name for p in (*engine.inputs, *engine.outputs)]}
+        entries.append(detail if verbosity == "detailed" else name)
+    return {"Layers": entries, "Bindings": [p.name for p in (*engine.inputs, *engine.outputs)]}
 
 
 def _tensor(name: str, of: Any) -> dict[str, Any]:

@@ -34,12 +34,12 @@ def infer(args: argparse.Namespace, log: Log, engine: Engine, sizes: Sizes) -> N
     log.info("Starting inference")
     runs, outputs = measure(args, engine, feeds, streams)
     runs.report(log, args.avgRuns, args.percentile, streams)
-    found = {name: np.asarray(a) for name, a in arrays.split_lists(outputs).items()}
+    results = {name: np.asarray(a) for name, a in arrays.split_lists(outputs).items()}
     if args.dumpOutput:
-        log.info("Output Tensors:\n" + "\n".join(reports.output_lines(found)))
+        log.info("Output Tensors:\n" + "\n".join(reports.output_lines(results)))
     if args.dumpRawBindingsToFile:
         log.info("Dumping I/O Bindings to RAW Files:")
-        for kind, of in (("input", feeds), ("output", found)):
+        for kind, of in (("input", feeds), ("output", results)):
             for name, a in of.items():
                 path = reports.raw_name(name, kind, a)
                 log.info(f"Writing file for {kind} binding {name} to {path}")
@@ -47,7 +47,7 @@ def infer(args: argparse.Namespace, log: Log, engine: Engine, sizes: Sizes) -> N
     if args.exportTimes:
         arrays.replace(args.exportTimes, [reports.as_json(runs.times())])
     if args.exportOutput:
-        arrays.replace(args.exportOutput, [reports.as_json(reports.outputs_json(found))])
+        arrays.replace(args.exportOutput, [reports.as_json(reports.outputs_json(results))])
     if args.dumpProfile or args.exportProfile:
         profile = measure_steps(args, engine, feeds, len(runs.spans))
         if args.dumpProfile:
@@ -98,8 +98,8 @@ def fitted(engine: Engine, given: Sizes, loaded: Mapping[str, np.ndarray]) -> Sh
     ranks = {p.name: len(p.shape) for p in engine.inputs}
     wanted = given.run(list(ranks), {name: a.shape for name, a in loaded.items()})
     of_rank = {name: sizes for name, sizes in wanted.items() if len(sizes) == ranks.get(name)}
-    found = engine.shapes(solve(engine.plain, engine.shapes() | of_rank))
-    return {name: found[name] for name in loaded if name not in spread(given.shapes, list(ranks))}
+    shapes = engine.shapes(solve(engine.plain, engine.shapes() | of_rank))
+    return {name: shapes[name] for name in loaded if name not in spread(given.shapes, list(ranks))}
 
 
 def read_raw(path: str, like: np.ndarray) -> np.ndarray:
@@ -162,11 +162,11 @@ def measure(
 
 def measure_steps(args: argparse.Namespace, engine: Engine, feeds: Mapping[str, np.ndarray], runs: int) -> StepTimes:
     """Runs again, step by step. runs: the number of earlier runs, which suffices if the flags set no end."""
-    context, found = engine.context(thread_count(args)), list[list[int]]()
+    context, times = engine.context(thread_count(args)), list[list[int]]()
     if args.duration == ENDLESS:
         args = argparse.Namespace(**vars(args) | {"duration": 0, "iterations": runs})
-    counted = _repeat(args, lambda: found.append([ns for _, ns in context.profile(feeds)]))
-    return StepTimes(reports.names(engine), np.array(found[-counted:])[:, reports.apart(engine)] / 1e6)
+    counted = _repeat(args, lambda: times.append([ns for _, ns in context.profile(feeds)]))
+    return StepTimes(reports.names(engine), np.array(times[-counted:])[:, reports.apart(engine)] / 1e6)
 
 
 def _repeat(args: argparse.Namespace, run: Callable[[], object]) -> int:

@@ -44,7 +44,7 @@ def chain_kernels(kernels: Sequence[Kernel]) -> Kernel:
     """
     if not all(is_known(k.tiles) and not k.dims for k in kernels):
         raise ValueError("a chain needs sizes that do not vary")
-    heads = [[ast.literal_eval(x) for x in found.groups()] for k in kernels if (found := HEAD.search(k.source))]
+    heads = [[ast.literal_eval(x) for x in match.groups()] for k in kernels if (match := HEAD.search(k.source))]
     operands: dict[Value | Packed | KernelWorkspace, tuple[str, bool]] = {}
     for k, ((types, _, _), whole) in zip(kernels, heads):
         for x, kind, begins in zip(k.operands, types, whole, strict=True):
@@ -57,8 +57,8 @@ def chain_kernels(kernels: Sequence[Kernel]) -> Kernel:
     # loops without pipelining accept any number
     stages = min((n for (_, _, n), _ in heads if n > 1), default=1)
     place = {x: i for i, x in enumerate(operands)}
-    given = ["".join(f"a[{place[x]}], " for x in k.operands) for k in kernels]
-    calls = [f"part0(({given[0]}), tl.program_id(0))", "tl.debug_barrier()"]
+    arguments = ["".join(f"a[{place[x]}], " for x in k.operands) for k in kernels]
+    calls = [f"part0(({arguments[0]}), tl.program_id(0))", "tl.debug_barrier()"]
     deep = ""
     if programs > 1:
         count = f"a[{place[counter]}]"
@@ -70,11 +70,11 @@ def chain_kernels(kernels: Sequence[Kernel]) -> Kernel:
     for i, k in enumerate(kernels[1:], 1):
         calls += [f"{deep}tl.debug_barrier()"] * (i > 1)
         calls += (
-            [f"{deep}part{i}(({given[i]}), tl.zeros([], tl.int32))"]
+            [f"{deep}part{i}(({arguments[i]}), tl.zeros([], tl.int32))"]
             if k.tiles == 1
             else [
                 f"{deep}for tile in range(0, {k.tiles}):",
-                f"{deep}    part{i}(({given[i]}), tl.zeros([], tl.int32) + tile)",
+                f"{deep}    part{i}(({arguments[i]}), tl.zeros([], tl.int32) + tile)",
             ]
         )
     parts = [f"# {k.source.splitlines()[0].strip(chr(34))}\n\n{_part(k, i)}" for i, k in enumerate(kernels)]

@@ -82,8 +82,8 @@ def read_phased(text: str) -> int:
 
 def read_tensor_maps(text: str) -> tuple[TensorMap, ...]:
     """Returns the tensor maps that a kernel's source declares for its operands."""
-    found = re.search(r"^MAPS = (.*)$", text, re.M)
-    return tuple(map(TensorMap.of, ast.literal_eval(found[1]))) if found else ()
+    match = re.search(r"^MAPS = (.*)$", text, re.M)
+    return tuple(map(TensorMap.of, ast.literal_eval(match[1]))) if match else ()
 
 
 def _described(pointer: str, of: TensorMap) -> str:
@@ -215,13 +215,13 @@ def compile_source(symbol: str, text: str, arch: int) -> Any:
     types = tuple(_described(t, maps[i]) if i in maps else t for i, t in enumerate(types))
     options = {"num_warps": source["WARPS"], "num_stages": source["STAGES"], "num_ctas": 1, "enable_fp_fusion": True}
     attrs = {(0, i): [["tt.divisibility", ALIGNED]] for i, known in enumerate(multiples) if known and i not in maps}
-    said = io.StringIO()  # a failing assembler prints its whole input
+    output = io.StringIO()  # a failing assembler prints its whole input
     with (
         temporary_folder() as folder,
         knobs.compilation.scope(),
         knobs.cache.scope(),
         knobs.runtime.scope(),
-        contextlib.redirect_stdout(said),
+        contextlib.redirect_stdout(output),
     ):
         knobs.cache.dir, knobs.compilation.always_compile, knobs.compilation.disable_line_info = folder, True, True
         knobs.runtime.add_stages_inspection_hook = _inspect_stages
@@ -271,13 +271,13 @@ def extract_cubin(found: Any, text: str, arch: int) -> CompiledCubin:
 def _maps(text: str, about: Any) -> tuple[TensorMap, ...]:
     """Returns the maps of a compiled kernel. Raises BuildError if it was compiled for others."""
     wanted = read_tensor_maps(text)
-    for m, given in zip(wanted, about.tensordesc_meta or (), strict=True):
-        if (tuple(reversed(given["block_size"])), given["swizzle"], given["is_im2col"]) != (
+    for m, meta in zip(wanted, about.tensordesc_meta or (), strict=True):
+        if (tuple(reversed(meta["block_size"])), meta["swizzle"], meta["is_im2col"]) != (
             m.box,
             m.swizzle,
             bool(m.lower),
         ):
-            raise BuildError(f"kernel {about.name} was to fetch boxes of {m.box}, and fetches {given}")
+            raise BuildError(f"kernel {about.name} was to fetch boxes of {m.box}, and fetches {meta}")
         if why := m.rejection():
             raise BuildError(f"kernel {about.name} has a tensor map with {why}, which no GPU supports")
     return wanted
@@ -292,7 +292,7 @@ def _resources(image: bytes) -> tuple[int | None, int | None]:
         file.write(image)
         file.flush()
         try:
-            said = subprocess.run(
+            usage = subprocess.run(
                 [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name],
                 capture_output=True,
                 text=True,
@@ -301,5 +301,5 @@ def _resources(image: bytes) -> tuple[int | None, int | None]:
         except (OSError, subprocess.CalledProcessError) as e:
             Logger("pelton.build").warning("registers and spills are not known: %s", e)
             return None, None
-    registers, stack = (re.search(rf"{word}:(\d+)", said) for word in ("REG", "STACK"))
+    registers, stack = (re.search(rf"{word}:(\d+)", usage) for word in ("REG", "STACK"))
     return int(registers[1]) if registers else None, int(stack[1]) if stack else None

@@ -40,7 +40,7 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
         try:
             pickle.dump(arguments, process.stdin)
             process.stdin.flush()
-            found = pickle.load(process.stdout)
+            answer = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             status = process.wait()
             if not over.is_set():
@@ -50,9 +50,9 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
             ) from None
         finally:
             free.put(process)
-        if isinstance(found, BuildError):
-            raise found
-        return found
+        if isinstance(answer, BuildError):
+            raise answer
+        return answer
 
     threads = ThreadPoolExecutor(count)
     try:
@@ -79,10 +79,10 @@ def serve(work: Callable[..., Any]) -> None:
         except EOFError:
             return
         try:
-            found = work(*arguments)
+            answer = work(*arguments)
         except BuildError as e:
-            found = e
-        pickle.dump(found, answers)
+            answer = e
+        pickle.dump(answer, answers)
         answers.flush()
 
 

@@ -43,10 +43,10 @@ class CublasLt(LibraryTemplate, MatrixTemplate):
         return reason if isinstance(reason, str) else None
 
     def describe(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
-        found, end, p = descriptor_fields(region, layouts), epilogue(region), product(region, layouts)[0]
-        if found is None or isinstance(end, str):
+        fields, end, p = descriptor_fields(region, layouts), epilogue(region), product(region, layouts)[0]
+        if fields is None or isinstance(end, str):
             return None
-        return found, (p.a, p.b, *(v for v in (end.bias, end.added) if v is not None), region.output)
+        return fields, (p.a, p.b, *(v for v in (end.bias, end.added) if v is not None), region.output)
 
 
 def epilogue(region: Region) -> CublasLtEpilogue | str:
@@ -54,32 +54,32 @@ def epilogue(region: Region) -> CublasLtEpilogue | str:
     if region.pieces or len(region.body.outputs) != 1:
         return "several outputs"
     p, grid, _, _ = product(region)
-    found, at, scaled = CublasLtEpilogue(), region.anchor.output, True
+    end, at, scaled = CublasLtEpilogue(), region.anchor.output, True
     if p.bias is not None and (p.bias not in region.body.constants or region.body.constants[p.bias].any()):
         if p.bias.type.shape != (p.n,):
             return "its bias is one number"
-        found, scaled = CublasLtEpilogue(bias=p.bias), False
+        end, scaled = CublasLtEpilogue(bias=p.bias), False
     for node in region.tail:
         others = [v for v in node.inputs if v is not at]
         number = scalar_constant(region, others[0]) if len(others) == 1 else None
-        if at not in node.inputs or found.end:
+        if at not in node.inputs or end.end:
             return f"{node.op.name} is none of the ends that it knows"
         if node.op in (relu, gelu_tanh):
-            found = CublasLtEpilogue(found.scale, found.bias, found.added, node.op.name)
+            end = CublasLtEpilogue(end.scale, end.bias, end.added, node.op.name)
         elif node.op is mul and scaled and number is not None:
-            found = CublasLtEpilogue(found.scale * number)
+            end = CublasLtEpilogue(end.scale * number)
         elif (
             node.op is add
             and len(others) == 1
             and number is None
             and (into := _operand_role(others[0], grid))
-            and getattr(found, into) is None
+            and getattr(end, into) is None
         ):
-            found, scaled = (
+            end, scaled = (
                 (
-                    CublasLtEpilogue(found.scale, others[0], found.added)
+                    CublasLtEpilogue(end.scale, others[0], end.added)
                     if into == "bias"
-                    else CublasLtEpilogue(found.scale, found.bias, others[0])
+                    else CublasLtEpilogue(end.scale, end.bias, others[0])
                 ),
                 False,
             )
@@ -88,10 +88,10 @@ def epilogue(region: Region) -> CublasLtEpilogue | str:
         at = node.output
     if at is not region.output:
         return "its output is not the last of its values"
-    kinds = {v.type.dtype for v in (found.bias, found.added, at) if v is not None}
+    kinds = {v.type.dtype for v in (end.bias, end.added, at) if v is not None}
     if len(kinds) != 1 or at.type.dtype is not p.a.type.dtype and at.type.dtype.value != "f32":
         return "the added tensor has another type than the output"
-    return found
+    return end
 
 
 def _operand_role(v: Value, grid: Grid) -> str | None:
@@ -108,7 +108,7 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
     end, (p, grid, batch, m) = epilogue(region), product(region, layouts)
     if isinstance(end, str) or not is_known(batch, m, p.n, p.k):
         return None
-    found: dict[str, Sequence[Size] | None] = {
+    matrices: dict[str, Sequence[Size] | None] = {
         "a": _layout_a(p, grid, layouts),
         "b": _layout_b(p, grid, layouts),
         "d": _matrix_layout(grid, layouts[region.output]),
@@ -127,7 +127,7 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
         n=p.n,
         k=p.k,
     )
-    for of, lies in found.items():
+    for of, lies in matrices.items():
         if lies is None or not is_known(*lies):
             return None
         fields |= dict(zip((f"{of}_line", f"{of}_transposed", f"{of}_step"), map(int, lies)))

@@ -62,15 +62,15 @@ class CuDnn(LibraryTemplate, TritonConvolution):
             yield from super().tactics(region, layouts, target)
 
     def describe(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
-        found, end = descriptor_fields(region, layouts), epilogue(region)
-        if found is None or isinstance(end, str):
+        fields, end = descriptor_fields(region, layouts), epilogue(region)
+        if fields is None or isinstance(end, str):
             return None
         operands = (
             packed_filters(region, layouts).operand,
             *(v for v in (end.bias, end.added) if v is not None),
             region.output,
         )
-        return found, (region.anchor.inputs[0], *operands)
+        return fields, (region.anchor.inputs[0], *operands)
 
 
 def packed_filters(region: Region, layouts: Layouts) -> PackedFilters:
@@ -143,5 +143,5 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
     for of, strides in (("x", x), ("y", y), ("z", z or (0, 1, 0, 0))):
         assert strides is not None
         fields |= {f"{of}_n": strides[0], f"{of}_h": strides[2], f"{of}_w": strides[3]}
-    found = {what: int(size) for what, size in fields.items()}
-    return found if ConvolutionDescriptor(0, 0, **found).rejection() is None else None
+    numbers = {what: int(size) for what, size in fields.items()}
+    return numbers if ConvolutionDescriptor(0, 0, **numbers).rejection() is None else None

@@ -34,11 +34,11 @@ class LibraryTemplate(Template):
         return True
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        found = self.describe(region, layouts)
-        if found is None:
+        spec = self.describe(region, layouts)
+        if spec is None:
             raise AssertionError(f"{self.name} does not take {region.title()}")
-        fields = dict(found[0])
+        fields = dict(spec[0])
         if target.tf32 and KINDS[fields["kind"]] == "f32":
             fields["kind"] = KINDS.index("tf32")
         what = WORK[self.name](tactic["VERSION"], tactic["CHOICE"], **fields)
-        return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', self.name, found[1], 1, what.dims())
+        return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', self.name, spec[1], 1, what.dims())

@@ -56,13 +56,13 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _pairs(separator: str) -> Callable[[str], dict[str, str]]:
     def read(text: str) -> dict[str, str]:
-        found = {}
+        pairs = {}
         for pair in text.split(separator):
             name, equals, value = pair.strip().rpartition("=")
-            if not (name and equals and value) or name in found:
+            if not (name and equals and value) or name in pairs:
                 raise ValueError(text)
-            found[name] = value
-        return found
+            pairs[name] = value
+        return pairs
 
     return read
 
@@ -126,7 +126,7 @@ def check_name(key: str) -> None:
 def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any) -> SessionConfig:
     """Parses config entries, and environment variables for missing ones; options in `more` override both. Raises
     InputError, naming the entry, for invalid text."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, (reader, expected) in READERS.items():
         key, variable = f"pelton.{name}", f"PELTON_{name.upper()}"
         text = entries.get(key, environment.get(variable))
@@ -139,8 +139,8 @@ def read(entries: Mapping[str, str], environment: Mapping[str, str], **more: Any
                 key, variable = old_key, old_variable
         if text:
             try:
-                found[name] = reader(text)
+                settings[name] = reader(text)
             except ValueError:
                 raise InputError(f"{key if key in entries else variable} must be {expected}, got {text!r}") from None
-    session = {name: found.pop(name) for name in ("on_miss", "progress", "retune") if name in found}
-    return SessionConfig(Options(**{**found, **more}), **session)
+    session = {name: settings.pop(name) for name in ("on_miss", "progress", "retune") if name in settings}
+    return SessionConfig(Options(**{**settings, **more}), **session)

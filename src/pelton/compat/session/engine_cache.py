@@ -55,15 +55,15 @@ class EngineCache:
         if path is None or not path.exists():
             return None
         try:
-            found = load(path, device=self.device)
+            engine = load(path, device=self.device)
         except EngineError as e:
             log.warning("the cached engine of this model cannot be used and is built again: %s", e)
             return None
-        if name := _changed_plugin(found.meta.get("plugins")):
+        if name := _changed_plugin(engine.meta.get("plugins")):
             log.info("the plugin %s has changed since the cached engine of this model was built", name)
             return None
         mark_used(path)
-        return found
+        return engine
 
     def put(self, key: str, engine: Engine) -> None:
         """Writes an engine; deletes the least recently used files if the cache exceeds its limit."""
@@ -89,10 +89,10 @@ class EngineCache:
     def engines_of(self, key: str) -> list[tuple[str, AcceptedSizes]]:
         """Returns the keys of a model's engines, latest first, each with the sizes that it accepts."""
         known = self.json(f"{key}.engines")
-        found = known if isinstance(known, list) else []
+        entries = known if isinstance(known, list) else []
         return [
             (e["key"], e["takes"])
-            for e in found
+            for e in entries
             if isinstance(e, dict) and isinstance(e.get("key"), str) and isinstance(e.get("takes"), dict)
         ]
 
@@ -110,10 +110,10 @@ class EngineCache:
     def signature(self, key: str) -> Signature | None:
         """Returns the signature of a key; None if it is missing, damaged, or of plugins that have changed since."""
         try:
-            found = from_json(self.json(key))
+            signature = from_json(self.json(key))
         except ValueError:
             return None
-        return None if _changed_plugin(found.plugins) else found
+        return None if _changed_plugin(signature.plugins) else signature
 
     def put_signature(self, key: str, found: Signature) -> None:
         self.put_json(key, found.json())
@@ -162,11 +162,11 @@ class EngineCache:
         if path is None:
             return None
         try:
-            found = json.loads(path.read_bytes())
+            data = json.loads(path.read_bytes())
         except (OSError, ValueError):
             return None
         mark_used(path)
-        return found
+        return data
 
     def put_json(self, key: str, data: Any) -> None:
         path = self._path(key, ".json")
@@ -233,8 +233,8 @@ def key_of(
     if not options.on_cpu:
         from pelton.backends.cuda.driver import device as gpu  # needed by GPU engines only
 
-        found = gpu(device)
-        machine["gpu"] = [found.name, found.arch, found.multiprocessors, found.cuda]
+        info = gpu(device)
+        machine["gpu"] = [info.name, info.arch, info.multiprocessors, info.cuda]
     relevant = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in NOT_IN_KEY}
     if options.load_tactics is not None:
         machine["tactics"] = _content(options.load_tactics)
@@ -254,11 +254,11 @@ def key_of(
 def _content(path: str | Path) -> str | None:
     """Returns the SHA-256 of a file, or of all files in a folder; None if one is unreadable, an error that the build
     reports."""
-    found, path = hashlib.sha256(), Path(path)
+    hasher, path = hashlib.sha256(), Path(path)
     try:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-            found.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-        return found.hexdigest()
+            hasher.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        return hasher.hexdigest()
     except OSError:
         return None
 
@@ -266,17 +266,17 @@ def _content(path: str | Path) -> str | None:
 @functools.cache
 def _installed() -> list[Any]:
     """Returns the version, and the sizes and times of source files: a working copy changes under one version."""
-    found: list[Any] = []
+    sources: list[Any] = []
 
     def collect(folder: str) -> None:
         with os.scandir(folder) as entries:
             for e in entries:
                 if e.name.endswith((".py", ".c", ".h", ".so")):
                     s = e.stat()
-                    found.append([e.path[len(root) :], s.st_size, s.st_mtime_ns])
+                    sources.append([e.path[len(root) :], s.st_size, s.st_mtime_ns])
                 elif e.is_dir() and e.name != "__pycache__":
                     collect(e.path)
 
     root = str(Path(__file__).parents[2])
     collect(root)
-    return [__version__, sorted(found)]
+    return [__version__, sorted(sources)]

@@ -43,8 +43,8 @@ class Build:
 def reference() -> list[tuple[float, float]]:
     """Returns, per level, the seconds of a build and of each different layer, measured with empty caches by
     `benchmarks/builds.py`."""
-    found = json.loads((Path(__file__).parents[2] / "data" / "builds.json").read_text())
-    return [(level["build"], level["layer"]) for level in found["levels"]]
+    data = json.loads((Path(__file__).parents[2] / "data" / "builds.json").read_text())
+    return [(level["build"], level["layer"]) for level in data["levels"]]
 
 
 def by_reference(level: int, count: int, weights: int) -> float:
@@ -86,11 +86,11 @@ def announce(cache: EngineCache, name: str, model: onnx.ModelProto, options: Opt
     )
     begin = time.monotonic()
     yield
-    took = time.monotonic() - begin
-    log.info("built the engine for %s in %.1f s", name, took)
+    elapsed = time.monotonic() - begin
+    log.info("built the engine for %s in %.1f s", name, elapsed)
     if options.budget is None:
         known = by_reference(options.level, count, weights)
-        builds = (*past, Build(options.level, count, known, took))
+        builds = (*past, Build(options.level, count, known, elapsed))
         cache.put_json("builds", {"builds": [vars(b) for b in builds[-MAX_REMEMBERED:]]})
 
 

@@ -35,8 +35,8 @@ class Ranges:
         ports = tuple(Port(str(name), "f32", tuple(shape)) for name, shape in data["shapes"].items())
         symbols = tuple(DynamicDimension(str(name), *map(int, bounds)) for name, bounds in data["symbols"].items())
         names, trees = {s.name for s in symbols}, dict(data["sizes"])
-        given = [d for p in ports for d in p.shape]
-        if not all(type(d) is int or isinstance(d, str) and d in trees for d in given) or not all(
+        dims = [d for p in ports for d in p.shape]
+        if not all(type(d) is int or isinstance(d, str) and d in trees for d in dims) or not all(
             sizes.is_well_formed(tree, names) for tree in trees.values()
         ):
             raise ValueError("not the ranges of inputs")

@@ -45,14 +45,14 @@ def load_model(model: Path | bytes, sizes: Mapping[str, int], changes: Changes |
 
 def external_files(model: Path | bytes) -> list[str]:
     """Returns the files in which a model keeps constants, relative to its own."""
-    found: list[str] = _builder().external_files(load_model(model, {}).model)
-    return found
+    files: list[str] = _builder().external_files(load_model(model, {}).model)
+    return files
 
 
 def requirements(error: ModelError) -> list[dict[str, Any]]:
     """Returns the size requirements of a failed import, in the form of `Limits`."""
-    found: list[dict[str, Any]] = _builder().requirements(error.requirements)
-    return found
+    limits: list[dict[str, Any]] = _builder().requirements(error.requirements)
+    return limits
 
 
 def count_layers(model: onnx.ModelProto) -> int:

@@ -79,23 +79,23 @@ class ModelEngines:
 
     def first(self) -> Engine | None:
         """Returns the engine before any run: prebuilt, cached, or built if all sizes are known; else None."""
-        found = self.prebuilt or self._cached(None)
-        if found is None and not self.signature.is_dynamic:
-            found = self._build({a.name: a.fixed for a in self.signature.ports})
-        return found
+        engine = self.prebuilt or self._cached(None)
+        if engine is None and not self.signature.is_dynamic:
+            engine = self._build({a.name: a.fixed for a in self.signature.ports})
+        return engine
 
     def for_shapes(self, shapes: Shapes) -> Engine:
         """Returns the engine that runs inputs of these shapes, built if missing. Raises InputError for impossible
         shapes: known limits are checked before any planning, and each shape is tried once."""
-        found = self.pool.find(shapes)
-        if found is None:
+        engine = self.pool.find(shapes)
+        if engine is None:
             self.limits.check(shapes)
             with self._lock:  # another thread may have built it, or failed to, meanwhile
-                found = self.pool.find(shapes)
-                if found is None:
+                engine = self.pool.find(shapes)
+                if engine is None:
                     self.limits.check(shapes)
-                    found = self._cached(shapes) or self._build(shapes)
-        return found
+                    engine = self._cached(shapes) or self._build(shapes)
+        return engine
 
     def tuner(self) -> Tuner | None:
         """Creates the background tuner; None if the session may not tune, such as with options that fix its engine."""
@@ -123,15 +123,15 @@ class ModelEngines:
         """Returns a cached engine that accepts these shapes; the latest one if shapes are unspecified."""
         for options in self._acceptable:
             own = None if shapes is None else self._key(options, shapes)
-            found = None if own is None else self._cache.engine(own)
-            for key, accepted in self._cache.engines_of(self._key(options)) if found is None else ():
+            engine = None if own is None else self._cache.engine(own)
+            for key, accepted in self._cache.engines_of(self._key(options)) if engine is None else ():
                 candidate = self._cache.engine(key) if shapes is None or may_accept(accepted, shapes) else None
                 if candidate is not None and (shapes is None or sizes.accepts(candidate.plain, shapes)):
-                    found = candidate
+                    engine = candidate
                     break
-            if found is not None:
-                self.pool.add(found, shapes)
-                return found
+            if engine is not None:
+                self.pool.add(engine, shapes)
+                return engine
         return None
 
     def _build(self, shapes: Shapes) -> Engine:
@@ -139,9 +139,9 @@ class ModelEngines:
         cached. Raises BuildError if the config forbids building."""
         options = self._affordable(self._acceptable[-1], shapes)
         with self._cache.lock(self._key(options)):
-            found = self._cached(shapes)
-            if found is not None:
-                return found
+            engine = self._cached(shapes)
+            if engine is not None:
+                return engine
             if self._config.on_miss == "error":
                 raise BuildError(
                     f"no engine of {self.name} for inputs of {format_shapes(shapes)} is in"
@@ -150,24 +150,24 @@ class ModelEngines:
                     " with `pelton build`, and pass the file as the model"
                 )
             begin = time.monotonic()
-            found = self._compile(shapes, options)
+            engine = self._compile(shapes, options)
             if options.level and len(self.pool):  # the session always needs its first engine
                 self._allowance.spend(time.monotonic() - begin)
-            for part in found.parts:
+            for part in engine.parts:
                 part.start(self._device)
             if not isinstance(self._model, bytes) and self._digest() != self._digests:
                 raise ModelError(f"{self._model} has changed since the session was made; make a new one")
             key = self._key(options, shapes)
-            self._cache.put(key, found)
-            self._cache.register(self._key(options), key, accepted_sizes(found))
-            self.pool.add(found, shapes)
+            self._cache.put(key, engine)
+            self._cache.register(self._key(options), key, accepted_sizes(engine))
+            self.pool.add(engine, shapes)
             log.info(
                 "built for %s, the engine accepts %s; the session has %d",
                 format_shapes(shapes),
-                format_shapes({p.name: p.shape for p in found.inputs}),
+                format_shapes({p.name: p.shape for p in engine.inputs}),
                 len(self.pool),
             )
-        return found
+        return engine
 
     def _affordable(self, options: Options, shapes: Shapes) -> Options:
         """Returns the options, without timing if engines for new shapes have used up their share of the time."""
@@ -190,16 +190,16 @@ class ModelEngines:
         def build(fixed: Shapes | None, optimum: Shapes | None) -> Engine:
             source = models.load_model(self._model, self._settings.sizes, self._settings.changes)
             with estimate.announce(self._cache, self.name, source.model, options):
-                given = options if fixed is None else options.but(shapes=fixed)
-                return models.build_engine(source, given, options.optimum or optimum, self._shows_progress)
+                settings = options if fixed is None else options.but(shapes=fixed)
+                return models.build_engine(source, settings, options.optimum or optimum, self._shows_progress)
 
         if not self.signature.is_dynamic:
             return build(None, None)
         reason: object = "it accepts others"
         try:
-            found = build(None, shapes)
-            if sizes.accepts(found.plain, shapes):
-                return found
+            engine = build(None, shapes)
+            if sizes.accepts(engine.plain, shapes):
+                return engine
         except Cancelled:
             raise
         except ModelError as e:
@@ -239,22 +239,22 @@ class ModelEngines:
         if isinstance(self._model, bytes):
             return [hashlib.sha256(self._model).hexdigest(), *changes.digests()]
         model = self._model
-        found = [self._cache.digest(model), *changes.digests()]
-        external = self._cache.details(found[0], lambda: models.external_files(model))
+        digests = [self._cache.digest(model), *changes.digests()]
+        external = self._cache.details(digests[0], lambda: models.external_files(model))
         for name in files_on_disk(external, changes.files):
             file = model.parent / name
             # the importer reports missing files
-            found += [name, self._cache.digest(file) if file.is_file() else ""]
-        return found
+            digests += [name, self._cache.digest(file) if file.is_file() else ""]
+        return digests
 
     def _read_signature(self) -> Signature:
         key = self._key(self._options)
-        found = self._cache.signature(key)
-        if found is None:
+        signature = self._cache.signature(key)
+        if signature is None:
             source = models.load_model(self._model, self._settings.sizes, self._settings.changes)
-            found = models.read_signature(source, self._options)
-            self._cache.put_signature(key, found)
-        return found
+            signature = models.read_signature(source, self._options)
+            self._cache.put_signature(key, signature)
+        return signature
 
 
 def shapes_of(fed: Mapping[str, Any]) -> Shapes:

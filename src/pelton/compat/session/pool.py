@@ -44,11 +44,11 @@ class EnginePool:
     def find(self, shapes: Shapes) -> Engine | None:
         """Returns the engine that accepts arrays of these shapes, or None."""
         with self._lock:
-            found = self._engines.get(self._built_for.get(key_of_shapes(shapes), 0))
-            found = found or next((e for e in reversed(self._engines.values()) if sizes.accepts(e.plain, shapes)), None)
-            if found is not None:
-                self._engines.move_to_end(id(found))
-            return found
+            match = self._engines.get(self._built_for.get(key_of_shapes(shapes), 0))
+            match = match or next((e for e in reversed(self._engines.values()) if sizes.accepts(e.plain, shapes)), None)
+            if match is not None:
+                self._engines.move_to_end(id(match))
+            return match
 
     def add(self, engine: Engine, shapes: Shapes | None) -> None:
         """Adds an engine that was built for `shapes`; drops the least recently used ones beyond the bounds. A run in

@@ -67,16 +67,16 @@ def normalize(providers: Any, provider_options: Any) -> dict[str, dict[str, str]
         if len(providers) != len(provider_options) or not all(isinstance(p, str) for p in providers):
             raise InputError("'provider_options' needs one entry for each of 'providers', which must be names")
         providers = [*zip(providers, provider_options)]
-    found: dict[str, dict[str, str]] = {}
+    options_of: dict[str, dict[str, str]] = {}
     for p in providers:
         name, options = p if isinstance(p, tuple) and len(p) == 2 else (p, {})
         if not isinstance(name, str) or not isinstance(options, Mapping):
             raise InputError(f"'providers' values must be either strings or (string, dict) tuples, got {p!r:.100}")
-        if name in found:
+        if name in options_of:
             log.warning("provider %s is named twice; its first options count", name)
         else:
-            found[name] = {str(k): str(v) for k, v in options.items()}
-    return found
+            options_of[name] = {str(k): str(v) for k, v in options.items()}
+    return options_of
 
 
 def choose(providers: Any = None, provider_options: Any = None, *, strictly: bool = False) -> ProviderChoice:

@@ -185,8 +185,8 @@ class InferenceSession(InProcess):
         names = self._output_names if output_names is None else self._requested_outputs(output_names)
         if run_options is not None:
             check_run(run_options)
-        found = self._run(self._input_arrays(input_feed), None)
-        return [*map(found.__getitem__, names)]
+        outputs = self._run(self._input_arrays(input_feed), None)
+        return [*map(outputs.__getitem__, names)]
 
     def run_async(
         self,
@@ -201,10 +201,10 @@ class InferenceSession(InProcess):
 
         def work() -> None:
             try:
-                found, error = self.run(output_names, input_feed, run_options), ""
+                outputs, error = self.run(output_names, input_feed, run_options), ""
             except Exception as e:  # the callback reports all errors
-                found, error = [], str(e) or type(e).__name__
-            callback(found, user_data, error)
+                outputs, error = [], str(e) or type(e).__name__
+            callback(outputs, user_data, error)
 
         threading.Thread(target=work, name="pelton-session", daemon=True).start()
 
@@ -229,8 +229,8 @@ class InferenceSession(InProcess):
         if not iobinding.outputs:
             raise InputError("At least one output must be requested: bind one with bind_output or bind_ortvalue_output")
         fixed = {name: a for name, a in iobinding.outputs.items() if a is not None}
-        found = self._run(self._input_arrays(iobinding.inputs), fixed or None)
-        iobinding.results = {name: found[name] for name in iobinding.outputs}
+        outputs = self._run(self._input_arrays(iobinding.inputs), fixed or None)
+        iobinding.results = {name: outputs[name] for name in iobinding.outputs}
 
     def _requested_outputs(self, names: Sequence[str]) -> Sequence[str]:
         if isinstance(names, str):
@@ -309,9 +309,9 @@ class InferenceSession(InProcess):
         if profile is None:
             return engine.run(fed, out)
         begin = time.monotonic_ns()
-        found, steps = engine.trace(fed, out)
-        profile.add_run(begin, time.monotonic_ns(), steps, fed, found, self._choice.names[0])
-        return found
+        outputs, steps = engine.trace(fed, out)
+        profile.add_run(begin, time.monotonic_ns(), steps, fed, outputs, self._choice.names[0])
+        return outputs
 
 
 def _array(arg: NodeArg, value: Any) -> Any:
@@ -333,12 +333,12 @@ def _array(arg: NodeArg, value: Any) -> Any:
 
 def _texts(arg: NodeArg, value: np.ndarray) -> np.ndarray:
     """Decodes bytes as UTF-8; for numpy's void type all of them, trailing zeros included."""
-    found = np.empty(value.shape, object)
+    texts = np.empty(value.shape, object)
     for at, v in np.ndenumerate(value):
         try:
-            found[at] = bytes(v).decode()
+            texts[at] = bytes(v).decode()
         except UnicodeDecodeError as e:
             raise InputError(
                 f"input {arg.name!r} needs texts, got bytes that are no UTF-8, {bytes(v)!r:.50}: {e.reason}"
             ) from None
-    return found
+    return texts

@@ -88,10 +88,10 @@ class NodeArg:
     @property
     def entries(self) -> dict[str, Any] | None:
         """Ports of a map, in the form of `runtime.forms`; None for other types."""
-        found = _MAP.fullmatch(self.type)
+        match = _MAP.fullmatch(self.type)
         return (
-            {"keys": f"{self.name}.keys", "values": f"{self.name}.values", "types": [TYPES[found[1]], TYPES[found[2]]]}
-            if found
+            {"keys": f"{self.name}.keys", "values": f"{self.name}.values", "types": [TYPES[match[1]], TYPES[match[2]]]}
+            if match
             else None
         )
 
@@ -120,12 +120,12 @@ class NodeArg:
         """Returns the port to feed: an array of the declared type and rank, its dynamic dimensions from `shape`."""
         if not self.ranked or self.sequence:
             return Port(self.name, self.dtype, shape)
-        given: Sequence[Any] = shape
+        dims: Sequence[Any] = shape
         if len(shape) != len(self.shape):
-            given = ["?" if d is None else d for d in self.shape]
+            dims = ["?" if d is None else d for d in self.shape]
         names = tuple(d if isinstance(d, str) else None for d in self.shape)
         return Port(
-            self.name, self.dtype, tuple(d if isinstance(d, int) else g for d, g in zip(self.shape, given)), names
+            self.name, self.dtype, tuple(d if isinstance(d, int) else g for d, g in zip(self.shape, dims)), names
         )
 
 
@@ -144,11 +144,11 @@ class ModelMetadata:
 
 def metadata_from_json(data: Any) -> ModelMetadata:
     """Parses metadata from JSON of `ir.imported.Metadata`, or from the part of it in an engine file."""
-    found = data if isinstance(data, Mapping) else {}
-    version, custom = found.get("version"), found.get("custom")
+    record = data if isinstance(data, Mapping) else {}
+    version, custom = record.get("version"), record.get("custom")
 
     def text(key: str) -> str:
-        return str(found.get(key) or "")
+        return str(record.get(key) or "")
 
     return ModelMetadata(
         text("producer"),
@@ -236,10 +236,10 @@ def _metadata(engine: Engine) -> ModelMetadata:
     """Returns the metadata of an engine's model, with the texts that its build added."""
     record = engine.provenance
     model, own = record.get("model"), record.get("metadata")
-    said = model.get("metadata") if isinstance(model, Mapping) else None
-    found = metadata_from_json({"graph": engine.name} if said is None else said)
+    data = model.get("metadata") if isinstance(model, Mapping) else None
+    metadata = metadata_from_json({"graph": engine.name} if data is None else data)
     texts = {k: str(v) for k, v in own.items()} if isinstance(own, Mapping) else {}
-    return replace(found, custom_metadata_map={**found.custom_metadata_map, **texts})
+    return replace(metadata, custom_metadata_map={**metadata.custom_metadata_map, **texts})
 
 
 def check_feed_names(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: Mapping[str, Any]) -> None:

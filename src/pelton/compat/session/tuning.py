@@ -107,9 +107,9 @@ class Tuner:
             place = range_of(fed)
             if place not in self._engines and place not in self._settled:
                 begin = time.perf_counter()
-                found = run(engine, fed, out)
+                outputs = run(engine, fed, out)
                 self._count(place, engine, fed, time.perf_counter() - begin)
-                return found
+                return outputs
             if len(self._routes) >= MAX_RANGES:
                 self._routes.clear()
             self._routes[key] = self._engines.get(place)
@@ -161,8 +161,8 @@ class Tuner:
         log.info(
             "tuning for %s in the background: runs of such sizes have taken %.1f s", format_shapes(shapes), self._after
         )
-        given = weakref.ref(self), self._child, self._request(shapes), engine, place, self._idle
-        threading.Thread(target=_tune, args=given, name="pelton-tuning", daemon=True).start()
+        args = weakref.ref(self), self._child, self._request(shapes), engine, place, self._idle
+        threading.Thread(target=_tune, args=args, name="pelton-tuning", daemon=True).start()
 
     def keep(self, place: Range, engine: Engine | None, tuning: Tuning) -> None:
         self._allowance.spend((tuning.end - tuning.begin) / 1e9)
@@ -221,7 +221,7 @@ def _tune(
     tuner: weakref.ref[Tuner], child: Child, request: Request, engine: Engine, place: Range, idle: threading.Event
 ) -> None:
     """Runs a tuning in a thread, without a reference to the session, which may be freed meanwhile."""
-    begin, found, gain = time.monotonic_ns(), None, None
+    begin, winner, gain = time.monotonic_ns(), None, None
     try:
         with temporary_folder() as folder:
             engine.save(Path(folder) / "present.pelton")
@@ -230,12 +230,12 @@ def _tune(
             outcome = f"stopped (status {status})"
             if status == 0 and verdict.exists():
                 outcome, gain = json.loads(verdict.read_text())
-                found = load(Path(folder) / "tuned.pelton").start() if outcome == "kept" else None
+                winner = load(Path(folder) / "tuned.pelton").start() if outcome == "kept" else None
     except (OSError, Error, ValueError) as e:
         outcome = f"failed: {e}"
     holder = tuner()
     if holder is not None:
-        holder.keep(place, found, Tuning(dict(request.shapes), outcome, gain, begin, time.monotonic_ns()))
+        holder.keep(place, winner, Tuning(dict(request.shapes), outcome, gain, begin, time.monotonic_ns()))
     idle.set()
 
 
@@ -255,6 +255,6 @@ def range_of_shapes(shapes: Shapes) -> Range:
 
 def described(tuning: Tuning) -> dict[str, Any]:
     """Describes a tuning to users."""
-    found = asdict(tuning)
-    begin, end = found.pop("begin"), found.pop("end")
-    return {**found, "seconds": (end - begin) / 1e9}
+    fields = asdict(tuning)
+    begin, end = fields.pop("begin"), fields.pop("end")
+    return {**fields, "seconds": (end - begin) / 1e9}

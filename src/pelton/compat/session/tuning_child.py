@@ -55,12 +55,12 @@ def _built(request: Request) -> Engine:
     """Builds the engine, or loads it from the cache if another process has built it."""
     cache = EngineCache(open_cache(request.options))
     with cache.lock(request.key):
-        found = cache.engine(request.key)
-        if found is None:
+        engine = cache.engine(request.key)
+        if engine is None:
             source = models.load_model(request.model, request.sizes, request.changes)
-            found = models.build_engine(source, request.options, request.shapes, False)
-            cache.put(request.key, found)
-    return found
+            engine = models.build_engine(source, request.options, request.shapes, False)
+            cache.put(request.key, engine)
+    return engine
 
 
 def race(present: Engine, tuned: Engine, shapes: Mapping[str, tuple[int, ...]]) -> float:

@@ -55,12 +55,12 @@ def _dtype_name(element_type: Any) -> str:
     if isinstance(element_type, int) and element_type in _CODES:
         return _CODES[element_type]
     try:
-        found = np.dtype(element_type)
+        dtype = np.dtype(element_type)
     except TypeError:
-        found = None
-    if found is None or found.name not in _OURS:
+        dtype = None
+    if dtype is None or dtype.name not in _OURS:
         raise InputError(f"an element type is numpy's or a number of onnx.TensorProto, got {element_type!r}")
-    return _OURS[found.name]
+    return _OURS[dtype.name]
 
 
 def _check_cpu(device_type: str) -> None:
@@ -183,13 +183,13 @@ class OrtValue:
 
     def update_inplace(self, data: np.ndarray | OrtValue) -> None:
         """Copies other elements into the same memory."""
-        given = data.numpy() if isinstance(data, OrtValue) else data
-        if not isinstance(given, np.ndarray) or given.shape != self._array.shape or given.dtype != self._array.dtype:
-            got = f"{given.dtype}{[*given.shape]}" if isinstance(given, np.ndarray) else type(given).__name__
+        array = data.numpy() if isinstance(data, OrtValue) else data
+        if not isinstance(array, np.ndarray) or array.shape != self._array.shape or array.dtype != self._array.dtype:
+            got = f"{array.dtype}{[*array.shape]}" if isinstance(array, np.ndarray) else type(array).__name__
             raise InputError(
                 f"an OrtValue of {self._array.dtype}{self.shape()} needs arrays of that type and shape, got {got}"
             )
-        self._array[...] = given
+        self._array[...] = array
 
 
 def _element_type(array: np.ndarray) -> str:

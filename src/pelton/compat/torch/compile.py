@@ -49,8 +49,8 @@ def compile_graph(
         log.warning("a graph of %d nodes runs eagerly: %s", len(module.graph.nodes), reason)
         return module.forward
     # in the order of the arguments of the inner graph
-    given = [*module.parameters(), *module.buffers(), *example_inputs]
-    static = [_is_constant(tensor) for tensor in given]
+    tensors = [*module.parameters(), *module.buffers(), *example_inputs]
+    static = [_is_constant(tensor) for tensor in tensors]
 
     def compile_inference(inner: torch.fx.GraphModule, fakes: Sequence[Any]) -> Callable[[list[Any]], Any]:
         changed = TracingContext.get().fw_metadata.mutated_inp_runtime_indices
@@ -59,7 +59,7 @@ def compile_graph(
             if len(fakes) != len(static):  # AOT autograd has merged arguments that are views of each other
                 constants = []
             with _disable_current_modes(), tracing(None):  # dynamo's fake tensors are not for exports and builds
-                return CompiledGraph(inner, freeze(inner, fakes, constants), settings, given)
+                return CompiledGraph(inner, freeze(inner, fakes, constants), settings, tensors)
         except Cancelled:
             raise
         except Exception as e:
@@ -91,10 +91,10 @@ def _is_constant(given: Any) -> bool:
 
 
 def _report(inner: torch.fx.GraphModule, e: Exception) -> None:
-    said = str(e) if isinstance(e, (Unsupported, RuntimeError)) else f"{type(e).__name__}: {e}"
-    if ENCODER in said:
-        said += "; torch.backends.mha.set_fastpath_enabled(False) before the first call makes several operators of it"
-    log.warning("a graph of %d nodes runs eagerly: %s", len(inner.graph.nodes), said)
+    reason = str(e) if isinstance(e, (Unsupported, RuntimeError)) else f"{type(e).__name__}: {e}"
+    if ENCODER in reason:
+        reason += "; torch.backends.mha.set_fastpath_enabled(False) before the first call makes several operators of it"
+    log.warning("a graph of %d nodes runs eagerly: %s", len(inner.graph.nodes), reason)
     log.debug("the whole error", exc_info=e)
 
 

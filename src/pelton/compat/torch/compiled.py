@@ -58,9 +58,9 @@ class Bound:
         self._outputs: dict[tuple, list[tuple[int, ...]]] = {}  # shapes of inputs → those of outputs
         self._contexts: deque[Context] = deque()  # those free of runs
         wanted = [frozen.fakes[i].dtype for i in frozen.inputs], self._dtypes
-        given = tuple([DTYPES.get(p.dtype) for p in ports] for ports in (engine.inputs, engine.outputs))
-        if wanted != given:
-            raise Unsupported(f"its engine has other inputs and outputs: {given} instead of {wanted}")
+        actual = tuple([DTYPES.get(p.dtype) for p in ports] for ports in (engine.inputs, engine.outputs))
+        if wanted != actual:
+            raise Unsupported(f"its engine has other inputs and outputs: {actual} instead of {wanted}")
 
     def run(self, args: Sequence[Any]) -> list[torch.Tensor]:
         """Returns the results for the arguments of a graph. Raises InputError for shapes that the engine rejects."""
@@ -87,11 +87,11 @@ class Bound:
         return dict(zip(self._names, [t.detach() for t in inputs]))
 
     def _outputs_for(self, context: Context, inputs: Sequence[torch.Tensor], shapes: tuple) -> list[tuple[int, ...]]:
-        found = list(context.output_shapes({name: tuple(t.shape) for name, t in zip(self._names, inputs)}).values())
+        sizes = list(context.output_shapes({name: tuple(t.shape) for name, t in zip(self._names, inputs)}).values())
         if len(self._outputs) >= MAX_SHAPES:
             self._outputs.clear()
-        self._outputs[shapes] = found
-        return found
+        self._outputs[shapes] = sizes
+        return sizes
 
 
 class CompiledGraph:
@@ -114,7 +114,7 @@ class CompiledGraph:
         self._constants_of = _getter(frozen.constants)
         self._lock = threading.Lock()
         self._latest: Bound | None = self._build(
-            [given.node.hint if isinstance(given, torch.SymInt) else given for given in example]
+            [value.node.hint if isinstance(value, torch.SymInt) else value for value in example]
         )
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
@@ -173,21 +173,21 @@ class CompiledGraph:
 
     def _outputs(self, args: Sequence[Any], results: Sequence[torch.Tensor]) -> list[Any]:
         """Computes all outputs of the graph."""
-        found: list[Any] = []
+        outputs: list[Any] = []
         for output in self._frozen.outputs:
             match output:
                 case Result(place, _, order) if order is not None:
-                    found.append(results[place].permute([order.index(axis) for axis in range(len(order))]))
+                    outputs.append(results[place].permute([order.index(axis) for axis in range(len(order))]))
                 case Result(place):
-                    found.append(results[place])
+                    outputs.append(results[place])
                 case Argument(place):
-                    found.append(args[place])
+                    outputs.append(args[place])
                 case Fixed(value):
-                    found.append(value)
+                    outputs.append(value)
                 case Size(expression):
                     sizes = {name: args[i].shape[axis] for name, (i, axis) in self._frozen.symbols.items()}
-                    found.append(int(expression.subs({s: sizes[str(s)] for s in expression.free_symbols})))
-        return found
+                    outputs.append(int(expression.subs({s: sizes[str(s)] for s in expression.free_symbols})))
+        return outputs
 
     def _warn(self, why: str) -> None:
         text = f"a graph of {len(self._graph.graph.nodes)} nodes runs eagerly {why}"

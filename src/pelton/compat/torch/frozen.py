@@ -89,7 +89,7 @@ def freeze(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], constants: 
             if not isinstance(fakes[i], torch.SymInt) or str(fakes[i]) not in sizes:
                 raise Unsupported(f"it computes with the number {node.name}, which is no input's size")
     results: dict[torch.fx.Node, Result] = {}
-    outputs = [_output(graph_module, given, places, results) for given in _returned(graph_module)]
+    outputs = [_output(graph_module, value, places, results) for value in _returned(graph_module)]
     if not any(n.op == "call_function" for n in nodes) or not results:
         raise Unsupported("it computes nothing")
     return Frozen(fakes, [n.name for n in places], tuple(constants), inputs, sizes, tuple(outputs), tuple(results))
@@ -99,8 +99,8 @@ def _keeps_all(node: torch.fx.Node) -> bool:
     """True if an op that draws random dropouts, such as attention, drops nothing here."""
     for place, argument in enumerate(node.target._schema.arguments):
         if argument.name == "dropout_p":
-            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
-            return given == 0
+            rate = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return rate == 0
     return False
 
 
@@ -183,18 +183,18 @@ def module_of(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Sequence
 
 def digest(graph_module: torch.fx.GraphModule, frozen: Frozen, args: Sequence[Any]) -> str:
     """Returns the SHA-256 of an engine's definition: the graph, its input types and the bytes of its constants."""
-    found = hashlib.sha256(torch.__version__.encode())
+    hasher = hashlib.sha256(torch.__version__.encode())
     for node in graph_module.graph.nodes:
-        found.update(f"{node.name} {node.op} {node.target} {node.args} {node.kwargs}\n".encode())
+        hasher.update(f"{node.name} {node.op} {node.target} {node.args} {node.kwargs}\n".encode())
     for i, fake in enumerate(frozen.fakes):
         kind = (tuple(fake.shape), fake.dtype) if isinstance(fake, torch.Tensor) else ()
-        found.update(f"{i} {kind} {i in frozen.constants}\n".encode())
-    found.update(f"{[(o.place, o.order) for o in frozen.outputs if isinstance(o, Result)]}".encode())
+        hasher.update(f"{i} {kind} {i in frozen.constants}\n".encode())
+    hasher.update(f"{[(o.place, o.order) for o in frozen.outputs if isinstance(o, Result)]}".encode())
     own = [getattr(graph_module, str(n.target)) for n in graph_module.graph.nodes if n.op == "get_attr"]
     for tensor in [*(args[i] for i in frozen.constants), *own]:
         if isinstance(tensor, torch.Tensor):
-            found.update(f"{tuple(tensor.shape)} {tensor.dtype}\n".encode())
-            found.update(memoryview(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
+            hasher.update(f"{tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            hasher.update(memoryview(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
         else:  # a graph within the graph
-            found.update(str(tensor).encode())
-    return found.hexdigest()
+            hasher.update(str(tensor).encode())
+    return hasher.hexdigest()

@@ -35,8 +35,8 @@ def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
     """
     kept = open_cache(options)
     try:
-        with target_kind(options).back_end(options, weights, kept) as found:
-            yield found
+        with target_kind(options).back_end(options, weights, kept) as compiler:
+            yield compiler
     finally:
         kept.settle()
 

@@ -87,17 +87,17 @@ def open_timing_cache(options: Options, machine: str, kept: Cache) -> Iterator[T
     failure of the common cache only costs time."""
     if options.timing_cache is not None:
         with named(options):
-            found = TimingCache(machine, options.timing_cache)
-        yield found
+            cache = TimingCache(machine, options.timing_cache)
+        yield cache
         with named(options):
-            found.save()
+            cache.save()
         return
     path = kept.path("times", hashlib.sha256(machine.encode()).hexdigest() + ".json")
-    found = _common(machine, path, kept)
-    yield found
+    cache = _common(machine, path, kept)
+    yield cache
     try:
-        found.save()
-        if path is not None and found.fresh:
+        cache.save()
+        if path is not None and cache.fresh:
             kept.added(path.stat().st_size)
     except OSError as e:
         kept.refused(e)
@@ -107,14 +107,14 @@ def _common(machine: str, path: Path | None, kept: Cache) -> TimingCache:
     """Reads the times in the common cache; none if it cannot be read or is damaged."""
     try:
         try:
-            found = TimingCache(machine, path)
+            cache = TimingCache(machine, path)
         except BuildError as e:
             log.warning("times of kernels are taken anew: %s", e)
             os.unlink(path or "")
             return TimingCache(machine, path)
         if path is not None:
             mark_used(path)
-        return found
+        return cache
     except OSError as e:
         kept.refused(e)
         return TimingCache(machine)

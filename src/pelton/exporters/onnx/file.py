@@ -79,12 +79,12 @@ def _pieces(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
 
 
 def _reference(name: str, array: np.ndarray, file: str, start: int) -> onnx.TensorProto:
-    found = onnx.TensorProto(
+    proto = onnx.TensorProto(
         name=name,
         data_type=CODES[DType.of(array).value],
         dims=array.shape,
         data_location=onnx.TensorProto.EXTERNAL,
     )
-    for key, given in (("location", file), ("offset", start), ("length", array.nbytes)):
-        found.external_data.add(key=key, value=str(given))
-    return found
+    for key, value in (("location", file), ("offset", start), ("length", array.nbytes)):
+        proto.external_data.add(key=key, value=str(value))
+    return proto

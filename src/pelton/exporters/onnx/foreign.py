@@ -15,8 +15,8 @@ from .writing import Writing
 def foreign(w: Writing) -> Sequence[str]:
     """Writes the node that a foreign op holds, with the names of its operands here."""
     held, model = unpacked(w.attrs["model"]), w.model
-    for given in held.opset_import:
-        _check_opset(w, held, _domain(given.domain), given.version)
+    for opset in held.opset_import:
+        _check_opset(w, held, _domain(opset.domain), opset.version)
     model.functions.extend(f for f in held.functions if f not in model.functions)
     names = dict(zip((v.name for v in held.graph.input), w.inputs, strict=True))
     for tensor in held.graph.initializer:

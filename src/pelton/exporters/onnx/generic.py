@@ -37,12 +37,12 @@ def plugin(w: Writing) -> Sequence[str]:
     count = len(types)
     if op.configure is not None:
         fitting = (k for k in range(count + 1) if _configured(op.configure, types[:k], w.attrs) == count - k)
-        found = next(fitting, None)
-        if found is None:
+        arity = next(fitting, None)
+        if arity is None:
             raise Unwritable(
                 f"the plugin {op.name} does not return its configured arrays for {', '.join(map(str, types))}"
             )
-        count = found
+        count = arity
     return w.model.emit_custom(named, w.inputs[:count], w.node)
 
 

@@ -106,9 +106,9 @@ class ModelWriter:
         schema = check(kind, self.opsets.setdefault(domain, 1), dtypes, gives, attrs, domain)
         names = [self.fresh(f"{hint or self._hint}.{kind}") for _ in gives]
         for i, (name, dtype) in enumerate(zip(names, gives)):
-            found = given_type(schema, dtypes, i) if dtype is None else dtype
-            assert found is not None, f"the output element type of {kind} is unknown"
-            self._dtypes[name] = found
+            output_dtype = given_type(schema, dtypes, i) if dtype is None else dtype
+            assert output_dtype is not None, f"the output element type of {kind} is unknown"
+            self._dtypes[name] = output_dtype
         self.append(helper.make_node(kind, inputs, names, domain=domain, **attrs))
         return tuple(names)
 
@@ -165,7 +165,7 @@ class ModelWriter:
         else:
             for n in made:
                 for names in (n.input, n.output):
-                    names[:] = [own if given == name else given for given in names]
+                    names[:] = [own if other == name else other for other in names]
         return own
 
     def declared(self, hint: str, type: TensorType) -> onnx.ValueInfoProto:
@@ -187,10 +187,10 @@ class ModelWriter:
                 self.write_node(node)
             outputs = list[str]()
             for v in graph.outputs:
-                found = self.name(v)
-                if v not in values or found in outputs:
-                    (found,) = self.emit("Identity", [found], [v.type.dtype], {}, hint=v.name)
-                outputs.append(found)
+                output = self.name(v)
+                if v not in values or output in outputs:
+                    (output,) = self.emit("Identity", [output], [v.type.dtype], {}, hint=v.name)
+                outputs.append(output)
         finally:
             nodes = self.stack.pop()
         inputs = [value_info(self._names[v], v.type) for v in graph.inputs[:own]]

@@ -24,28 +24,28 @@ OLDEST = 18  # earlier opsets have axes, pads and more in other places
 def write_node(model: ModelWriter, node: Node) -> None:
     """Writes a node by its writer, else as it is declared, else by its expansion, else by its scalar expression."""
     before, reasons, mark = model.enter(node), list[Unwritable](), len(model.stack[-1])
-    found: str | Sequence[str] | None = None
+    names: str | Sequence[str] | None = None
     try:
         for write in (WRITERS.get(node.op, generic.write), expansion, generic.by_scalar):
             try:
                 w = Writing(node, model)
-                found = write(w)
+                names = write(w)
                 if write not in (expansion, generic.by_scalar):
                     w.attrs.verify()
                 break
             except Unwritable as e:
-                found = None
+                names = None
                 reasons.append(e)
                 del model.stack[-1][mark:]
     finally:
         model.leave(before)
-    if found is None:
+    if names is None:
         # a later opset helps most
         reason = next((r for r in reasons if isinstance(r, NeedsOpset)), reasons[0])
         reason.node = reason.node or node
         raise reason
     settled: dict[str, str] = {}
-    for value, name in zip(node.outputs, (found,) if isinstance(found, str) else tuple(found), strict=True):
+    for value, name in zip(node.outputs, (names,) if isinstance(names, str) else tuple(names), strict=True):
         if name in settled:  # returned twice
             model.settle(value, settled[name], len(model.stack[-1]))
         else:

@@ -37,10 +37,10 @@ class NeedsOpset(Unwritable):
 def schema_of(kind: str, opset: int, domain: str = "") -> OpSchema | None:
     """Returns the schema of an operator at an opset, or None."""
     try:
-        found = onnx.defs.get_schema(kind, opset, domain)
+        schema = onnx.defs.get_schema(kind, opset, domain)
     except onnx.defs.SchemaError:
         return None
-    return None if found.deprecated else found
+    return None if schema.deprecated else schema
 
 
 Types = Sequence[DType | None]
@@ -49,13 +49,13 @@ Types = Sequence[DType | None]
 def check(kind: str, opset: int, inputs: Types, gives: Types, attrs: Mapping[str, Any], domain: str = "") -> OpSchema:
     """Returns the schema of an operator for these element types of inputs (None: absent) and results (None: any) and
     these attributes. Raises NeedsOpset if a later opset has one, else Unwritable."""
-    found = _problem(kind, opset, inputs, gives, attrs, domain)
-    if found is not None and not domain:
+    problem = _problem(kind, opset, inputs, gives, attrs, domain)
+    if problem is not None and not domain:
         for later in range(opset + 1, onnx.defs.onnx_opset_version() + 1):
             if _problem(kind, later, inputs, gives, attrs, domain) is None:
-                raise NeedsOpset(f"{kind} ({found})", later)
-    if found is not None:
-        raise Unwritable(f"ONNX's {kind}: {found}")
+                raise NeedsOpset(f"{kind} ({problem})", later)
+    if problem is not None:
+        raise Unwritable(f"ONNX's {kind}: {problem}")
     schema = schema_of(kind, opset, domain)
     assert schema is not None
     return schema

@@ -87,8 +87,8 @@ class SizeNodes:
         if symbol.name not in self._sources:
             raise Unwritable(f"the size {symbol.name} is not a size of an input, nor a multiple is")
         name, axis, factor = self._sources[symbol.name]
-        found = self._emit("Shape", name, start=axis, end=axis + 1)
-        return found if factor == 1 else self._emit("Div", found, self._number(factor))
+        size = self._emit("Shape", name, start=axis, end=axis + 1)
+        return size if factor == 1 else self._emit("Div", size, self._number(factor))
 
     def _function(self, atom: SizeFunction) -> str:
         parts = [self._one(a) for a in atom.args]

@@ -47,14 +47,14 @@ class Blobs:
         assert self.trained is not None
         if i >= self.count(layer):
             raise ValueError(f"needs {i + 1} blobs of weights, {self.trained.file} has {self.count(layer)} of it")
-        found = self.trained.blob(layer, i)
+        blob = self.trained.blob(layer, i)
         # old files have four axes, the first ones of size 1
-        if _significant(found.shape) != _significant(shape):
+        if _significant(blob.shape) != _significant(shape):
             raise ValueError(
-                f"needs weights of shape {list(shape)} as blob {i}, {self.trained.file} has {list(found.shape)};"
+                f"needs weights of shape {list(shape)} as blob {i}, {self.trained.file} has {list(blob.shape)};"
                 " does the file belong to this net?"
             )
-        return found.reshape(shape)
+        return blob.reshape(shape)
 
     def _fill(self, layer: Message, i: int, shape: tuple[int, ...], filler: Message | None) -> np.ndarray:
         shared = layer.param[i].name if i < len(layer.param) else ""
@@ -70,10 +70,10 @@ class Blobs:
             self.filled.append(layer.name)
         # seeded by layer: its weights do not depend on the net's outputs
         rng = np.random.default_rng([SEED, zlib.crc32(layer.name.encode()), i])
-        found = fill(default("msra") if filler is None else filler, shape, rng)
+        blob = fill(default("msra") if filler is None else filler, shape, rng)
         if shared:
-            self._shared[shared] = found
-        return found
+            self._shared[shared] = blob
+        return blob
 
     def missing(self) -> str:
         """Describes layers whose weights are random; "" if there are none."""

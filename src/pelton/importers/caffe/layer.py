@@ -123,11 +123,11 @@ class LayerReading(Checks):
         if not all(d >= 1 for d in shape):
             raise self.refuse(f"needs weights of sizes of 1 and more, got {list(shape)}")
         try:
-            found = self.blobs.blob(self.layer, self.read, tuple(shape), filler)
+            blob = self.blobs.blob(self.layer, self.read, tuple(shape), filler)
         except ValueError as e:
             raise self.refuse(e) from None
         self.read += 1
-        return found
+        return blob
 
     def filled(self, shape: Sequence[int], param: Message, field: str, value: float | None = None) -> np.ndarray:
         """Returns the next blob of weights, with a filler from a field of the layer's parameters. value: the constant
@@ -139,14 +139,14 @@ class LayerReading(Checks):
 
     def declare(self, name: str, shape: Sequence[int] | None) -> NetworkTensor:
         """Declares an input of the network, with the caller's shape, else the file's."""
-        given = self.shapes.get(name)
-        if given is None and shape is None:
+        override = self.shapes.get(name)
+        if override is None and shape is None:
             raise self.refuse(f"does not declare the shape of {name!r}; set it with shapes={{{name!r}: ...}}")
-        sizes: Sequence[Any] = tuple(shape or ()) if given is None else given
-        if given is not None and shape and len(sizes) != len(shape):
+        sizes: Sequence[Any] = tuple(shape or ()) if override is None else override
+        if override is not None and shape and len(sizes) != len(shape):
             raise WrongShape(f"input {name!r} has {len(shape)} axes in {self.file}, got {len(sizes)} sizes")
         if not sizes or any((d if isinstance(d, int) else d.minimum) < 1 for d in sizes):
-            kind = self.refuse if given is None else WrongShape
+            kind = self.refuse if override is None else WrongShape
             raise kind(f"needs sizes of 1 and more for {name!r}, got {list(sizes)}")
         if math.prod(d for d in sizes if isinstance(d, int)) > LARGEST:
             raise self.refuse(f"needs blobs of at most {LARGEST} elements, got {name!r} of {list(sizes)}")

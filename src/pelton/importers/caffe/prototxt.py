@@ -36,8 +36,8 @@ class Prototxt:
 
     def lines_of(self, field: str) -> Iterator[int]:
         """Yields the lines of the layers in a field; those of a list, `layer: [{…}, {…}]`, share its line."""
-        found = self.lines[field] or [1]
-        return chain(found, repeat(found[-1]))
+        lines = self.lines[field] or [1]
+        return chain(lines, repeat(lines[-1]))
 
 
 def parse(data: bytes, file: str) -> Prototxt:
@@ -65,20 +65,20 @@ def parse(data: bytes, file: str) -> Prototxt:
 
 
 def _lines(text: str, file: str) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {"layer": [], "layers": []}
+    lines: dict[str, list[int]] = {"layer": [], "layers": []}
     line, depth = 1, 0
     for token in _TOKENS.finditer(text):
         if token.lastgroup == "line":
             line += 1
         elif token.lastgroup == "layer" and depth == 0:
-            found[token.group()].append(line)
+            lines[token.group()].append(line)
         elif token.lastgroup == "begin":
             depth += 1
         elif token.lastgroup == "end":
             depth -= 1
         if depth > DEEPEST:
             raise FormatError(f"{file}:{line}: messages are nested deeper than {DEEPEST} levels")
-    return found
+    return lines
 
 
 def _place(file: str, e: text_format.ParseError) -> str:

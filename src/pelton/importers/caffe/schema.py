@@ -26,7 +26,7 @@ def message_class(name: str) -> Message:
 def parameters(layer: Message) -> tuple[dict[str, Any], list[Message | None]]:
     """Returns the fields that a layer sets in its own parameters (`pooling_param`, …), nested messages included, with
     enumeration values by name; and its fillers, in the order of the schema."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     fillers: list[Message | None] = []
 
     def read(message: Message) -> None:
@@ -36,14 +36,14 @@ def parameters(layer: Message) -> tuple[dict[str, Any], list[Message | None]]:
                 fillers.append(value) if field.message_type.name == "FillerParameter" else read(value)
             elif field.enum_type is not None:
                 names = field.enum_type.values_by_number
-                found[field.name] = tuple(names[v].name for v in value) if several else names[value].name
+                fields[field.name] = tuple(names[v].name for v in value) if several else names[value].name
             else:
-                found[field.name] = tuple(value) if several else value
+                fields[field.name] = tuple(value) if several else value
 
     for field, value in layer.ListFields():
         if field.message_type is not None and field.name.endswith("_param") and field.name not in OF_ALL:
             read(value)
-    return found, fillers
+    return fields, fillers
 
 
 def enum_name(message: Message, enum: str, number: int) -> str:

@@ -112,8 +112,8 @@ class PriorBox(Plugin):
 
     def __post_init__(self) -> None:
         if not self.min_size or min(self.min_size) <= 0 or self.max_size and len(self.max_size) != len(self.min_size):
-            given = f"{list(self.min_size)}, {list(self.max_size)}"
-            raise ValueError(f"needs a min_size above 0, and max_size as often, got {given}")
+            sizes = f"{list(self.min_size)}, {list(self.max_size)}"
+            raise ValueError(f"needs a min_size above 0, and max_size as often, got {sizes}")
         if (
             any(high <= low for low, high in zip(self.min_size, self.max_size))
             or min(self.aspect_ratio, default=1) <= 0
@@ -147,10 +147,10 @@ class PriorBox(Plugin):
     def _pair(self, height: str, width: str, both: str) -> list[float]:
         """Returns a height and a width, given separately or as one number; [] if absent."""
         one, apart = getattr(self, both), (getattr(self, height), getattr(self, width))
-        given = [one] * 2 if one is not None else [v or 0 for v in apart]
-        if one is not None and apart != (None, None) or any(given) and min(given) <= 0:
+        pair = [one] * 2 if one is not None else [v or 0 for v in apart]
+        if one is not None and apart != (None, None) or any(pair) and min(pair) <= 0:
             raise ValueError(f"needs either {both} or both {height} and {width}, above 0")
-        return given if any(given) else []
+        return pair if any(pair) else []
 
     def _sides(self) -> list[tuple[float, float]]:
         """Returns (width, height) of the boxes around one element: for each size a square, a square of the mean with
@@ -159,13 +159,13 @@ class PriorBox(Plugin):
         for ratio in self.aspect_ratio:
             if all(abs(ratio - other) >= 1e-6 for other in ratios):
                 ratios += [ratio, 1 / ratio] if self.flip else [ratio]
-        found = []
+        sides = []
         for i, low in enumerate(self.min_size):
-            found.append((low, low))
+            sides.append((low, low))
             if self.max_size:
-                found.append((math.sqrt(low * self.max_size[i]),) * 2)
-            found += [(low * math.sqrt(r), low / math.sqrt(r)) for r in ratios[1:]]
-        return found
+                sides.append((math.sqrt(low * self.max_size[i]),) * 2)
+            sides += [(low * math.sqrt(r), low / math.sqrt(r)) for r in ratios[1:]]
+        return sides
 
 
 @register
@@ -250,13 +250,13 @@ class DetectionOutput(Plugin):
             variance = net.slice(priors, starts=(1,), ends=(2,), axes=(1,), steps=(1,))
             scaled = encoded * net.reshape(variance, (1, count, 1, 4))
         if self.code_type == "CORNER":
-            found = ends + scaled
+            corners = ends + scaled
         else:
             first, second = net.split(scaled, 2, 3)
             sides = high - low
             if self.code_type == "CENTER_SIZE":
                 centre, half = first * sides + (low + high) * 0.5, net.exp(second) * sides * 0.5
-                found = net.concat([centre - half, centre + half], 3)
+                corners = net.concat([centre - half, centre + half], 3)
             else:  # CORNER_SIZE
-                found = net.concat([low + first * sides, high + second * sides], 3)
-        return net.clip(found, 0.0, 1.0) if self.clip else found
+                corners = net.concat([low + first * sides, high + second * sides], 3)
+        return net.clip(corners, 0.0, 1.0) if self.clip else corners

@@ -146,12 +146,12 @@ class Translation:
 
     def _read(self, reading: LayerReading, reader: Reader) -> tuple[Blob, ...]:
         try:
-            found = reader(reading)
+            outputs = reader(reading)
         except WrongShape:
             raise
         except (InputError, Undecided) as e:
             raise reading.refuse(f"cannot be read: {e}") from None
-        made = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        made = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
         held = self.blobs.count(reading.name)
         if 0 < reading.read < held:
             raise reading.refuse(
@@ -201,12 +201,12 @@ def _apply(op: Op, reading: LayerReading) -> tuple[NetworkTensor, ...]:
     own, fillers = parameters(reading.layer)
     text = reading.layer.python_param.param_str
     try:
-        given = json.loads(text) if text else {}
+        params = json.loads(text) if text else {}
     except ValueError as e:
         raise reading.refuse(f"has a param_str that is no JSON: {e}") from None
-    if not isinstance(given, dict):
+    if not isinstance(params, dict):
         raise reading.refuse(f"has a param_str that must be a JSON object, got {text!r:.99}")
-    attrs, blobs = attributes_of(op, {**own, **given}, reading.name), reading.blobs
+    attrs, blobs = attributes_of(op, {**own, **params}, reading.name), reading.blobs
     shapes = weight_shapes(op, [t.type for t in reading.inputs], attrs)
     if shapes is None:
         shapes = [blobs.shape(reading.name, i) for i in range(blobs.count(reading.name))]

@@ -71,26 +71,26 @@ def _of_enumeration(old: Message) -> Message:
     known = new.DESCRIPTOR.fields_by_name
     for name in old.param:
         new.param.add(name=name)
-    for field, given in old.ListFields():
+    for field, value in old.ListFields():
         if field.name in known and field.name not in ("name", "type", "param"):
-            _set(new, field.name, given)
+            _set(new, field.name, value)
     return new
 
 
 def _of_text(old: Message, padded: dict[str, tuple[str, int]], where: str) -> Message:
-    given = old.layer
-    name = given.type.upper()
-    new = message_class("LayerParameter")(name=given.name, type=type_name(_OLDEST.get(name, name)))
+    layer = old.layer
+    name = layer.type.upper()
+    new = message_class("LayerParameter")(name=layer.name, type=type_name(_OLDEST.get(name, name)))
     new.top.extend(old.top)
     new.bottom.extend(padded.get(b, (b, 0))[0] for b in old.bottom)
     param, fields = _FIELDS.get(new.type, ("", {}))
     for field, other in fields.items():
-        if given.HasField(field):
-            _set(getattr(new, param), other, getattr(given, field))
+        if layer.HasField(field):
+            _set(getattr(new, param), other, getattr(layer, field))
     padding = [padded[b][1] for b in old.bottom if b in padded]
     if padding:
-        if new.type not in ("Convolution", "Pooling") or given.pad:
-            raise ModelError(f"{where}: layer {given.name!r} ({given.type}) cannot read the layer of padding before it")
+        if new.type not in ("Convolution", "Pooling") or layer.pad:
+            raise ModelError(f"{where}: layer {layer.name!r} ({layer.type}) cannot read the layer of padding before it")
         _set(getattr(new, param), "pad", padding[0])
     return new
 

@@ -43,28 +43,28 @@ class Section:
         if number != int(number):
             raise self.refuse(f"{name} must be an integer, got {self.text(name)}", name)
         if not minimum <= number <= maximum:
-            given = self.text(name) if name in self.options else f"none, which means {default}"
-            raise self.refuse(f"{name} must be from {minimum} to {maximum}, got {given}", name)
+            text = self.text(name) if name in self.options else f"none, which means {default}"
+            raise self.refuse(f"{name} must be from {minimum} to {maximum}, got {text}", name)
         return int(number)
 
     def flag(self, name: str) -> bool:
         return self.number(name, 0) != 0
 
     def number(self, name: str, default: float) -> float:
-        found = self.numbers(name, (default,))
-        if len(found) != 1:
+        numbers = self.numbers(name, (default,))
+        if len(numbers) != 1:
             raise self.refuse(f"{name} must be one number, got {self.text(name)}", name)
-        return found[0]
+        return numbers[0]
 
     def numbers(self, name: str, default: Sequence[float] = ()) -> tuple[float, ...]:
         """Parses comma-separated numbers."""
         if name not in self.options:
             return tuple(default)
         texts = self.text(name).rstrip(",").split(",")
-        found = tuple(float(t) for t in texts if _NUMBER.fullmatch(t))
-        if len(found) < len(texts) or not all(abs(n) < 1e30 for n in found):
+        numbers = tuple(float(t) for t in texts if _NUMBER.fullmatch(t))
+        if len(numbers) < len(texts) or not all(abs(n) < 1e30 for n in numbers):
             raise self.refuse(f"{name} must be numbers, with commas between, got {self.text(name)!r}", name)
-        return found
+        return numbers
 
     def refuse_options(self, *names: str) -> None:
         """Raises ModelError if one of these options is on."""

@@ -40,8 +40,8 @@ def yolo(r: SectionReading) -> NetworkTensor:
         raise s.refuse(f"mask must name anchors, 0 to {len(anchors) - 1}, got {s.text('mask')}", "mask")
     anchors = anchors[[int(m) for m in mask]]
     box, objectness, classes = _parts(r, x, len(anchors))
-    given = box if s.flag("new_coords") else net.sigmoid(box[:, :, :2])
-    center, scale = given[:, :, :2], s.number("scale_x_y", 1)
+    offsets = box if s.flag("new_coords") else net.sigmoid(box[:, :, :2])
+    center, scale = offsets[:, :, :2], s.number("scale_x_y", 1)
     if scale != 1:
         center = center * scale - (scale - 1) / 2
     center = _center(r, center, *x.shape[2:])
@@ -77,12 +77,12 @@ def detection(r: SectionReading) -> NetworkTensor:
 
 def _anchors(r: SectionReading, count: int) -> np.ndarray:
     """Returns [count, 2] widths and heights; ignores any others, as Darknet does."""
-    given = r.section.numbers("anchors")[: 2 * count]
-    if len(given) < 2 * count or min(given) <= 0:
+    sizes = r.section.numbers("anchors")[: 2 * count]
+    if len(sizes) < 2 * count or min(sizes) <= 0:
         raise r.section.refuse(
-            f"anchors must be {2 * count} numbers above 0, two for each of num={count}, got {len(given)}", "anchors"
+            f"anchors must be {2 * count} numbers above 0, two for each of num={count}, got {len(sizes)}", "anchors"
         )
-    return np.array(given, np.float64).reshape(count, 2)
+    return np.array(sizes, np.float64).reshape(count, 2)
 
 
 def _parts(r: SectionReading, x: NetworkTensor, anchors: int) -> tuple[NetworkTensor, NetworkTensor, NetworkTensor]:

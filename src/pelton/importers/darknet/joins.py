@@ -37,10 +37,10 @@ def route(r: SectionReading) -> NetworkTensor:
 def shortcut(r: SectionReading) -> NetworkTensor:
     """Adds other layers to the layer before, in as many channels as both have; weighted in AlexeyAB's Darknet."""
     s, x = r.section, r.image()
-    given = s.numbers("from")
-    if not given:
+    indices = s.numbers("from")
+    if not indices:
         raise s.refuse("it needs the option from=, the layers that it adds")
-    others = [r.image(r.layer(index, "from")) for index in given]
+    others = [r.image(r.layer(index, "from")) for index in indices]
     factors = _shortcut_weights(r, len(others) + 1, channels(x))
     total = x if factors is None else x * factors[0]
     alpha, beta = s.number("alpha", 1), s.number("beta", 1)

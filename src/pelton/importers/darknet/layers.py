@@ -40,12 +40,12 @@ def convolutional(r: SectionReading) -> NetworkTensor:
 
 def _shared(r: SectionReading, shape: tuple[int, ...]) -> Parameters:
     """Returns the parameters of the convolution that `share_index` names."""
-    given = r.section.integer("share_index", 0, -MAX_NUMBER)
-    p = r.parameters.get(given + (r.section.index if given < 0 else 0))
+    index = r.section.integer("share_index", 0, -MAX_NUMBER)
+    p = r.parameters.get(index + (r.section.index if index < 0 else 0))
     if p is None or p.weights.shape != shape:
         raise r.section.refuse(
             f"share_index must name a convolution before this one with weights of {' × '.join(map(str, shape))},"
-            f" got {given}",
+            f" got {index}",
             "share_index",
         )
     return p

@@ -35,10 +35,10 @@ def read(source: Any, shapes: Mapping[str, Shape] | None = None) -> Network:
     layer, by layer name: `yolo_16` is a yolo layer with 16 layers before it. Tensors of these names are layers'
     outputs, activation included.
     """
-    model, given = files_of(source)
+    model, weights = files_of(source)
     path, data = _contents(model)
-    net = network_of(path, data, RandomWeights() if given is None else WeightsFile(given), shapes)
-    if given is None:
+    net = network_of(path, data, RandomWeights() if weights is None else WeightsFile(weights), shapes)
+    if weights is None:
         net.warnings.append(f"{path} has no weights file: weights are random")
     return net
 
@@ -66,10 +66,10 @@ def network_of(path: str, data: bytes, weights: Weights, shapes: Mapping[str, Sh
         reading.made.append(reading.x)
         net.alias(reading.x, s.label)
     weights.finish()
-    found = [s for s in sections if s.name in HEADS] or sections[-1:]
-    for s in found:
+    outputs = [s for s in sections if s.name in HEADS] or sections[-1:]
+    for s in outputs:
         net.output(_by_steps(reading, reading.made[s.index]), s.label)
-    net.box_outputs = [s.label for s in found if s.name in HEADS and not reading.batch]
+    net.box_outputs = [s.label for s in outputs if s.name in HEADS and not reading.batch]
     return net
 
 
@@ -84,12 +84,12 @@ def _reader(s: Section) -> LayerReader:
 
 def _apply(op: Op, r: SectionReading) -> NetworkTensor:
     """Applies a plugin layer, whose attributes are the options of the section."""
-    given = {name: text for name, (text, _) in r.section.options.items()}
-    attrs = attributes_of_text(op, given, r.section.label)
+    options = {name: text for name, (text, _) in r.section.options.items()}
+    attrs = attributes_of_text(op, options, r.section.label)
     shapes = weight_shapes(op, (r.x.type,), attrs) or ()
     weights = [r.weights.take(r.section, "weights", *shape) for shape in shapes]
-    found, *_ = r.net.apply(op, (r.x, *weights), attrs, op.name)
-    return found
+    output, *_ = r.net.apply(op, (r.x, *weights), attrs, op.name)
+    return output
 
 
 def _contents(model: Any) -> tuple[str, bytes]:

@@ -145,10 +145,10 @@ def channels(x: NetworkTensor) -> int:
 
 def units(x: NetworkTensor) -> int:
     """Counts the elements of one picture, or of one step of a sequence."""
-    found = 1
+    count = 1
     for size in x.shape[1:]:
-        found *= size
-    return found
+        count *= size
+    return count
 
 
 def normalized(net: Network, x: NetworkTensor, p: Parameters) -> NetworkTensor:

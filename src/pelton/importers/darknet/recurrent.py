@@ -30,8 +30,8 @@ def gru(r: SectionReading) -> NetworkTensor:
     """Reads gates z, r, h. The candidate h is a logistic function unless `tanh` is on."""
     hidden, x = r.section.integer("output", 1, 1), r.flat()
     first, second = (hidden, units(x)) if not r.weights.forked else (units(x), hidden)
-    given = [r.take_matrix(hidden, n).folded() for n in (first,) * 3 + (second,) * 3]
-    recurrent, own = (given[:3], given[3:]) if not r.weights.forked else (given[3:], given[:3])
+    matrices = [r.take_matrix(hidden, n).folded() for n in (first,) * 3 + (second,) * 3]
+    recurrent, own = (matrices[:3], matrices[3:]) if not r.weights.forked else (matrices[3:], matrices[:3])
     w, state, b = _gates(own, recurrent)
     candidate = "Tanh" if r.section.flag("tanh") else "Sigmoid"
     y, _ = r.net.gru(

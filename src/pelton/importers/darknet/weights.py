@@ -67,9 +67,9 @@ class WeightsFile:
                 f" {section.line} of {section.path}) need {expected} bytes ({' × '.join(map(str, shape))} numbers)"
                 f" from byte {self.at} on, {rest} are left; is it the weights file of this configuration?"
             )
-        found = np.fromfile(self.path, "<f4", count, offset=self.at).reshape(shape)
+        values = np.fromfile(self.path, "<f4", count, offset=self.at).reshape(shape)
         self.at, self.taken = self.at + expected, self.taken + count
-        return found
+        return values
 
     def finish(self) -> None:
         if self.at != self.bytes:

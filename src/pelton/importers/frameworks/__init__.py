@@ -38,10 +38,10 @@ def register_converted(
     refuse = refusal(name, about)
 
     def via(read: Callable[..., Any]) -> Callable[..., Any]:
-        def convert_and_read(source: Any, *given: Any, accept_conversion: bool = False, **named: Any) -> Any:
+        def convert_and_read(source: Any, *args: Any, accept_conversion: bool = False, **named: Any) -> Any:
             if is_of(source, packages):
                 refuse(source)
-            return read(converted(source, accept_conversion), *given, **named)
+            return read(converted(source, accept_conversion), *args, **named)
 
         return convert_and_read
 
@@ -53,7 +53,7 @@ def register_converted(
 def refusal(name: str, about: About) -> Callable[..., NoReturn]:
     """Returns the function in place of `load` for objects in memory."""
 
-    def refuse(source: Any, *given: Any, **named: Any) -> NoReturn:
+    def refuse(source: Any, *args: Any, **named: Any) -> NoReturn:
         kind = type(_untraced(source)).__name__
         raise InputError(f"{kind} is an object of {name} in memory; export it: {about.export}")
 

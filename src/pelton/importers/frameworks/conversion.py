@@ -114,12 +114,12 @@ def _as_path(part: Any, folder: Path, index: int) -> str:
 
 def _run(python: Interpreter, script: Path, given: Sequence[str], folder: Path, name: str) -> bytes:
     """Runs the script with these arguments behind its target, and returns its result."""
-    target, said = folder / "converted.onnx", folder / "said.txt"
+    target, log_path = folder / "converted.onnx", folder / "said.txt"
     work = folder / "work"
     work.mkdir()
     command = [python.path, str(script), str(target), *given]
     limit = timeout()
-    with said.open("wb") as log_file:
+    with log_path.open("wb") as log_file:
         with running(
             command, stdout=log_file, stderr=subprocess.STDOUT, cwd=work, env=_environment(python, work)
         ) as process:
@@ -127,15 +127,15 @@ def _run(python: Interpreter, script: Path, given: Sequence[str], folder: Path, 
                 status = process.wait(limit)
             except subprocess.TimeoutExpired:
                 raise ModelError(
-                    f"{name}: the conversion exceeded {limit:g} s; set PELTON_IMPORT_TIMEOUT=SECONDS{_quote(said)}"
+                    f"{name}: the conversion exceeded {limit:g} s; set PELTON_IMPORT_TIMEOUT=SECONDS{_quote(log_path)}"
                 ) from None
     if status == REFUSED:
-        raise ModelError(f"{name}: {_last_lines(said)[-1]}")
+        raise ModelError(f"{name}: {_last_lines(log_path)[-1]}")
     if status < 0:
         why = f"was killed by {signal.Signals(-status).name}, as systems do that are out of memory"
-        raise ModelError(f"{name}: its conversion to ONNX {why}{_quote(said)}")
+        raise ModelError(f"{name}: its conversion to ONNX {why}{_quote(log_path)}")
     if status or not target.is_file():
-        raise ModelError(f"{name}: it could not be converted to ONNX (status {status}){_quote(said)}")
+        raise ModelError(f"{name}: it could not be converted to ONNX (status {status}){_quote(log_path)}")
     if target.stat().st_size > LARGEST:
         raise ModelError(f"{name}: the ONNX model is larger than 2 GiB, the maximum of one file; split the model")
     return target.read_bytes()

@@ -105,8 +105,8 @@ def _examine(
     return examined(source, lambda: net, shapes, outputs, values, optimum)
 
 
-def _unread(source: Any, *given: Any, accept_conversion: bool = False, **named: Any) -> Any:
-    return onnx.unread_model(_converted(source, accept_conversion), *given, **named)
+def _unread(source: Any, *args: Any, accept_conversion: bool = False, **named: Any) -> Any:
+    return onnx.unread_model(_converted(source, accept_conversion), *args, **named)
 
 
 def _path(source: Any) -> str:

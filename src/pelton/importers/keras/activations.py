@@ -111,22 +111,22 @@ def along(net: Network, x: HeldTensor, name: str, axis: int) -> HeldTensor:
 
 def activated(r: KerasReading, x: HeldTensor, option: str = "activation") -> HeldTensor:
     """Applies the activation function that an option names: a text, or a layer."""
-    given = r.layer.option(option, "linear")
-    if isinstance(given, dict):
-        config, kind = given.get("config"), given.get("class_name")
-        if kind == "function" and given.get("module") in ("builtins", None) and isinstance(config, str):
-            given = config
+    function = r.layer.option(option, "linear")
+    if isinstance(function, dict):
+        config, kind = function.get("config"), function.get("class_name")
+        if kind == "function" and function.get("module") in ("builtins", None) and isinstance(config, str):
+            function = config
         elif isinstance(config, dict) and isinstance(kind, str):
-            return _layer(r, x, given)
-    if given is None:
+            return _layer(r, x, function)
+    if function is None:
         return x
-    if not isinstance(given, str) or given not in ELEMENTWISE and given not in ALONG:
-        raise r.refuse(f"has the unknown activation {given!r:.60}")
-    if given in ALONG:
-        return along(r.net, x, given, x.rank - 1)
-    if given == "hard_sigmoid" and r.layer.version == 2:
+    if not isinstance(function, str) or function not in ELEMENTWISE and function not in ALONG:
+        raise r.refuse(f"has the unknown activation {function!r:.60}")
+    if function in ALONG:
+        return along(r.net, x, function, x.rank - 1)
+    if function == "hard_sigmoid" and r.layer.version == 2:
         return x.mapped(lambda t: r.net.hard_sigmoid(t, alpha=0.2, beta=0.5))
-    return x.mapped(lambda t: ELEMENTWISE[given](r.net, t))
+    return x.mapped(lambda t: ELEMENTWISE[function](r.net, t))
 
 
 def _layer(r: KerasReading, x: HeldTensor, given: Any) -> HeldTensor:
@@ -136,6 +136,6 @@ def _layer(r: KerasReading, x: HeldTensor, given: Any) -> HeldTensor:
         raise r.refuse(f"has the unknown activation {layer.type}")
     inner = KerasReading(r.net, layer, r.scope, r.weights, [x], {})
     layer.check_policy()
-    found = READERS[layer.type](inner)
+    output = READERS[layer.type](inner)
     layer.check_rest()
-    return found
+    return output

@@ -95,37 +95,37 @@ class LayerConfig(FileValues):
         return plain(self.options.get(name, *default))
 
     def flag(self, name: str, *default: bool) -> bool:
-        found = self.option(name, *default)
-        if not isinstance(found, (bool, int)) or found not in (0, 1):
-            raise self.refuse(f"needs {name} true or false, got {found!r:.60}")
-        return bool(found)
+        value = self.option(name, *default)
+        if not isinstance(value, (bool, int)) or value not in (0, 1):
+            raise self.refuse(f"needs {name} true or false, got {value!r:.60}")
+        return bool(value)
 
     def number(self, name: str, *default: float) -> float:
-        found = self.option(name, *default)
-        if isinstance(found, np.ndarray) and found.size == 1:
-            found = found.item()
-        return self.real(found, name)
+        value = self.option(name, *default)
+        if isinstance(value, np.ndarray) and value.size == 1:
+            value = value.item()
+        return self.real(value, name)
 
     def integer(self, name: str, *default: int, low: int = 1) -> int:
-        found = self.option(name, *default)
-        if isinstance(found, list) and len(found) == 1:
-            (found,) = found
-        return self.whole(found, name, low, MAX_NUMBER)
+        value = self.option(name, *default)
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
+        return self.whole(value, name, low, MAX_NUMBER)
 
     def integers(self, name: str, count: int | None = None, low: int = 1, default: Any = None) -> tuple[int, ...]:
         """Returns `count` integers; one stands for all."""
-        found = self.option(name, default) if default is not None else self.option(name)
-        if isinstance(found, int) and count is not None:
-            found = [found] * count
-        return self.wholes(found, name, low, MAX_NUMBER, count)
+        value = self.option(name, default) if default is not None else self.option(name)
+        if isinstance(value, int) and count is not None:
+            value = [value] * count
+        return self.wholes(value, name, low, MAX_NUMBER, count)
 
     def choice(self, name: str, *of: Any, default: Any = None) -> Any:
         """Returns one of these values; the default if the file has none, or null."""
-        found = self.option(name, default)
-        found = default if found is None else found
-        if found not in of:
-            raise self.refuse(f"has the unknown {name} {found!r:.60}; known are {', '.join(map(str, of))}")
-        return found
+        value = self.option(name, default)
+        value = default if value is None else value
+        if value not in of:
+            raise self.refuse(f"has the unknown {name} {value!r:.60}; known are {', '.join(map(str, of))}")
+        return value
 
     def ignore(self, *names: str) -> None:
         """Ignores options without effect at inference."""
@@ -134,8 +134,8 @@ class LayerConfig(FileValues):
     def expect(self, **values: Any) -> None:
         """Raises UnknownPart if these options have values other than the given ones, their defaults."""
         for name, value in values.items():
-            if (found := self.option(name, value)) != value:
-                raise self.refuse(f"has the unknown {name}={found!r:.60}")
+            if (setting := self.option(name, value)) != value:
+                raise self.refuse(f"has the unknown {name}={setting!r:.60}")
 
     def check_rest(self) -> None:
         """Raises UnknownPart if the layer has an unread option."""
@@ -145,8 +145,8 @@ class LayerConfig(FileValues):
 
     def check_policy(self) -> None:
         """Raises UnknownPart unless it computes in float32."""
-        found = self.option("dtype", "float32")
-        inner = found.get("config") if isinstance(found, dict) else {"name": found}
+        policy = self.option("dtype", "float32")
+        inner = policy.get("config") if isinstance(policy, dict) else {"name": policy}
         name = inner.get("name") if isinstance(inner, dict) else inner
         if name not in ("float32", None):
             raise self.refuse(f"computes in {name}")

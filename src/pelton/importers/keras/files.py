@@ -87,12 +87,12 @@ def _parsed(text: bytes, name: str) -> dict[str, Any]:
     if len(text) > CONFIG:
         raise ModelError(f"{name} describes its layers in {len(text)} bytes; at most {CONFIG} are read")
     try:
-        found = json.load(io.BytesIO(text))
+        description = json.load(io.BytesIO(text))
     except (ValueError, RecursionError) as e:
         raise ModelError(f"{name} is damaged: its description is no JSON: {e}") from None
-    if not isinstance(found, dict):
-        raise UnknownPart(f"{name} is described in an unknown way: {found!r:.60}")
-    return found
+    if not isinstance(description, dict):
+        raise UnknownPart(f"{name} is described in an unknown way: {description!r:.60}")
+    return description
 
 
 def _version(text: Any) -> int:

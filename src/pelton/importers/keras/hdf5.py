@@ -48,8 +48,8 @@ class Hdf5Object:
         """Addresses of the objects in a group; None for links to other files or paths."""
         if self._links is None:
             self._links = self.file.guarded(lambda: dict(self.file.links(self)))
-        found: dict[str, int | None] = self._links
-        return found
+        links: dict[str, int | None] = self._links
+        return links
 
 
 class Hdf5:
@@ -72,10 +72,10 @@ class Hdf5:
 
     def group(self, path: str, parent: Hdf5Object | None = None) -> Hdf5Object | None:
         """Returns the group at a path below the parent; None if there is none."""
-        found = self.guarded(lambda: self._find(path, parent or self.root))
-        if found is not None and not found.is_group:
+        group = self.guarded(lambda: self._find(path, parent or self.root))
+        if group is not None and not group.is_group:
             raise ModelError(f"{self.name} is damaged: {path!r} must be a group")
-        return found
+        return group
 
     def array(self, group: Hdf5Object, path: str) -> np.ndarray:
         """Returns the read-only elements of the array at a path below a group."""
@@ -87,14 +87,14 @@ class Hdf5:
 
     def texts(self, of: Hdf5Object, name: str) -> list[str]:
         """Returns a list of texts; Keras spreads long ones over attributes numbered behind the name."""
-        found = self.attribute(of, name)
-        if found is None:
-            found, i = [], 0
+        texts = self.attribute(of, name)
+        if texts is None:
+            texts, i = [], 0
             while (part := self.attribute(of, f"{name}{i}")) is not None:
-                found, i = [*found, *part], i + 1
-        if not isinstance(found, list):
+                texts, i = [*texts, *part], i + 1
+        if not isinstance(texts, list):
             raise ModelError(f"{self.name} is damaged: {name!r} must be a list of names")
-        return found
+        return texts
 
     def spend(self, parts: int, characters: int = 0) -> None:
         """Counts the parts read, as damaged files may repeat the same parts endlessly."""
@@ -198,11 +198,11 @@ class Hdf5:
     # --- arrays and attributes (IV.A.2.b, d, i, m)
 
     def _array(self, group: Hdf5Object, path: str) -> np.ndarray:
-        found = self._find(path, group)
-        if found is None:
+        dataset = self._find(path, group)
+        if dataset is None:
             raise ModelError(f"{self.name} is damaged: it lists {path!r}, but does not contain it")
-        parts = [found.find(kind) for kind in (DATATYPE, DATASPACE, LAYOUT)]
-        if found.find(EXTERNAL) is not None:
+        parts = [dataset.find(kind) for kind in (DATATYPE, DATASPACE, LAYOUT)]
+        if dataset.find(EXTERNAL) is not None:
             raise ModelError(f"{self.name} has elements of {path!r} in another file; refused")
         if any(part is None for part in parts):
             raise ModelError(f"{self.name} is damaged: {path!r} must be an array")
@@ -211,7 +211,7 @@ class Hdf5:
         dtype, shape = self._dtype(kind), _shape(space)
         version, form = layout.number(1), layout.number(1)
         size = math.prod(shape) * dtype.itemsize
-        if version not in (3, 4) or form not in (0, 1) or found.find(FILTERS) is not None:
+        if version not in (3, 4) or form not in (0, 1) or dataset.find(FILTERS) is not None:
             raise UnknownPart(f"{self.name} has {path!r} in pieces, or compressed")
         if not size:
             return np.empty(shape, dtype)
@@ -261,15 +261,15 @@ class Hdf5:
         count = math.prod(shape)
         if form == 3:
             self.spend(count, count * size)
-            found = [r.take(size).rstrip(b"\0") for _ in range(count)]
+            strings = [r.take(size).rstrip(b"\0") for _ in range(count)]
         elif form == 9 and bits & 15 == 1:
             self.spend(count)
-            found = [self._heap_object(r) for _ in range(count)]
+            strings = [self._heap_object(r) for _ in range(count)]
         elif count == 0:
-            found = []
+            strings = []
         else:
             raise UnknownPart(f"{self.name} has {name!r} as something else than texts")
-        texts = [t.decode("utf-8", "replace") for t in found]
+        texts = [t.decode("utf-8", "replace") for t in strings]
         return texts if shape else texts[0]
 
     def _heap_object(self, r: ByteReader) -> bytes:

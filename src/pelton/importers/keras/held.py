@@ -37,9 +37,9 @@ class HeldTensor:
     @property
     def form(self) -> NetworkTensor:
         """The elements in the preferred order for operations."""
-        found = self._first if self._first is not None else self._last
-        assert found is not None
-        return found
+        tensor = self._first if self._first is not None else self._last
+        assert tensor is not None
+        return tensor
 
     @property
     def rank(self) -> int:

@@ -49,8 +49,8 @@ class ModelConfig:
     @property
     def children(self) -> list[LayerConfig]:
         """The layers that Keras lists: without the input of a Sequential, and without operations."""
-        found = [layer for layer in self.layers.values() if not layer.is_operation]
-        return found[1:] if self.config.type == "Sequential" and found and found[0].type == "InputLayer" else found
+        layers = [layer for layer in self.layers.values() if not layer.is_operation]
+        return layers[1:] if self.config.type == "Sequential" and layers and layers[0].type == "InputLayer" else layers
 
 
 def is_model(layer: LayerConfig) -> bool:
@@ -61,19 +61,19 @@ def model_of(config: LayerConfig) -> ModelConfig:
     """Returns the model that an object describes, cached; raises UnknownPart if it is none, or has an unknown form."""
     if "model" not in config.parts:
         config.parts["model"] = _model_of(config)
-    found: ModelConfig = config.parts["model"]
-    return found
+    model: ModelConfig = config.parts["model"]
+    return model
 
 
 def _model_of(config: LayerConfig) -> ModelConfig:
     if not is_model(config):
         kind = "is a model of an own class" if not config.is_own or config.type not in MODELS else "has no layers"
         raise config.refuse(kind)
-    given = config.option("layers")
-    if not 0 < len(given) <= MOST:
-        raise config.refuse(f"must have from 1 to {MOST} layers, got {len(given)}")
+    configs = config.option("layers")
+    if not 0 < len(configs) <= MOST:
+        raise config.refuse(f"must have from 1 to {MOST} layers, got {len(configs)}")
     where = f"model {config.name!r}"
-    layers = [LayerConfig.of(layer, config.version, where) for layer in given]
+    layers = [LayerConfig.of(layer, config.version, where) for layer in configs]
     if len({layer.name for layer in layers}) < len(layers):
         raise config.refuse("has two layers of one name")
     policy = config.options.get("dtype")
@@ -113,8 +113,8 @@ def _input_of(model: ModelConfig, first: LayerConfig) -> LayerConfig:
     if shape is None and is_model(first):
         return _input_of(model_of(first), first)  # any shape: the inner model has its own
     dtype = options.get("dtype")
-    given = {"batch_shape": shape, "dtype": dtype if isinstance(dtype, str) else "float32", "name": INPUT}
-    return LayerConfig("InputLayer", "", "", INPUT, given, first.version)
+    config = {"batch_shape": shape, "dtype": dtype if isinstance(dtype, str) else "float32", "name": INPUT}
+    return LayerConfig("InputLayer", "", "", INPUT, config, first.version)
 
 
 # --- Functional
@@ -125,10 +125,10 @@ def _graph(model: ModelConfig) -> None:
     for layer in model.layers.values():
         model.calls[layer.name] = [_call(model, layer, node) for node in layer.nodes]
     for name, into in (("input_layers", model.inputs), ("output_layers", model.outputs)):
-        found = flattened(_with_refs(model, config.options.get(name), ends=True))
-        if not found or not all(isinstance(ref, Ref) for ref in found):
+        refs = flattened(_with_refs(model, config.options.get(name), ends=True))
+        if not refs or not all(isinstance(ref, Ref) for ref in refs):
             raise config.refuse(f"has {name} in an unknown form")
-        into.extend(found)
+        into.extend(refs)
     _number_from_zero(model)
 
 
@@ -147,7 +147,7 @@ def _call(model: ModelConfig, layer: LayerConfig, node: Any) -> Call:
             tensors.append(item[2] if item[0] == CONSTANT else _ref(model, item[:3]))
             kwargs += item[3:]
         else:
-            if all(isinstance(given, dict) and given == kwargs[0] for given in kwargs):  # each tensor has all
+            if all(isinstance(entry, dict) and entry == kwargs[0] for entry in kwargs):  # each tensor has all
                 named = _with_refs(model, kwargs[0] if kwargs else {})
                 return Call([tensors[0] if len(tensors) == 1 else tensors], named)
     raise layer.refuse(f"is called in an unknown form: {node!r:.80}")

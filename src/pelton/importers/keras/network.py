@@ -53,9 +53,9 @@ class _KerasReader:
         if len(set(names)) < len(names):
             raise model.config.refuse("has an input twice")
         check_inputs(self.saved.name, shapes, names)
-        given = [self._input(self._input_layer(model, ref), shapes) for ref in model.inputs]
+        inputs = [self._input(self._input_layer(model, ref), shapes) for ref in model.inputs]
         self._place(model.config, "")
-        results = self._run(model, given, "")
+        results = self._run(model, inputs, "")
         for name, held in zip(self._output_names(model, names), results):
             self.net.output(held.tensor(), name)
         return self.net
@@ -87,8 +87,8 @@ class _KerasReader:
             fits = len(sizes) == len(shape) and all(s in (None, n) for s, n in zip(shape, sizes))
             if not fits:
                 raise InputError(f"input {name!r} is {shape} in {self.saved.name}, got {shapes[name]!r}")
-        found = tuple(d if isinstance(d, int) else self.sizes.dynamic(name, i, d) for i, d in enumerate(sizes))
-        return HeldTensor(self.net, self.net.input(name, TensorType(kind, found)))
+        dims = tuple(d if isinstance(d, int) else self.sizes.dynamic(name, i, d) for i, d in enumerate(sizes))
+        return HeldTensor(self.net, self.net.input(name, TensorType(kind, dims)))
 
     # --- models
 
@@ -113,23 +113,23 @@ class _KerasReader:
             made[ref.layer, 0] = [x]
 
         def value(ref: Ref) -> HeldTensor:
-            found = made[ref.layer, ref.call]
-            if ref.tensor >= len(found):
-                raise model.layers[ref.layer].refuse(f"has {len(found)} outputs, but output {ref.tensor} is read")
-            return found[ref.tensor]
+            outputs = made[ref.layer, ref.call]
+            if ref.tensor >= len(outputs):
+                raise model.layers[ref.layer].refuse(f"has {len(outputs)} outputs, but output {ref.tensor} is read")
+            return outputs[ref.tensor]
 
         for name, call in self._order(model, made):
             layer, what = model.layers[name], model.calls[name][call]
             args, kwargs = (replaced(v, value) for v in (what.args, what.kwargs))
             label = name if call == 0 else f"{name}_{call}"
-            made[name, call] = found = self.apply(layer, args, kwargs, label, prefix)
-            if found and prefix + label not in self.net:
-                self.net.alias(found[0].tensor(), prefix + label)
+            made[name, call] = outputs = self.apply(layer, args, kwargs, label, prefix)
+            if outputs and prefix + label not in self.net:
+                self.net.alias(outputs[0].tensor(), prefix + label)
         return [value(ref) for ref in model.outputs]
 
     def _conformed(self, model: ModelConfig, given: Sequence[HeldTensor]) -> list[HeldTensor]:
         """Converts a nested model's inputs to its types; Keras also adds and drops axes of 1."""
-        found = []
+        inputs = []
         for ref, x in zip(model.inputs, given):
             layer = self._input_layer(model, ref)
             shape, dtype = _declared(layer)
@@ -137,8 +137,8 @@ class _KerasReader:
                 x = x.mapped(lambda t: self.net.cast(t, to="f32"))
             if dtype is not x.dtype or isinstance(shape, list) and len(shape) != x.rank:
                 raise layer.refuse(f"is an input {dtype.value}{shape}, but receives {x.form.type}")
-            found.append(x)
-        return [*found, *given[len(found) :]]
+            inputs.append(x)
+        return [*inputs, *given[len(inputs) :]]
 
     def _order(self, model: ModelConfig, made: Mapping[tuple[str, int], Any]) -> list[tuple[str, int]]:
         """Returns the calls that the outputs need, each behind those that it reads."""
@@ -205,9 +205,9 @@ class _KerasReader:
                 if set(kwargs) - {"mask"} or kwargs.get("mask") is not None:
                     raise layer.refuse(f"is called with {', '.join(map(repr, kwargs))}")
                 inner = model_of(layer)
-                found = self._run(inner, self._conformed(inner, reading.inputs), f"{prefix}{label}/")
+                outputs = self._run(inner, self._conformed(inner, reading.inputs), f"{prefix}{label}/")
             elif layer.is_operation:
-                found = _listed(operation(reading))
+                outputs = _listed(operation(reading))
             else:
                 if any(x.dtype.is_float and x.dtype is not DType.F32 for x in tensors):
                     raise layer.refuse("receives floats of another type than float32")
@@ -216,11 +216,11 @@ class _KerasReader:
                 reader = self._reader(layer)
                 if layer.type not in TAKES_ARGUMENTS:
                     reading.expect_arguments(places=1)
-                found = _listed(reader(reading))
+                outputs = _listed(reader(reading))
                 layer.check_rest()
-        for x in found:
+        for x in outputs:
             x.masked = x.masked or masked
-        return found
+        return outputs
 
     def _reader(self, layer: LayerConfig) -> LayerReader:
         name = layer.registered or layer.type

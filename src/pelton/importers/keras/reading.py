@@ -87,17 +87,17 @@ class KerasReading(Checks):
     @property
     def inputs(self) -> list[HeldTensor]:
         """All tensors of the first argument."""
-        found = flattened(self.args[0]) if self.args else []
-        if not found or not all(isinstance(x, HeldTensor) for x in found):
+        inputs = flattened(self.args[0]) if self.args else []
+        if not inputs or not all(isinstance(x, HeldTensor) for x in inputs):
             raise self.refuse("is called with something else than tensors")
-        return found
+        return inputs
 
     def input(self, ranks: Sequence[int] = ()) -> HeldTensor:
         """Returns the only tensor argument, which must have one of these ranks."""
-        found = self.inputs
-        if len(found) != 1:
-            raise self.refuse(f"is called with {len(found)} tensors, where one is expected")
-        return self.checked(found[0], ranks)
+        inputs = self.inputs
+        if len(inputs) != 1:
+            raise self.refuse(f"is called with {len(inputs)} tensors, where one is expected")
+        return self.checked(inputs[0], ranks)
 
     def checked(self, x: HeldTensor, ranks: Sequence[int]) -> HeldTensor:
         if ranks and x.rank not in ranks:
@@ -155,10 +155,10 @@ class KerasReading(Checks):
 
     def variable(self, name: str, *shape: Any) -> np.ndarray:
         """Returns a variable of these sizes in f32; None allows any size."""
-        found = self.weights.array(self.layer, name)
-        if len(found.shape) != len(shape) or any(s not in (None, n) for s, n in zip(shape, found.shape)):
-            raise self.refuse(f"needs {name!r} of shape {list(shape)}, the file has {list(found.shape)}")
-        return found if found.dtype == np.float32 else found.astype(np.float32)
+        array = self.weights.array(self.layer, name)
+        if len(array.shape) != len(shape) or any(s not in (None, n) for s, n in zip(shape, array.shape)):
+            raise self.refuse(f"needs {name!r} of shape {list(shape)}, the file has {list(array.shape)}")
+        return array if array.dtype == np.float32 else array.astype(np.float32)
 
     def of(self, tensor: NetworkTensor) -> HeldTensor:
         """Wraps a tensor in Keras' order of axes."""

@@ -52,8 +52,8 @@ def children(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
     """Returns the layers within a layer, cached, each with the path of its variables below the layer's."""
     if "children" not in layer.parts:
         layer.parts["children"] = list(_children(layer))
-    found: list[tuple[str, LayerConfig]] = layer.parts["children"]
-    return found
+    layers: list[tuple[str, LayerConfig]] = layer.parts["children"]
+    return layers
 
 
 def _children(layer: LayerConfig) -> Iterator[tuple[str, LayerConfig]]:
@@ -96,9 +96,9 @@ class StoredVariables:
         """Returns the group of a layer's variables; attributes that hold inner layers may begin with an underscore."""
         for name in (folder, f"_{folder}") if folder else (folder,):
             for base in (layer.path, layer.path.replace("layers", "_layer_checkpoint_dependencies")):
-                found = self.file.group("/".join(filter(None, (base, name, "vars"))))
-                if found is not None:
-                    return found
+                group = self.file.group("/".join(filter(None, (base, name, "vars"))))
+                if group is not None:
+                    return group
         return None
 
 

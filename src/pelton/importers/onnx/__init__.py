@@ -27,22 +27,22 @@ def recognizes(source: Any) -> bool:
     return signs.is_onnx(signs.head(source))
 
 
-def load_model(*given: Any, **named: Any) -> Imported:
+def load_model(*args: Any, **named: Any) -> Imported:
     with READING:
         from .load import load
-    return load(*given, **named)
+    return load(*args, **named)
 
 
-def examine_model(*given: Any, **named: Any) -> Examined:
+def examine_model(*args: Any, **named: Any) -> Examined:
     with READING:
         from .load import examine
-    return examine(*given, **named)
+    return examine(*args, **named)
 
 
-def unread_model(*given: Any, **named: Any) -> Unread:
+def unread_model(*args: Any, **named: Any) -> Unread:
     with READING:
         from .unread import unread
-    return unread(*given, **named)
+    return unread(*args, **named)
 
 
 register(

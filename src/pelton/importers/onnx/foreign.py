@@ -99,7 +99,7 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
     node.name = node.doc_string = ""
-    given: dict[str, Value] = {}
+    inputs: dict[str, Value] = {}
     for name in [*node.input, *sorted(names.read_by(n.node) - set(node.input))]:
         binding = n.scope.find(name) if name and n.scope.sees(name) else None
         if binding is not None and not isinstance(binding, (Value, Broken)):
@@ -108,14 +108,14 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
                 f" ({n.where})"
             )
         if isinstance(binding, Value):
-            given[name] = binding
-    if has_axis_out_of_range(node, (v.type.rank for v in given.values())):
+            inputs[name] = binding
+    if has_axis_out_of_range(node, (v.type.rank for v in inputs.values())):
         raise n.refuse(
             f"{n.op} names an axis that none of its inputs has:"
-            f" {', '.join(map(str, (v.type for v in given.values()))) or 'there are none'}"
+            f" {', '.join(map(str, (v.type for v in inputs.values()))) or 'there are none'}"
         )
     for i, name in enumerate(node.input):
-        if name not in given:
+        if name not in inputs:
             node.input[i] = ""
     if missing := [
         f.name
@@ -123,15 +123,15 @@ def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...
         if f and f.option == f.option.Single and not name
     ]:
         raise n.refuse(f"{n.op} needs its inputs {', '.join(missing)}")
-    arrays = {name: n.builder.constants[v] for name, v in given.items() if v in n.builder.constants}
+    arrays = {name: n.builder.constants[v] for name, v in inputs.items() if v in n.builder.constants}
     for array in arrays.values():
         lineage.read(array)
     all_known = (
-        len(arrays) == len(given) and not n.is_random and sum(a.nbytes for a in arrays.values()) <= _MAX_EVALUATED
+        len(arrays) == len(inputs) and not n.is_random and sum(a.nbytes for a in arrays.values()) <= _MAX_EVALUATED
     )
     baked = {name: a for name, a in arrays.items() if all_known or a.size <= _MAX_BAKED}
     used = [i for i in range(len(node.output)) if n.is_output_used(i)]
-    fed = {k: v for k, v in given.items() if k not in baked}
+    fed = {k: v for k, v in inputs.items() if k not in baked}
 
     def model(types: Mapping[int, TensorType]) -> onnx.ModelProto:
         return _model(n, node, fed, baked, {node.output[i]: types.get(i) for i in used})
@@ -171,16 +171,16 @@ def _evaluate(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> li
         raise n.refuse(f"{n.op} of these constants would be a constant of more than {_MAX_EVALUATED >> 20} MiB")
     try:
         with np.errstate(all="ignore"):
-            found = run.run(None, {})
+            outputs = run.run(None, {})
     except Exception as e:  # any exception of the packages behind it
         raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
-    if any(isinstance(a, (list, dict)) or a is None for a in found):
+    if any(isinstance(a, (list, dict)) or a is None for a in outputs):
         raise OnData(
             f"{n.op} has an output that is no tensor; sequences are supported only within the model ({n.where})"
         )
-    if sum(np.asarray(a).nbytes for a in found) > _MAX_EVALUATED:
+    if sum(np.asarray(a).nbytes for a in outputs) > _MAX_EVALUATED:
         raise n.refuse(f"{n.op} of these constants is a constant of more than {_MAX_EVALUATED >> 20} MiB")
-    return [np.asarray(a) for a in found]
+    return [np.asarray(a) for a in outputs]
 
 
 def _inferred_elements(model: onnx.ModelProto) -> int:
@@ -229,7 +229,7 @@ def element_types(model: onnx.ModelProto) -> dict[str, int]:
         graph=graph, opset_import=model.opset_import, functions=model.functions, ir_version=model.ir_version
     )
     try:
-        found = ops_foreign.inferred(whole).graph
+        inferred_graph = ops_foreign.inferred(whole).graph
     except ValueError:
         return {}
-    return {v.name: v.type.tensor_type.elem_type for v in (*found.value_info, *found.output)}
+    return {v.name: v.type.tensor_type.elem_type for v in (*inferred_graph.value_info, *inferred_graph.output)}

@@ -115,14 +115,14 @@ def result(model: onnx.ModelProto, given: Mapping[str, Any]) -> list[Any]:
         used_names=frozenset(filter(None, node.output)),
     )
     program.bind_initializers(model.graph, scope)
-    found = Translator(program).node(node, scope)
+    bindings = Translator(program).node(node, scope)
     if program.problems:
         raise ModelError(program.problems[0])
-    parts = dict.fromkeys(v for b in found for v in (b.values if isinstance(b, ValueSequence) else (b,)))
+    parts = dict.fromkeys(v for b in bindings for v in (b.values if isinstance(b, ValueSequence) else (b,)))
     values = [v for v in parts if isinstance(v, Value)]
     arrays = evaluate(builder.finish([], {f"{i}": v for i, v in enumerate(values)}), {})
     of: dict[Any, Any] = {v: arrays[f"{i}"] for i, v in enumerate(values)}
-    bound = [b for b, name in zip(found, node.output) if name]
+    bound = [b for b, name in zip(bindings, node.output) if name]
     return [[of[v] for v in b.values] if isinstance(b, ValueSequence) else of.get(b) for b in bound]
 
 
@@ -160,10 +160,10 @@ def types(
     def fresh(i: int, axis: int, rank: int = 1) -> Size:
         return size(f"{node.output[i] or node.op_type}_{axis}", rank)
 
-    given = [known.type(name) if name else None for name in node.input]
-    if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS and given[0] is not None:
-        return _host_function_types(node, given, fresh(0, 0))[: len(node.output)]
-    if node.op_type == "DynamicSlice" and (x := given[0]) is not None:  # unknown to the onnx package
+    input_types = [known.type(name) if name else None for name in node.input]
+    if (domain_of(node.domain), node.op_type) in HOST_FUNCTIONS and input_types[0] is not None:
+        return _host_function_types(node, input_types, fresh(0, 0))[: len(node.output)]
+    if node.op_type == "DynamicSlice" and (x := input_types[0]) is not None:  # unknown to the onnx package
         return [x.with_shape(fresh(0, axis, x.rank) for axis in range(x.rank))]
     if node.op_type == "SequenceAt" and (
         items := [known.type(name) for name in known.sequences.get(node.input[0], ())]
@@ -178,7 +178,7 @@ def types(
             protos[name] = onnx.helper.make_tensor_type_proto(
                 foreign.CODES[t.dtype.value], foreign.dims_as_onnx(t.shape)
             )
-    named = {str(d): d for t in given if t is not None for d in t.shape if isinstance(d, Dim)}
+    named = {str(d): d for t in input_types if t is not None for d in t.shape if isinstance(d, Dim)}
     inferred = onnx.ModelProto()
     try:
         if not onnx_foreign.has_axis_out_of_range(
@@ -187,10 +187,10 @@ def types(
             inferred = foreign.inferred(_model(opsets, node, protos, arrays))
     except ValueError:
         pass
-    found = {v.name: v.type for v in inferred.graph.output}
+    outs = {v.name: v.type for v in inferred.graph.output}
 
     def read(i: int, name: str) -> TensorType | None:
-        tensor = found[name].tensor_type if name in found and found[name].WhichOneof("value") == "tensor_type" else None
+        tensor = outs[name].tensor_type if name in outs and outs[name].WhichOneof("value") == "tensor_type" else None
         if tensor is None or tensor.elem_type not in foreign.DTYPES or not tensor.HasField("shape"):
             dtype, rank = declared.get(name, (None, 0))
             return TensorType(dtype, tuple(fresh(i, axis, rank) for axis in range(rank))) if dtype is not None else None

@@ -88,32 +88,32 @@ class Inputs:
             return []
         # reversed: the factor of a multiple has the same label, and comes later
         sizes = {label: self._named[name] for name, label in reversed(self._labels.items())}
-        labels, found = list(self.unspecified.values()), []
+        labels, warnings = list(self.unspecified.values()), []
         if labels:
             tuned = ", ".join(str(dims.optimum(sizes[label])) for label in labels)
             have = "has" if len(labels) == 1 else "have"
-            found.append(
+            warnings.append(
                 f"{', '.join(labels)} {have} no fixed size: any works; tuned for {tuned}. Set a number or a range like"
                 f" 1..8..32 with shapes= ({model})"
             )
         for name, s in settled.items():
             label = self._labels[name]
             if s.given_up:
-                found.append(
+                warnings.append(
                     f"{label} has no fixed size, but the model cannot be imported for every size ({s.why}): fixed to"
                     f" {sizes[label]}. Set it with shapes="
                 )
             elif s.step > 1:
-                found.append(f"{label} must be a multiple of {s.step} ({s.why})")
+                warnings.append(f"{label} must be a multiple of {s.step} ({s.why})")
             elif not isinstance(s.size, Range):
-                found.append(f"{label} must be {s.size} ({s.why})")
+                warnings.append(f"{label} must be {s.size} ({s.why})")
             elif name in self.unspecified:
-                found.append(
+                warnings.append(
                     f"{label} must be at least {s.size.minimum} ({s.why})"
                     if s.size.maximum >= dims.UNBOUNDED
                     else f"{label} must be from {s.size.minimum} to {s.size.maximum} ({s.why})"
                 )
-        return found
+        return warnings
 
     def assumed(self, settled: Mapping[str, SizeConstraint]) -> list[str]:
         """Describes the unspecified sizes that had to be fixed, with their assumed values: "x[2] (height) = 128"."""
@@ -132,14 +132,14 @@ class Inputs:
         equal names have equal sizes, and some models violate it.
         """
         names: dict[tuple[str, int], str] = {}
-        said: dict[str, dict[int | Range, None]] = {}
+        sizes_by_name: dict[str, dict[int | Range, None]] = {}
         for i in declared:
             shape = given.get(i.name) or (self._optimum or {}).get(i.name) or ()
             for axis, d in enumerate(i.type.tensor_type.shape.dim):
                 names[i.name, axis] = name = "" if NO_NAME.fullmatch(d.dim_param) else d.dim_param
                 if name and axis < len(shape):
-                    said.setdefault(name, {})[shape[axis]] = None
-        several = {name: sizes for name, sizes in said.items() if len(sizes) > 1}
+                    sizes_by_name.setdefault(name, {})[shape[axis]] = None
+        several = {name: sizes for name, sizes in sizes_by_name.items() if len(sizes) > 1}
         for name, sizes in several.items():
             if not all(isinstance(size, int) for size in sizes):
                 raise InputError(f"shapes= sets both {' and '.join(map(str, sizes))} for the dimension {name!r}")
@@ -215,26 +215,26 @@ class Inputs:
         Names that are no identifier, and expressions that contradict the given sizes, become separate symbols.
         """
         try:
-            found = parse_size(key, sizes)
+            size = parse_size(key, sizes)
         except ValueError:
-            found = None
-        if found is None:
+            size = None
+        if size is None:
             self._symbols[key] = identifier(key, self._symbols.values())
             return self._size(key, name, axis, requested, True)
-        said = self._optima.get(key, requested)
-        if said is None:
+        setting = self._optima.get(key, requested)
+        if setting is None:
             low, high = 0, dims.UNBOUNDED
-        elif isinstance(said, int):
-            low, high = said, said
+        elif isinstance(setting, int):
+            low, high = setting, setting
         else:
-            low, high = said.minimum, said.maximum
-        if low <= dims.optimum(found) <= high:
-            return requested if isinstance(requested, int) else found
+            low, high = setting.minimum, setting.maximum
+        if low <= dims.optimum(size) <= high:
+            return requested if isinstance(requested, int) else size
         if isinstance(requested, Range):
-            raise InputError(f"shapes= sets both {requested} and {dims.optimum(found)} for the dimension {key!r}")
+            raise InputError(f"shapes= sets both {requested} and {dims.optimum(size)} for the dimension {key!r}")
         program.warn(
-            f"axis {axis} of input {name!r} is {key} in the model, {dims.optimum(found)} by the other sizes in"
-            f" shapes=, but {said} in shapes=: it becomes a separate dimension ({program.source.name})"
+            f"axis {axis} of input {name!r} is {key} in the model, {dims.optimum(size)} by the other sizes in"
+            f" shapes=, but {setting} in shapes=: it becomes a separate dimension ({program.source.name})"
         )
         self._symbols[key] = identifier(key, self._symbols.values())
         return self._size(key, name, axis, requested, True)

@@ -59,11 +59,11 @@ def load(
 
     Raises ModelError, which lists the problems of the model, and InputError for wrong arguments.
     """
-    program, found = import_model(source, shapes, outputs, values, optimum)
+    program, result = import_model(source, shapes, outputs, values, optimum)
     _log(program)
-    if isinstance(found, ModelError):
-        raise found
-    return found
+    if isinstance(result, ModelError):
+        raise result
+    return result
 
 
 def import_model(
@@ -77,17 +77,17 @@ def import_model(
 
     Raises ModelError if not even the interface of the model can be read.
     """
-    found = modernized(read(source))
+    origin = modernized(read(source))
     arrays: dict[str, np.ndarray] = {}
-    given = given_inputs(
-        found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
+    spec = given_inputs(
+        origin.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
     )
 
     requirements: dict[tuple[str, str, str], SizeRequirement] = {}
 
     def read_with(settled: Mapping[str, SizeConstraint]) -> Outcome:
-        program = Program(found, arrays)
-        outcome = Outcome(program, *_read(program, given, settled, outputs, optimum), settled)
+        program = Program(origin, arrays)
+        outcome = Outcome(program, *_read(program, spec, settled, outputs, optimum), settled)
         for r in _requirements(outcome):
             requirements.setdefault((str(r.needed), r.relation, str(r.shapes)), r)
         return outcome
@@ -96,29 +96,29 @@ def import_model(
     program, inputs, results, settled = best
     program.requirements, program.shapes = [*requirements.values()], _shapes(inputs)
     if program.problems:
-        error = _error(best, found.name)
+        error = _error(best, origin.name)
         error.requirements = tuple(program.requirements)
         return program, error
-    for text in inputs.assumptions(settled, found.name):
+    for text in inputs.assumptions(settled, origin.name):
         program.warn(text)
     graph = program.builder.finish(inputs.values, results.ports)
     sizes = {s.name: (s.minimum, s.optimum, s.maximum if s.maximum < UNBOUNDED else None) for s in symbols(graph)}
     info = Info(
-        str(found.path or ""),
-        metadata_of(found.model),
-        found.model.ir_version,
+        str(origin.path or ""),
+        metadata_of(origin.model),
+        origin.model.ir_version,
         opsets_of(program),
         sizes,
         tuple(inputs.defaulted),
         tuple(program.foreign_steps),
         tuple(program.deciding_inputs),
-        given.describe(),
+        spec.describe(),
         tuple(program.warnings),
         tuple(inputs.assumed(settled)),
-        files=tuple(found.files),
-        conversion=found.conversion,
+        files=tuple(origin.files),
+        conversion=origin.conversion,
     )
-    return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
+    return program, Imported(graph, info, {"inputs": spec.forms(), "outputs": results.forms})
 
 
 def examine(
@@ -130,7 +130,7 @@ def examine(
 ) -> Examined:
     """Imports a model like `load` and reports on each node, in terms that all formats share."""
     source = read(source)
-    program, found = import_model(source, shapes, outputs, values, optimum)
+    program, result = import_model(source, shapes, outputs, values, optimum)
     graph = source.model.graph
     held = {t.name for t in graph.initializer}
     sizes = {
@@ -145,7 +145,7 @@ def examine(
     return Examined(
         source,
         source.name,
-        found,
+        result,
         opsets,
         program.imported_nodes(),
         program.problems,
@@ -268,11 +268,11 @@ def given_inputs(
                 f" {stored[name]}"
             )
     arrays.update(replaced.values)
-    given = split_inputs(declared, shapes, values)
+    spec = split_inputs(declared, shapes, values)
     check_names(
-        "shapes", shapes, [*(i.name for i in declared), *(t.name for p in given.parts for t in p.tensors)], "inputs"
+        "shapes", shapes, [*(i.name for i in declared), *(t.name for p in spec.parts for t in p.tensors)], "inputs"
     )
-    return replace(given, replaced=replaced.values)
+    return replace(spec, replaced=replaced.values)
 
 
 def _read(
@@ -283,14 +283,14 @@ def _read(
     optimum: Mapping[str, Sequence[int]] | None,
 ) -> tuple[Inputs, Results]:
     """Imports the graph and returns its inputs and results; problems are recorded in `program`."""
-    found, graph = program.source, program.source.model.graph
-    if found.opset is not None:
-        program.warn(f"{found.name} has opset {found.opset}; it is read as one of opset {OLDEST}")
+    source, graph = program.source, program.source.model.graph
+    if source.opset is not None:
+        program.warn(f"{source.name} has opset {source.opset}; it is read as one of opset {OLDEST}")
     scope = Scope(opsets_of(program))
     program.bind_initializers(graph, scope)
     names = [p.name for p in given.parts]
     if len(set(names)) < len(names):
-        raise ModelError(f"names of inputs must be unique, got {names} ({found.name})")
+        raise ModelError(f"names of inputs must be unique, got {names} ({source.name})")
     # those of a sequence or a map derive from its name: x[0], x.keys
     tuned = {re.sub(r"\[\d+\]$|\.(keys|values)$", "", name) if name not in names else name for name in optimum or ()}
     check_names("optimum", tuned, [i.name for i in graph.input], "inputs")
@@ -317,7 +317,7 @@ def _read(
             reason = "is not produced by any node"
             if isinstance(binding, ValueSequence):
                 reason = "is a sequence of tensors whose sizes depend on the data"
-            program.problems.append(f"output {name!r} {reason} ({found.name})")
+            program.problems.append(f"output {name!r} {reason} ({source.name})")
     return inputs, results
 
 

@@ -25,13 +25,13 @@ def names_in(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    found = []
+    graphs = []
     for a in node.attribute:
         if a.type == onnx.AttributeProto.GRAPH:
-            found.append(a.g)
+            graphs.append(a.g)
         elif a.type == onnx.AttributeProto.GRAPHS:
-            found.extend(a.graphs)
-    return found
+            graphs.extend(a.graphs)
+    return graphs
 
 
 def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:

@@ -207,13 +207,13 @@ class Reading(Operands):
 
     def attr(self, name: str, default: Any = None) -> Any:
         """Returns the value of an attribute: the node's, else the schema's default, else `default`."""
-        found = self.attributes.get(name)
-        if found is None and self.schema is not None and name in self.schema.attributes:
+        proto = self.attributes.get(name)
+        if proto is None and self.schema is not None and name in self.schema.attributes:
             standard = self.schema.attributes[name].default_value
-            found = standard if standard.type else None
-        if found is None:
+            proto = standard if standard.type else None
+        if proto is None:
             return default
-        return attribute(found)
+        return attribute(proto)
 
     def flag(self, name: str, default: int = 0) -> bool:
         return bool(self.attr(name, default))

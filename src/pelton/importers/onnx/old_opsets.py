@@ -38,8 +38,8 @@ class OldNode:
 
     def take(self, name: str) -> onnx.AttributeProto | None:
         """Removes and returns an attribute; None if the node lacks it."""
-        for i, found in enumerate(self.node.attribute):
-            if found.name == name:
+        for i, proto in enumerate(self.node.attribute):
+            if proto.name == name:
                 return self.node.attribute.pop(i)
         return None
 
@@ -128,8 +128,8 @@ def _adapt_attributes(old: OldNode) -> None:
 
 def _cast(old: OldNode) -> list[onnx.NodeProto]:
     """Replaces the name of the type by its number."""
-    given = old.take("to")
-    name = "" if given is None else attribute(given)
+    proto = old.take("to")
+    name = "" if proto is None else attribute(proto)
     if isinstance(name, str) and name.upper() in onnx.TensorProto.DataType.keys():
         old.put("to", onnx.TensorProto.DataType.Value(name.upper()))
         return []
@@ -145,31 +145,31 @@ def _concat(old: OldNode) -> list[onnx.NodeProto]:
 
 def _pad(old: OldNode) -> list[onnx.NodeProto]:
     """Renames `paddings` to `pads`."""
-    given = old.take("paddings")
-    if given is None:
+    proto = old.take("paddings")
+    if proto is None:
         raise old.refuse("needs its attribute 'paddings'")
-    old.put("pads", list(given.ints))
+    old.put("pads", list(proto.ints))
     return []
 
 
 def _power(old: OldNode) -> list[onnx.NodeProto]:
     """Converts the exponent of a norm to an integer."""
-    given = old.take("p")
-    if given is not None and given.f != int(given.f):
-        raise old.refuse(f"needs an integer as its exponent, got {given.f}")
-    if given is not None:
-        old.put("p", int(given.f))
+    proto = old.take("p")
+    if proto is not None and proto.f != int(proto.f):
+        raise old.refuse(f"needs an integer as its exponent, got {proto.f}")
+    if proto is not None:
+        old.put("p", int(proto.f))
     return []
 
 
 def _reshape(old: OldNode) -> list[onnx.NodeProto]:
     """Converts the attribute `shape` to an operand."""
-    given = old.take("shape")
-    if given is None:
+    proto = old.take("shape")
+    if proto is None:
         raise old.refuse("needs its attribute 'shape'")
     name = next(old.free)
     old.node.input.append(name)
-    shape = helper.make_tensor(name, onnx.TensorProto.INT64, [len(given.ints)], given.ints)
+    shape = helper.make_tensor(name, onnx.TensorProto.INT64, [len(proto.ints)], proto.ints)
     return [helper.make_node("Constant", [], [name], value=shape)]
 
 

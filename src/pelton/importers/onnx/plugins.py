@@ -22,14 +22,14 @@ def reader_of_plugin(domain: str, operator: str) -> NodeReader | None:
         return None
 
     def read(n: Reading) -> tuple[Binding, ...]:
-        given = {name: attribute(a) for name, a in n.attributes.items()}
-        tensors = {k: onnx.numpy_helper.to_array(v) for k, v in given.items() if isinstance(v, onnx.TensorProto)}
+        attributes = {name: attribute(a) for name, a in n.attributes.items()}
+        tensors = {k: onnx.numpy_helper.to_array(v) for k, v in attributes.items() if isinstance(v, onnx.TensorProto)}
         inputs = list(n.bindings)
         while inputs and inputs[-1] is None:
             inputs.pop()
         values = [n.input(i) for i in range(len(inputs))]
         try:
-            attrs = attributes_of(op, {**given, **tensors})
+            attrs = attributes_of(op, {**attributes, **tensors})
             if op.configure is not None:
                 values += [n.constant(a) for a in op.configure(*(v.type for v in values), **attrs)]
         except (InputError, TypeError, ValueError) as e:

@@ -150,10 +150,10 @@ def split_inputs(
 
 def _element(name: str, of: onnx.TypeProto.Tensor) -> onnx.ValueInfoProto:
     """Declares one tensor of a sequence, without dimension names: each tensor may have other sizes."""
-    found = onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=of))
-    for d in found.type.tensor_type.shape.dim:
+    info = onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=of))
+    for d in info.type.tensor_type.shape.dim:
         d.ClearField("dim_param")
-    return found
+    return info
 
 
 def _column(name: str, dtype: int, of: str) -> onnx.ValueInfoProto:
@@ -180,7 +180,7 @@ def _count(name: str, shapes: Mapping[str, Sizes]) -> int | None:
             )
         return 0
     indices = sorted(
-        int(found[1]) for key in shapes if (found := re.fullmatch(re.escape(name) + r"\[(\d{1,6})\]", key))
+        int(match[1]) for key in shapes if (match := re.fullmatch(re.escape(name) + r"\[(\d{1,6})\]", key))
     )
     if indices != list(range(len(indices))) or len(indices) > MAX_SEQUENCE:
         raise InputError(
@@ -215,21 +215,21 @@ def _array(name: str, given: Any, declared: onnx.TypeProto.Tensor) -> np.ndarray
             if array.dtype.kind not in "OUT" or not all(isinstance(s, str) for s in array.flat):
                 raise TypeError
             return array.astype(object)
-        found = array if typed else array.astype(dtype.numpy)
-        if not typed and not dtype.is_float and not np.array_equal(found, array):
+        result = array if typed else array.astype(dtype.numpy)
+        if not typed and not dtype.is_float and not np.array_equal(result, array):
             raise TypeError
     except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"{where} must be an array of {dtype.value}, or numbers that make one, got {given!r:.80}"
         ) from None
-    return np.array(found, order="C")
+    return np.array(result, order="C")
 
 
 def _parsed(text: str, rank: int) -> Any:
     """Parses `3`, `1,2` or `[[1, 2], [3, 4]]`; raises ValueError for anything else."""
     text = re.sub(r"\b(True|False)\b", lambda found: found[0].lower(), text)
-    found = json.loads(text if text.lstrip().startswith("[") else f"[{text}]")
-    return found[0] if rank == 0 and len(found) == 1 else found
+    value = json.loads(text if text.lstrip().startswith("[") else f"[{text}]")
+    return value[0] if rank == 0 and len(value) == 1 else value
 
 
 def format_value(array: np.ndarray) -> str:

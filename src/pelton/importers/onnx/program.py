@@ -76,16 +76,16 @@ class Program(ImportRecord):
         if not isinstance(question, Undecided) or question.relation != ">=":
             return ""
         asked = dims.symbols(question.difference)
-        given = {
+        requests = {
             self.requested[x.name]: Range(x.minimum, x.optimum, x.maximum) for x in asked if x.name in self.requested
         }
-        if not asked or len(given) < len(asked):
+        if not asked or len(requests) < len(asked):
             return ""
         possible = [bounds.text() for bounds in admissible(question).values()]
-        if len(given) == len(possible) == 1:
-            ((label, bounds),) = given.items()
+        if len(requests) == len(possible) == 1:
+            ((label, bounds),) = requests.items()
             return f"{question}, so {label} must be {possible[0]}, but shapes= asks for {bounds}"
-        ranges = " and ".join(f"{bounds} for {label}" for label, bounds in given.items())
+        ranges = " and ".join(f"{bounds} for {label}" for label, bounds in requests.items())
         return f"{question}, but shapes= asks for {ranges}"
 
     def mark(self) -> ProgramMark:
@@ -112,10 +112,10 @@ class Program(ImportRecord):
 
     def note_imported(self, node: onnx.NodeProto, scope: Scope, since: ProgramMark) -> None:
         """Records the result of a node, without the records of nodes in its graphs."""
-        inner = [found for _, found in self._imported_nodes[since.imported_nodes :]]
-        theirs = {id(written) for found in inner for written in found.written}
-        noted = {text for found in inner for text in found.problems}
-        found = ImportedNode(
+        inner = [record for _, record in self._imported_nodes[since.imported_nodes :]]
+        theirs = {id(written) for record in inner for written in record.written}
+        noted = {text for record in inner for text in record.problems}
+        record = ImportedNode(
             node_label(node),
             domain_of(node.domain),
             node.op_type,
@@ -124,7 +124,7 @@ class Program(ImportRecord):
             problems=[text for text in self.problems[since.problems :] if text not in noted],
             where=self.where(node, scope),
         )
-        self._imported_nodes.append((node, found))
+        self._imported_nodes.append((node, record))
 
     def imported_nodes(self, since: int = 0) -> list[ImportedNode]:
         """Returns the result of each node; one in an unrolled loop is read several times."""
@@ -180,7 +180,7 @@ class Program(ImportRecord):
         """Returns the declared types of a graph's tensors whose sizes are numbers or expressions of inputs' sizes."""
         if self.resized:
             return {}
-        found = {}
+        types = {}
         for v in (*graph.value_info, *graph.output):
             tensor = v.type.tensor_type
             sizes = [d.dim_value if d.HasField("dim_value") else self.dimension(d.dim_param) for d in tensor.shape.dim]
@@ -189,8 +189,8 @@ class Program(ImportRecord):
                 and tensor.HasField("shape")
                 and all(d is not None and (isinstance(d, dims.Dim) or d >= 0) for d in sizes)
             ):
-                found[v.name] = TensorType(DTYPES[tensor.elem_type], tuple(cast(Size, d) for d in sizes))
-        return found
+                types[v.name] = TensorType(DTYPES[tensor.elem_type], tuple(cast(Size, d) for d in sizes))
+        return types
 
     def dimension(self, name: str) -> Size | None:
         """Returns the size of a named dimension, or of an expression of such names; None if unknown."""

@@ -70,9 +70,9 @@ def _parse(line: str) -> Schema:
 def _attribute(text: str) -> Any:
     """Parses name:TYPE, =default or nothing, and ! if it is required."""
     name, _, rest = text.removesuffix("!").partition(":")
-    kind, given, default = rest.partition("=")
+    kind, separator, default = rest.partition("=")
     attribute = onnx.defs.OpSchema.Attribute
-    if not given:
+    if not separator:
         return attribute(name, getattr(onnx.defs.OpSchema.AttrType, kind), required=text.endswith("!"))
     value = {"INT": int, "FLOAT": float, "STRING": str}[kind](default)
     return attribute(name, onnx.helper.make_attribute(name, value))
@@ -109,11 +109,11 @@ def _faults_by_schema(schema: Schema, node: onnx.NodeProto, inputs: int) -> Iter
         yield f"{version} has {schema.max_output} outputs, the node has {len(node.output)}"
     present = {a.name: a for a in node.attribute}
     for name, spec in schema.attributes.items():
-        given = present.get(name)
-        if given is None and spec.required:
+        proto = present.get(name)
+        if proto is None and spec.required:
             yield f"{node.op_type} needs attribute {name!r}"
-        if given is not None and given.type != spec.type.value:
-            kind = AttributeProto.AttributeType.Name(given.type)
+        if proto is not None and proto.type != spec.type.value:
+            kind = AttributeProto.AttributeType.Name(proto.type)
             yield f"{node.op_type} needs attribute {name!r} as {spec.type.name}, got {kind}"
     for name in sorted(present.keys() - schema.attributes.keys() - MEANINGLESS):
         others = [s for s in history(node.op_type, schema.domain) if name in s.attributes]

@@ -68,15 +68,15 @@ class Translator:
         return self._results(n, inner, outputs)
 
     def _results(self, n: Reading, inner: Scope, outputs: Iterable[str]) -> tuple[Binding, ...]:
-        found: list[Binding] = []
+        bindings: list[Binding] = []
         for name in outputs:
             if name and not inner.sees(name):
                 raise n.refuse(f"{n.op} has an output {name!r} that no node of its body writes")
             binding = inner.find(name) if name else None
             if isinstance(binding, Broken):
                 raise Reported
-            found.append(binding)
-        return tuple(found)
+            bindings.append(binding)
+        return tuple(bindings)
 
     def call(
         self, n: Reading, function: onnx.FunctionProto, defaults: Mapping[str, onnx.AttributeProto]
@@ -89,13 +89,13 @@ class Translator:
             )
         attributes = {**defaults, **{a.name: a for a in function.attribute_proto}, **n.attributes}
         opsets = {**n.scope.opsets, **{domain_of(o.domain): o.version for o in function.opset_import}}
-        given = {name: n.bindings[i] if i < len(n.bindings) else None for i, name in enumerate(function.input)}
+        arguments = {name: n.bindings[i] if i < len(n.bindings) else None for i, name in enumerate(function.input)}
         inner = Scope(
             opsets,
             None,
             f"function {function.name} called by {node_label(n.node)!r}",
             (*n.scope.calls, key),
-            dict(given),
+            dict(arguments),
             declared={function.output[i]: t for i, t in n.declared().items()},
             conditional=n.scope.conditional,
         )
@@ -217,7 +217,7 @@ class Translator:
         """Translates a node by its reader, or as a foreign step if the reader needs data and types are known."""
         mark = self.program.mark()
         try:
-            found = reader(n)
+            result = reader(n)
         except OnData as reason:
             self.program.rewind(mark)
             if isinstance(reason, DataDependentControl) or not n.domain and n.op in onnx_foreign.MISREAD:
@@ -226,7 +226,7 @@ class Translator:
                 return self.foreign(n, {})
             except ModelError:
                 raise reason from None
-        return found if isinstance(found, tuple) else (found,)
+        return result if isinstance(result, tuple) else (result,)
 
     def body(self, n: Reading) -> tuple[Binding, ...]:
         """Translates a node by the function body of its schema, else as a foreign step."""
@@ -249,7 +249,7 @@ class Translator:
 
     def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Binding, ...]:
         """Translates a node as a step of the onnx package; `types` of outputs override declared and inferred ones."""
-        found = onnx_foreign.step(n, types)
-        if any(v is not None and v not in self.program.builder.constants for v in found):
+        values = onnx_foreign.step(n, types)
+        if any(v is not None and v not in self.program.builder.constants for v in values):
             self.program.foreign_steps.append(f"{onnx_foreign.title(n)} (node {node_label(n.node)!r})")
-        return found
+        return values

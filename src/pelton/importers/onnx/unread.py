@@ -201,9 +201,9 @@ class OnnxModel:
 
     def interface(self, settled: Mapping[str, SizeConstraint]) -> Interface:
         """Returns inputs and outputs under constraints on unspecified sizes; raises ModelError if they are invalid."""
-        found, program = self._source, Program(self._source, self._arrays)
+        source, program = self._source, Program(self._source, self._arrays)
         scope = Scope(opsets_of(program))
-        program.bind_initializers(found.model.graph, scope)
+        program.bind_initializers(source.model.graph, scope)
         inputs = Inputs(program, scope, self._given, settled, self._optimum)
         if program.problems:
             raise ModelError(program.problems[0])
@@ -215,15 +215,15 @@ class OnnxModel:
             for s in dims.symbols([v.type.shape for v in inputs.values])
         }
         info = Info(
-            str(found.path or ""),
-            metadata_of(found.model),
-            found.model.ir_version,
+            str(source.path or ""),
+            metadata_of(source.model),
+            source.model.ir_version,
             scope.opsets,
             sizes,
             tuple(inputs.defaulted),
             values=self._given.describe(),
-            files=tuple(found.files),
-            conversion=found.conversion,
+            files=tuple(source.files),
+            conversion=source.conversion,
         )
         return Interface(
             tuple(inputs.values),
@@ -232,7 +232,7 @@ class OnnxModel:
             inputs.unspecified,
             inputs.observed,
             program.warnings,
-            inputs.assumptions(settled, found.name),
+            inputs.assumptions(settled, source.name),
             info,
             {p.name: tuple(t.name for t in p.tensors) for p in self._given.parts if p.sequence},
             {"inputs": self._given.forms(), "outputs": {}},
@@ -279,14 +279,14 @@ def unread(
     optimum: Mapping[str, Sequence[int]] | None = None,
 ) -> OnnxModel:
     """Opens a model whose nodes are imported on demand; arguments and errors are those of `load`."""
-    found = modernized(read(source))
-    if found.model.functions:
-        found = _inline_functions(found)
+    origin = modernized(read(source))
+    if origin.model.functions:
+        origin = _inline_functions(origin)
     arrays: dict[str, np.ndarray] = {}
-    given = given_inputs(
-        found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
+    spec = given_inputs(
+        origin.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays
     )
-    return OnnxModel(found, given, arrays, outputs, optimum)
+    return OnnxModel(origin, spec, arrays, outputs, optimum)
 
 
 def _inline_functions(found: Source) -> Source:

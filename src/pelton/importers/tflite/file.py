@@ -140,14 +140,14 @@ class ModelSpec:
     @cached_property
     def codes(self) -> list[tuple[str, bool, int]]:
         """Name, True if it is a custom operator, and version of each operator code."""
-        found = []
+        codes = []
         for table in self.root.get("codes"):
             code = max(table.get("code"), table.get("old_code"))
             if not 0 <= code < len(OPERATORS):
                 raise ModelError(f"{self.name}: there is no builtin operator {code}")
             custom = code == CUSTOM
-            found.append((table.get("custom_code") if custom else OPERATORS[code], custom, table.get("version")))
-        return found
+            codes.append((table.get("custom_code") if custom else OPERATORS[code], custom, table.get("version")))
+        return codes
 
     @cached_property
     def signatures(self) -> tuple[SignatureSpec, ...]:
@@ -175,10 +175,10 @@ class ModelSpec:
         return SubgraphSpec(table.get("name") or f"subgraph {number}", tensors, inputs, outputs, operators)
 
     def _numbers(self, table: Table, side: str, count: int) -> tuple[int, ...]:
-        found = tuple(map(int, table.get(side)))
-        if any(not -1 <= i < count for i in found):
-            raise FormatError(f"{self.name}: a {table.kind} names a tensor that is none of {count}: {list(found)[:8]}")
-        return found
+        ids = tuple(map(int, table.get(side)))
+        if any(not -1 <= i < count for i in ids):
+            raise FormatError(f"{self.name}: a {table.kind} names a tensor that is none of {count}: {list(ids)[:8]}")
+        return ids
 
     def _operator(self, table: Table, count: int) -> OperatorSpec:
         code = table.get("code")
@@ -189,11 +189,11 @@ class ModelSpec:
         for union, kinds in (("options", OPTIONS), ("options2", OPTIONS2)):
             kind = kinds.get(table.get(f"{union}_type"))
             options = options if kind is None else _options(table.union(union, kind))
-        given = bytes(table.get("custom_options"))
+        custom_options = bytes(table.get("custom_options"))
         if custom and table.get("large_size"):
-            given = bytes(self._outside(table.get("large_offset"), table.get("large_size")))
+            custom_options = bytes(self._outside(table.get("large_offset"), table.get("large_size")))
         inputs, outputs = (self._numbers(table, side, count) for side in ("inputs", "outputs"))
-        return OperatorSpec(name, custom, version, inputs, outputs, options, given)
+        return OperatorSpec(name, custom, version, inputs, outputs, options, custom_options)
 
     def _outside(self, offset: int, size: int) -> memoryview:
         """Returns bytes behind the tables, where files of more than 2 GiB store them."""
@@ -238,10 +238,10 @@ class ModelSpec:
         if not 0 <= number < len(tables):
             raise FormatError(f"{where} has its scales in tensor {number}; there are {len(tables)}")
         shape, dtype = tuple(map(int, tables[number].get("shape"))), DTYPES.get(tables[number].get("type"))
-        found = self._constant(tables[number], shape, dtype, where) if min(shape, default=0) >= 0 else None
-        if found is None:
+        array = self._constant(tables[number], shape, dtype, where) if min(shape, default=0) >= 0 else None
+        if array is None:
             raise ModelError(f"{where} has its scales in tensor {number}, which is no constant")
-        return found
+        return array
 
     def _constant(self, table: Table, shape: tuple[int, ...], dtype: DType | None, where: str) -> np.ndarray | None:
         number = table.get("buffer")
@@ -313,8 +313,8 @@ def _blockwise(
         )
     if not np.isfinite(scale).all() or (scale < 0).any():
         raise FormatError(f"{where} needs scales of 0 and more, got {scale.min()} to {scale.max()}")
-    found = np.zeros(scale.shape, np.int64) if zero is None else zero.astype(np.int64)
-    return Quantization(scale.astype(np.float32), found, axes[0], block)
+    zero_points = np.zeros(scale.shape, np.int64) if zero is None else zero.astype(np.int64)
+    return Quantization(scale.astype(np.float32), zero_points, axes[0], block)
 
 
 def name_of(source: Any) -> str:

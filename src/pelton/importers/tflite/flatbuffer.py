@@ -119,7 +119,7 @@ def root(data: memoryview, identifier: bytes, kind: str, schema: Mapping[str, Fi
 def parsed(text: str) -> dict[str, Fields]:
     """Parses a schema of lines `Table: field type, field type = default, …`, with fields in numerical order; `-` marks
     an unread one. Lines that begin with a space continue the one before."""
-    found: dict[str, Fields] = {}
+    tables: dict[str, Fields] = {}
     for line in filter(None, text.replace("\n ", " ").splitlines()):
         kind, _, rest = line.partition(":")
         fields = {}
@@ -128,8 +128,8 @@ def parsed(text: str) -> dict[str, Fields]:
                 what, _, default = map(str.strip, field.partition("="))
                 name, of = what.split()
                 fields[name] = (number, of, _default(of, default))
-        found[kind] = fields
-    return found
+        tables[kind] = fields
+    return tables
 
 
 def _default(kind: str, text: str) -> Any:

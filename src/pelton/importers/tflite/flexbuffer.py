@@ -38,8 +38,8 @@ class _Reader:
         if kind == 0:
             return None
         if kind in (_INT, _UINT, _FLOAT, _BOOL):
-            found = self.number(kind, at, width)
-            return bool(found) if kind == _BOOL else found
+            value = self.number(kind, at, width)
+            return bool(value) if kind == _BOOL else value
         at -= self.number(_UINT, at, width)
         if kind in (_INDIRECT_INT, _INDIRECT_UINT, _INDIRECT_FLOAT):
             return self.number(kind - _INDIRECT_INT + _INT, at, under)
@@ -50,8 +50,8 @@ class _Reader:
             return [self.value(of, at + i * under, under, 1, depth + 1) for i in range(count)]
         count = self.number(_UINT, at - under, under)
         if kind in (_STRING, _BLOB):
-            found = self.data[at : at + count]
-            return found.decode("utf-8", "replace") if kind == _STRING else found
+            value = self.data[at : at + count]
+            return value.decode("utf-8", "replace") if kind == _STRING else value
         if kind in _TYPED:
             return [self.value(_TYPED[kind], at + i * under, under, 1, depth + 1) for i in self.within(count)]
         if kind not in (_MAP, _VECTOR):

@@ -65,10 +65,10 @@ class Held:
 
     @property
     def any_form(self) -> Elements:
-        found = self.last if self.last is not None else self.first
-        if found is None:
+        form = self.last if self.last is not None else self.first
+        if form is None:
             raise ModelError(f"tensor {self.spec} is read before an operator writes it")
-        return found
+        return form
 
     @property
     def shape(self) -> tuple[Size, ...]:
@@ -82,13 +82,13 @@ class Held:
 
     def elements(self, first: bool = False) -> Elements:
         """Returns the stored elements, in one of the two orders."""
-        found = self.any_form
+        form = self.any_form
         if first and self.first is None:
             if self.rank < 3:
                 raise ModelError(f"tensor {self.spec} is no image: it has {self.rank} axes")
-            self.first = self._transposed(found, to_first(self.rank))
+            self.first = self._transposed(form, to_first(self.rank))
         elif not first and self.last is None:
-            self.last = self._transposed(found, to_last(self.rank))
+            self.last = self._transposed(form, to_last(self.rank))
         chosen = self.first if first else self.last
         assert chosen is not None
         return chosen

@@ -84,10 +84,10 @@ class Ports:
 
     def __init__(self, model: ModelSpec, key: str = ""):
         self.model, self.warnings = model, list[str]()
-        found = self._signature(key) or SignatureSpec("", 0, {}, {})
-        self.subgraph = model.subgraph(found.subgraph)
-        self.inputs = self._names(self.subgraph.inputs, found.inputs)
-        self.outputs = self._names(self.subgraph.outputs, found.outputs)
+        signature = self._signature(key) or SignatureSpec("", 0, {}, {})
+        self.subgraph = model.subgraph(signature.subgraph)
+        self.inputs = self._names(self.subgraph.inputs, signature.inputs)
+        self.outputs = self._names(self.subgraph.outputs, signature.outputs)
 
     def declare(self, sizes: InputSizes, shapes: Mapping[str, Shape], values: Mapping[str, Any]) -> dict[str, Held]:
         """Declares the inputs of the network by name; those with values are constants."""
@@ -108,13 +108,13 @@ class Ports:
 
     def _names(self, numbers: Sequence[int], named: Mapping[int, str]) -> dict[int, str]:
         """Returns the unique names of inputs or outputs: the signature's, else the tensors'."""
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         for i in numbers:
             if i < 0:
                 raise ModelError(f"{self.model.name}: {self.subgraph.name} lacks an input or output")
-            if i not in found:
-                found[i] = unique(named.get(i) or self.subgraph.tensors[i].name, set(found.values()))
-        return found
+            if i not in names:
+                names[i] = unique(named.get(i) or self.subgraph.tensors[i].name, set(names.values()))
+        return names
 
 
 class ReadModel(Protocol):
@@ -216,16 +216,16 @@ class ModelReader:
         if has_parts and node.name not in MOVES:
             raise ModelError(f"{node.name} works on complex numbers, which is not supported")
         with self.net.scope(outputs[0].name if outputs else node.name):
-            found = self._read_by(reader, TFLiteReading(self.net, self, node, held, outputs, where))
+            results = self._read_by(reader, TFLiteReading(self.net, self, node, held, outputs, where))
             if has_parts:
                 parts = tuple(h if h is None or h.imaginary is None else h.imaginary for h in held)
                 others = self._read_by(reader, TFLiteReading(self.net, self, node, parts, outputs, where))
-                found = [replace(a, imaginary=b) for a, b in zip(found, others)]
-        return dict(zip((i for i in node.outputs if i >= 0), found))
+                results = [replace(a, imaginary=b) for a, b in zip(results, others)]
+        return dict(zip((i for i in node.outputs if i >= 0), results))
 
     def _read_by(self, reader: NodeReader, n: TFLiteReading) -> list[Held]:
-        given = reader(n)
-        results = () if given is None else given
+        output = reader(n)
+        results = () if output is None else output
         results = results if isinstance(results, tuple) else (results,)
         if len(results) < len(n.outputs):
             raise ModelError(f"{n.op} has {len(results)} outputs, the file declares {len(n.outputs)}")
@@ -282,14 +282,14 @@ def _input(
     sizes: InputSizes, name: str, spec: TensorSpec, shapes: Mapping[str, Shape], values: Mapping[str, Any]
 ) -> Held:
     """Declares an input of the network; a constant if its value is known."""
-    given: Sequence[int | Range | None] = [d if s >= 0 else None for d, s in zip(spec.shape, spec.signature)]
+    extents: Sequence[int | Range | None] = [d if s >= 0 else None for d, s in zip(spec.shape, spec.signature)]
     if name in shapes:
-        given = parse_shape(name, shapes[name])
-        if len(given) != len(spec.shape):
-            raise InputError(f"input {name!r} is {spec}, got {len(given)} sizes: {list(given)}")
-    elif name in values and np.ndim(values[name]) == len(given):
-        given = [n if d is None else d for d, n in zip(given, np.shape(values[name]))]
-    shape = tuple(d if isinstance(d, int) else sizes.dynamic(name, i, d) for i, d in enumerate(given))
+        extents = parse_shape(name, shapes[name])
+        if len(extents) != len(spec.shape):
+            raise InputError(f"input {name!r} is {spec}, got {len(extents)} sizes: {list(extents)}")
+    elif name in values and np.ndim(values[name]) == len(extents):
+        extents = [n if d is None else d for d, n in zip(extents, np.shape(values[name]))]
+    shape = tuple(d if isinstance(d, int) else sizes.dynamic(name, i, d) for i, d in enumerate(extents))
     x = sizes.net.input(name, type_of(spec, shape))
     return Held(sizes.net, spec, constant_of(x.value, values[name]) if name in values else x)
 

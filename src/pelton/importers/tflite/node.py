@@ -107,10 +107,10 @@ class TFLiteReading(Operands):
 
     def given(self, i: int) -> Held:
         """Returns the i-th input with all known facts; raises ModelError if it is absent."""
-        found = self.held[i] if i < len(self.held) else None
-        if found is None:
+        held = self.held[i] if i < len(self.held) else None
+        if held is None:
             raise self.refuse(f"needs input {i}")
-        return found
+        return held
 
     def has(self, i: int) -> bool:
         return i < len(self.held) and self.held[i] is not None
@@ -127,8 +127,8 @@ class TFLiteReading(Operands):
         return self.given(i).raw().value
 
     def elements(self, i: int) -> np.ndarray | None:
-        found = self.given(i).elements()
-        return found if isinstance(found, np.ndarray) else self.net.builder.elements(found.value)
+        elements = self.given(i).elements()
+        return elements if isinstance(elements, np.ndarray) else self.net.builder.elements(elements.value)
 
     def integers(self, i: int, what: str) -> tuple[Size, ...]:
         """Returns the elements of an input that must be known: numbers, or sizes of dynamic dimensions."""
@@ -138,13 +138,13 @@ class TFLiteReading(Operands):
 
     def array(self, i: int, what: str) -> np.ndarray:
         """Returns the elements of an input that must be known and free of dynamic sizes."""
-        found = self.numbers(i, what)
-        if found.dtype == object:
+        numbers = self.numbers(i, what)
+        if numbers.dtype == object:
             raise OnData(
-                f"{self.op} needs a known {what}, got {found.tolist()}; fix the inputs' sizes with shapes="
+                f"{self.op} needs a known {what}, got {numbers.tolist()}; fix the inputs' sizes with shapes="
                 f" ({self.where})"
             )
-        return found
+        return numbers
 
     def known(self, i: int, what: str) -> tuple[int, ...]:
         """Returns the integers of an input that must be known and free of dynamic sizes."""
@@ -153,17 +153,17 @@ class TFLiteReading(Operands):
 
     def size(self, i: int, what: str) -> Size:
         """Returns the only element of an input that must be known: a number, or a size."""
-        found = self.integers(i, what)
-        if len(found) != 1:
-            raise self.refuse(f"needs one number as its {what}, got {list(found)[:4]}")
-        return found[0]
+        numbers = self.integers(i, what)
+        if len(numbers) != 1:
+            raise self.refuse(f"needs one number as its {what}, got {list(numbers)[:4]}")
+        return numbers[0]
 
     def known_axis(self, i: int, rank: int, what: str = "axis") -> int:
         """Returns the only element of an input that must be a known axis."""
-        found = self.known(i, what)
-        if len(found) != 1:
-            raise self.refuse(f"needs one {what}, got {list(found)}")
-        return self.axis(found[0], rank)
+        axes = self.known(i, what)
+        if len(axes) != 1:
+            raise self.refuse(f"needs one {what}, got {list(axes)}")
+        return self.axis(axes[0], rank)
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
         """Returns axes counted from the front, each once, in order."""
@@ -225,10 +225,10 @@ class TFLiteReading(Operands):
     @cached_property
     def custom_options(self) -> dict[str, Any]:
         """Options of a custom operator that keeps them as a map of FlexBuffers."""
-        found = flexbuffer.loads(self.node.custom_options) if self.node.custom_options else {}
-        if not isinstance(found, dict):
+        options = flexbuffer.loads(self.node.custom_options) if self.node.custom_options else {}
+        if not isinstance(options, dict):
             raise self.refuse("needs options by name")
-        return found
+        return options
 
     @property
     def padding(self) -> str:
@@ -239,10 +239,10 @@ class TFLiteReading(Operands):
 
     def strides(self, name: str = "stride", axes: str = "hw") -> tuple[int, ...]:
         """Returns an option for each spatial axis, from 1 on."""
-        found = tuple(self.option(f"{name}_{a}") for a in axes)
-        if any(not 0 < s < 1 << 24 for s in found):
-            raise self.refuse(f"needs a {name} of 1 and more, got {found}")
-        return found
+        strides = tuple(self.option(f"{name}_{a}") for a in axes)
+        if any(not 0 < s < 1 << 24 for s in strides):
+            raise self.refuse(f"needs a {name} of 1 and more, got {strides}")
+        return strides
 
     def activated(self, x: NetworkTensor) -> NetworkTensor:
         """Applies the activation that is fused into the operator."""
@@ -260,10 +260,10 @@ class TFLiteReading(Operands):
     # --- outputs
 
     def dtype(self, code: int) -> DType:
-        found = DTYPES.get(code)
-        if found is None:
+        dtype = DTYPES.get(code)
+        if dtype is None:
             raise self.refuse(f"has elements of type {TYPE_NAMES.get(code, code)}, which is not supported")
-        return found
+        return dtype
 
     def sizes(self, found: Iterable[Size], dtype: DType) -> NetworkTensor:
         """Returns integers from sizes: a constant, or a value that is computed from dynamic dimensions at run time."""
@@ -280,8 +280,8 @@ class TFLiteReading(Operands):
         """Returns 0, 1, … size − 1 as an operand, with `behind` trailing axes of 1."""
         if is_known(size) and size <= MAX_FILLED:
             return np.arange(size, dtype=dtype.numpy).reshape(-1, *[1] * behind)
-        found = self.net.iota(size, dtype)
-        return self.net.reshape(found, (size, *[1] * behind)) if behind else found
+        numbers = self.net.iota(size, dtype)
+        return self.net.reshape(numbers, (size, *[1] * behind)) if behind else numbers
 
     def finished(self, given: Given, spec: TensorSpec) -> Held:
         """Converts a reader's output to the stored form of the declared tensor."""

@@ -18,9 +18,9 @@ def shapes_of(node: OperatorSpec, given: Sequence[TensorType | None], outputs: S
     rule = _RULES.get(node.name)
     types = [t for t in given if t is not None]
     if rule is not None and len(types) == len(given):
-        found = rule(node, types)
-        if found is not None:
-            return found * len(outputs) if len(found) == 1 else found
+        shapes = rule(node, types)
+        if shapes is not None:
+            return shapes * len(outputs) if len(shapes) == 1 else shapes
     return [[None] * len(spec.shape) if spec.shape else None for spec in outputs]
 
 

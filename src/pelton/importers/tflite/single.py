@@ -67,20 +67,20 @@ def _described(spec: TensorSpec) -> list[Any]:
 def run(text: str, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     """Computes the outputs of an operator for the stored elements of its inputs. Raises ModelError if they do not fit
     it, ValueError and others for damaged text."""
-    given = json.loads(text)
-    inputs = [None if t is None else _spec(*t) for t in given["inputs"]]
-    outputs = [_spec(*t) for t in given["outputs"]]
+    request = json.loads(text)
+    inputs = [None if t is None else _spec(*t) for t in request["inputs"]]
+    outputs = [_spec(*t) for t in request["outputs"]]
     tensors = (*(t for t in inputs if t is not None), *outputs)
     numbers = iter(range(len(tensors)))
     read = tuple(-1 if t is None else next(numbers) for t in inputs)
-    made, custom = tuple(numbers), given["custom"]
-    if custom is None and given["name"] not in OPERATORS:
-        raise ValueError(f"there is no operator {given['name']!r}")
-    options = None if given["options"] is None else _options(*given["options"])
+    made, custom = tuple(numbers), request["custom"]
+    if custom is None and request["name"] not in OPERATORS:
+        raise ValueError(f"there is no operator {request['name']!r}")
+    options = None if request["options"] is None else _options(*request["options"])
     node = OperatorSpec(
-        given["name"],
+        request["name"],
         custom is not None,
-        given["version"],
+        request["version"],
         read,
         made,
         options,
@@ -90,9 +90,9 @@ def run(text: str, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     held = {
         i: Held(net, tensors[i], np.asarray(a)) for i, a in zip(read, arrays, strict=True) if i >= 0 and a is not None
     }
-    found = ModelReader(OneOperator(given["where"]), net).operator(node, subgraph, held, given["where"])
+    values = ModelReader(OneOperator(request["where"]), net).operator(node, subgraph, held, request["where"])
     for i in made:
-        net.output(found[i].raw(), str(i))
+        net.output(values[i].raw(), str(i))
     results = evaluate(net.graph(), {})
     return [results[str(i)] for i in made]
 

@@ -78,7 +78,7 @@ def _listed(table: Table, position: np.ndarray, most: int, where: str) -> tuple[
 
 def _vector(table: Table, side: str, where: str) -> np.ndarray:
     kind = VECTORS.get(table.get(f"{side}_type"))
-    found = None if kind is None else table.union(side, kind)
-    if found is None:
+    vector = None if kind is None else table.union(side, kind)
+    if vector is None:
         raise ModelError(f"{where} has a sparse axis without {side}")
-    return found.get("values").astype(np.int64)
+    return vector.get("values").astype(np.int64)

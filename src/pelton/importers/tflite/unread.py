@@ -139,21 +139,21 @@ class _Part:
         return self.names[number]
 
     def nodes(self) -> list[TFLiteNode]:
-        found: list[TFLiteNode] = []
+        nodes: list[TFLiteNode] = []
         for number, spec in enumerate(self.subgraph.operators):
             self.naming.left -= 1
             if self.naming.left < 0:
                 raise ModelError(f"{self.naming.model.name} has more than {MOST} operators")
             where = self.naming.model.where(number, spec, self.subgraph)
-            found += self._called(spec) if spec.name in ("CALL", "STABLEHLO_COMPOSITE") else self._node(spec, where)
-        return found
+            nodes += self._called(spec) if spec.name in ("CALL", "STABLEHLO_COMPOSITE") else self._node(spec, where)
+        return nodes
 
     def _called(self, spec: OperatorSpec) -> list[TFLiteNode]:
         """Returns the operators of a called subgraph, to inline them."""
         option = "subgraph" if spec.name == "CALL" else "decomposition"
         subgraph = self._subgraph(spec, option, len(spec.outputs))
-        given = dict(zip(subgraph.inputs, map(self.name, spec.inputs)))
-        part = _Part(self.naming, subgraph, given, f"{self.prefix}{subgraph.name}/", self.depth + 1, self.held)
+        names = dict(zip(subgraph.inputs, map(self.name, spec.inputs)))
+        part = _Part(self.naming, subgraph, names, f"{self.prefix}{subgraph.name}/", self.depth + 1, self.held)
         made, copied = {i for inner in subgraph.operators for i in inner.outputs}, list[tuple[int, str]]()
         for i, inner in zip(spec.outputs, subgraph.outputs):
             if inner in made and inner not in part.names:
@@ -164,8 +164,8 @@ class _Part:
 
     def copy(self, number: int, name: str) -> TFLiteNode:
         """Copies a tensor to another name."""
-        given = (self.name(number),)
-        return TFLiteNode(COPY, self.subgraph, f"output {name!r} of {self.naming.model.name}", given, given, (name,))
+        inputs = (self.name(number),)
+        return TFLiteNode(COPY, self.subgraph, f"output {name!r} of {self.naming.model.name}", inputs, inputs, (name,))
 
     def _subgraph(self, spec: OperatorSpec, option: str, outputs: int) -> SubgraphSpec:
         subgraph = self.naming.model.subgraph(_option(spec, option))
@@ -249,14 +249,14 @@ class TFLiteReader(ImportRecord):
         try:
             if node.spec is COPY:
                 to = self._specs[node.outputs[0]]
-                given = (self._held[node.operands[0]],)
-                found = {
-                    1: TFLiteReading(self._net, self._reader, COPY, given, (to,), node.where).finished(given[0], to)
+                inputs = (self._held[node.operands[0]],)
+                outputs = {
+                    1: TFLiteReading(self._net, self._reader, COPY, inputs, (to,), node.where).finished(inputs[0], to)
                 }
             else:
                 held = {i: self._held[name] for i, name in zip(node.spec.inputs, node.operands) if name}
-                found = self._reader.operator(node.spec, node.subgraph, held, node.where)
-            results = [found[i] for i in node.spec.outputs if i >= 0]
+                outputs = self._reader.operator(node.spec, node.subgraph, held, node.where)
+            results = [outputs[i] for i in node.spec.outputs if i >= 0]
             if any(x.imaginary is not None or x.variable for x in results):
                 raise ModelError(f"{node.operator} outputs complex numbers or a variable, which scripts do not support")
             bindings = [x.raw().value for x in results]
@@ -354,18 +354,18 @@ class TFLiteModel:
 
     def types(self, node: Any, known: Known, fresh: Callable[[str, int], Size]) -> list[TensorType | None]:
         """Returns the types of an operator's outputs on the host, as far as they are known."""
-        given = [known.type(name) if name else None for name in node.operands]
-        found: list[TensorType | None] = []
+        inputs = [known.type(name) if name else None for name in node.operands]
+        types: list[TensorType | None] = []
         for name, shape in zip(
-            node.outputs, shapes_of(node.spec, given, [self._naming.specs[o] for o in node.outputs])
+            node.outputs, shapes_of(node.spec, inputs, [self._naming.specs[o] for o in node.outputs])
         ):
             dtype = self._naming.specs[name].dtype
             if dtype is None or shape is None:
-                found.append(None)
+                types.append(None)
                 continue
             sizes = [fresh(f"{name}_{axis}", len(shape)) if d is None else d for axis, d in enumerate(shape)]
-            found.append(TensorType(dtype, tuple(sizes)))
-        return found
+            types.append(TensorType(dtype, tuple(sizes)))
+        return types
 
 
 def unread(

@@ -40,8 +40,8 @@ def load(
     optimum: Mapping[str, Sequence[int]] | None = None,
     accept_conversion: bool = False,
 ) -> Imported:
-    found = _exported(source, shapes, accept_conversion)
-    return onnx.load_model(found.source, shapes, outputs, values, optimum or found.examples)
+    model = _exported(source, shapes, accept_conversion)
+    return onnx.load_model(model.source, shapes, outputs, values, optimum or model.examples)
 
 
 def examine(
@@ -52,8 +52,8 @@ def examine(
     optimum: Mapping[str, Sequence[int]] | None = None,
     accept_conversion: bool = False,
 ) -> Examined:
-    found = _exported(source, shapes, accept_conversion)
-    return onnx.examine_model(found.source, shapes, outputs, values, optimum or found.examples)
+    model = _exported(source, shapes, accept_conversion)
+    return onnx.examine_model(model.source, shapes, outputs, values, optimum or model.examples)
 
 
 def unread(
@@ -64,8 +64,8 @@ def unread(
     optimum: Mapping[str, Sequence[int]] | None = None,
     accept_conversion: bool = False,
 ) -> Unread:
-    found = _exported(source, shapes, accept_conversion)
-    return onnx.unread_model(found.source, shapes, outputs, values, optimum or found.examples)
+    model = _exported(source, shapes, accept_conversion)
+    return onnx.unread_model(model.source, shapes, outputs, values, optimum or model.examples)
 
 
 def _exported(source: Any, shapes: Mapping[str, Shape] | None, accept: bool) -> Exported:
@@ -74,8 +74,8 @@ def _exported(source: Any, shapes: Mapping[str, Shape] | None, accept: bool) -> 
 
     from .export import export  # imports torch
 
-    found = export(source, shapes or {})
-    return found._replace(source=compared(found.source, found.reference, accept))
+    model = export(source, shapes or {})
+    return model._replace(source=compared(model.source, model.reference, accept))
 
 
 register(

@@ -17,8 +17,8 @@ OF_TORCH = {"aten", "prim", "prims"}  # namespaces without custom operators
 
 def translations(program: Any) -> dict[Any, Callable[..., Any]]:
     """Returns a program's custom operators with plugins, and their translations for `torch.onnx.export`."""
-    found = {target: plugin_for("torch", target._schema.name) for target in custom_operators(program)}
-    return {target: _translation(target._schema, op.name) for target, op in found.items() if op is not None}
+    ops = {target: plugin_for("torch", target._schema.name) for target in custom_operators(program)}
+    return {target: _translation(target._schema, op.name) for target, op in ops.items() if op is not None}
 
 
 def custom_operators(program: Any) -> list[Any]:
@@ -46,9 +46,9 @@ def _translation(schema: Any, name: str) -> Callable[..., Any]:
     def translate(*args: Any, **kwargs: Any) -> Any:
         from onnxscript import values
 
-        given = {**dict(zip((a.name for a in schema.arguments), args)), **kwargs}
-        attrs = {k: v for k, v in given.items() if k not in tensors and v is not None}
-        inputs = [given.get(t) for t in tensors]
+        arguments = {**dict(zip((a.name for a in schema.arguments), args)), **kwargs}
+        attrs = {k: v for k, v in arguments.items() if k not in tensors and v is not None}
+        inputs = [arguments.get(t) for t in tensors]
         while inputs and inputs[-1] is None:
             inputs.pop()
         of = _schema(name, len(inputs), len(schema.returns), attrs)

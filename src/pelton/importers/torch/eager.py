@@ -60,7 +60,7 @@ def _reference(
 ) -> Reference | NoReference:
     """Returns a program's results for the first valid one of several examples."""
     reason = "it has no example inputs"
-    for example in (variant for given in examples for variant in (_varied(given), given)):
+    for example in (variant for original in examples for variant in (_varied(original), original)):
         try:
             outputs = _isolated(run, example)
         except Exception as e:  # of many classes, some of them Python's own

@@ -57,8 +57,8 @@ def export(source: Any, shapes: Mapping[str, Shape]) -> Exported:
 
     Raises ModelError if torch cannot export it, InputError for missing or unfit examples.
     """
-    given = source if isinstance(source, Traceable) else Traceable(source)
-    model, path = given.model, None
+    traceable = source if isinstance(source, Traceable) else Traceable(source)
+    model, path = traceable.model, None
     if isinstance(model, (str, os.PathLike)):
         path = Path(os.fsdecode(model))
         model = files.read(path)
@@ -70,11 +70,11 @@ def export(source: Any, shapes: Mapping[str, Shape]) -> Exported:
     with _quiet(), torch.no_grad():  # attention's form depends on gradients: all of it must see the same mode
         if isinstance(model, torch.jit.ScriptModule):
             with _in_evaluation(model):
-                return _export_script(model, given, sizes, Called(name, path))
+                return _export_script(model, traceable, sizes, Called(name, path))
         if isinstance(model, torch.nn.Module):
             with _in_evaluation(model):
-                model = _trace(model, given, sizes, name)
-        elif given.example_inputs is not None or given.dynamic_shapes is not None:
+                model = _trace(model, traceable, sizes, name)
+        elif traceable.example_inputs is not None or traceable.dynamic_shapes is not None:
             raise InputError(
                 f"{name} is already exported, with examples and dynamic sizes; leave out example_inputs and"
                 " dynamic_shapes, or pass the module"
@@ -126,20 +126,20 @@ def _export_program(program: Any, called: Called) -> Exported:
 
     name, outputs = called.name, _output_names(program)
     try:
-        found = torch.onnx.export(
+        model = torch.onnx.export(
             program,
             dynamo=True,
             verbose=False,
             output_names=outputs,
             custom_translation_table=custom_ops.translations(program),
         )
-        assert found is not None
+        assert model is not None
     except Exception as e:
         while e.__cause__ is not None:  # the first cause names the operator
             e = e.__cause__  # type: ignore[assignment]
         raise ModelError(f"torch.onnx cannot export {name}: {first_line(e)}{custom_ops.advice(program)}") from e
-    assert found.exported_program is not None
-    signature = found.exported_program.graph_signature  # of a graph that declares its changes
+    assert model.exported_program is not None
+    signature = model.exported_program.graph_signature  # of a graph that declares its changes
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
         raise ModelError(
@@ -152,7 +152,7 @@ def _export_program(program: Any, called: Called) -> Exported:
         for name, value in inputs.items()
         if name in program.graph_signature.user_inputs and isinstance(value, torch.Tensor)
     }
-    return called.exported(found.model_proto, examples, eager.of_program(program, found.exported_program, outputs))
+    return called.exported(model.model_proto, examples, eager.of_program(program, model.exported_program, outputs))
 
 
 def _output_names(program: Any) -> list[str]:
@@ -237,10 +237,10 @@ def _arguments(examples: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = (), dict(examples)
     else:
         args, kwargs = (tuple(examples) if isinstance(examples, (tuple, list)) else (examples,)), {}
-    given = next((a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)), None)
-    if given is not None:
+    array = next((a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)), None)
+    if array is not None:
         raise InputError(
-            f"example_inputs has a numpy array of {given.dtype}{list(given.shape)}, but the module needs tensors;"
+            f"example_inputs has a numpy array of {array.dtype}{list(array.shape)}, but the module needs tensors;"
             " pass torch.from_numpy(array)"
         )
     return args, kwargs

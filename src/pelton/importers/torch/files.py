@@ -36,8 +36,8 @@ def kind_of(source: Any) -> Kind | None:
         try:
             with zipfile.ZipFile(path) as archive:
                 whole = any(entry.header_offset == 0 for entry in archive.infolist())  # not nested in another archive
-                found = _kind_of_archive(archive.namelist()) if whole else "truncated"
-                return found if whole or named else None
+                kind = _kind_of_archive(archive.namelist()) if whole else "truncated"
+                return kind if whole or named else None
         except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
             return "truncated" if named else None
     return "pickle" if named and begin[:1] == PICKLE else None
@@ -121,5 +121,5 @@ def _tensors_only() -> Iterator[None]:
 
 def first_line(e: BaseException) -> str:
     """Returns the first line of an exception, for messages."""
-    said = [line.strip() for line in str(e).splitlines() if line.strip()]
-    return f"{type(e).__name__}: {textwrap.shorten(said[0], 300, placeholder=' …')}" if said else type(e).__name__
+    lines = [line.strip() for line in str(e).splitlines() if line.strip()]
+    return f"{type(e).__name__}: {textwrap.shorten(lines[0], 300, placeholder=' …')}" if lines else type(e).__name__

@@ -55,14 +55,14 @@ class TypeHelper:
         import torch
 
         ours = _ours(ort_type)
-        found = getattr(torch, _TORCH.get(ours, np.dtype(numpy_dtype(ours)).name), None)
-        if found is None:
+        dtype = getattr(torch, _TORCH.get(ours, np.dtype(numpy_dtype(ours)).name), None)
+        if dtype is None:
             raise InputError(f"torch has no element type for {ort_type}")
-        return found
+        return dtype
 
 
 def _type(args: Any, name: str) -> str:
-    found = next((a.type for a in args if a.name == name), None)
-    if found is None:
+    type_name = next((a.type for a in args if a.name == name), None)
+    if type_name is None:
         raise InputError(f"there is no {name!r} among {', '.join(repr(a.name) for a in args) or 'none'}")
-    return found
+    return type_name

@@ -156,8 +156,8 @@ def _program(
     ranges: dict[Value, Bounds] = {}
     for layer in chosen:
         key, high = same.find(layer.x), 127.0 * float(scales[layer.x.name])
-        found = Bounds(min(0.0, max(-high, lows.get(layer.x.name, -high))), high)
-        ranges[key] = ranges.get(key, found).union(found)
+        bounds = Bounds(min(0.0, max(-high, lows.get(layer.x.name, -high))), high)
+        ranges[key] = ranges.get(key, bounds).union(bounds)
     by_node = {layer.node: layer for layer in chosen}
     return _Quantized(graph, by_node, same.find, ranges, weight_levels, corrections)
 
@@ -248,9 +248,9 @@ class _Quantized:
         if layer.x not in quantized:
             quantized[layer.x] = self._conversions(layer.x)
         output = layer.node.output
-        found = Value(output.type, self._fresh(f"{output.name}.int8"))
-        self._layer(layer, quantized[layer.x], found)
-        return found
+        value = Value(output.type, self._fresh(f"{output.name}.int8"))
+        self._layer(layer, quantized[layer.x], value)
+        return value
 
     def _layer(self, layer: Layer, x: Value, output: Value) -> None:
         """Writes a layer of quantized operands, corrected."""
@@ -276,12 +276,12 @@ class _Quantized:
 
     def _unsigned_classes(self) -> dict[Value, bool]:
         """Maps each class to True if none of its values can be negative."""
-        found: dict[Value, bool] = {}
+        unsigned: dict[Value, bool] = {}
         for v in (*self.source.inputs, *(v for n in self.source.nodes for v in n.outputs)):
             if v.type.dtype is F32:
                 key = self._class(v)
-                found[key] = found.get(key, True) and self._bounds.get(v, ANY).low >= 0
-        return found
+                unsigned[key] = unsigned.get(key, True) and self._bounds.get(v, ANY).low >= 0
+        return unsigned
 
     def _quantize(self, v: Value) -> None:
         """Quantizes and dequantizes the value for all later readers; outputs of the program stay as they are."""

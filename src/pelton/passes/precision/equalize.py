@@ -45,12 +45,12 @@ class Equalized:
 
 def candidates(graph: Graph, layers: Iterable[Layer]) -> dict[Value, list[Layer]]:
     """Returns the tensors to equalize with their layers: only layers quantize them, and no op moves their bytes."""
-    found: dict[Value, list[Layer]] = {}
+    groups: dict[Value, list[Layer]] = {}
     for layer in layers:
-        found.setdefault(layer.x, []).append(layer)
+        groups.setdefault(layer.x, []).append(layer)
     return {
         x: readers
-        for x, readers in found.items()
+        for x, readers in groups.items()
         if x in graph.producer
         and isinstance(x.type.shape[readers[0].channels], int)
         and all(layer.channels == readers[0].channels for layer in readers)

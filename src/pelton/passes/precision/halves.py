@@ -56,14 +56,14 @@ class _FloatDraft:
         rounded = {v for v in node.inputs if v.type.dtype in HALVES}
         types = {v: v.type.with_dtype(F32) for v in rounded}
         try:
-            found = node.op.infer_types(tuple(types.get(v, v.type) for v in node.inputs), node.attrs)
+            output_types = node.op.infer_types(tuple(types.get(v, v.type) for v in node.inputs), node.attrs)
         except (TypeError, ValueError):  # the op takes halves only
             return False
-        if any(t != v.type and t != v.type.with_dtype(F32) for v, t in zip(node.outputs, found)):
+        if any(t != v.type and t != v.type.with_dtype(F32) for v, t in zip(node.outputs, output_types)):
             return False
         inputs = tuple(self._widen(v) if v in rounded else v for v in node.inputs)
         outputs = []
-        for v, t in zip(node.outputs, found):
+        for v, t in zip(node.outputs, output_types):
             if t == v.type:
                 outputs.append(v)
             else:

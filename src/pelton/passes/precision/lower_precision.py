@@ -78,28 +78,28 @@ def _place(node: Node) -> int | None:
 
 def _exact(graph: Graph) -> set[Value]:
     """Returns the f32 values that stay f32."""
-    found = _sums(graph)
+    values = _sums(graph)
     for node in reversed(graph.nodes):
-        spreads = not found.isdisjoint(node.outputs) and (
+        spreads = not values.isdisjoint(node.outputs) and (
             node.op.kind == "pointwise" or node.op.kind == "structured" and node.op.flops is None
         )
-        found.update(v for i, v in enumerate(node.inputs) if v.type.dtype is F32 and (spreads or i == _place(node)))
-    return found
+        values.update(v for i, v in enumerate(node.inputs) if v.type.dtype is F32 and (spreads or i == _place(node)))
+    return values
 
 
 def _sums(graph: Graph) -> set[Value]:
     """Returns f32 sums of integers or of FP8, which are too large for f16, up to and including their first scaled
     result."""
-    found, sums = set[Value](), set[Value]()
+    values, sums = set[Value](), set[Value]()
     for node in graph.nodes:
         if node.op.product and node.attrs.get("accumulate") in (I32, F32):
             sums.update(node.outputs)
-            found.update(v for v in node.outputs if v.type.dtype is F32)
+            values.update(v for v in node.outputs if v.type.dtype is F32)
         elif node.op.kind == "pointwise" and not sums.isdisjoint(node.inputs):
-            found.update(v for v in (*node.inputs, *node.outputs) if v.type.dtype is F32)
+            values.update(v for v in (*node.inputs, *node.outputs) if v.type.dtype is F32)
             if node.op is not get("mul") or node.output.type.dtype is not F32:
                 sums.update(node.outputs)
-    return found
+    return values
 
 
 def _round_to(array: np.ndarray, dtype: DType) -> np.ndarray:

@@ -34,5 +34,5 @@ def round_weights(graph: Graph) -> Graph:
 def nearest(array: np.ndarray) -> np.ndarray:
     """Rounds f32 to the nearest TF32 as f32; infinities and NaN stay."""
     bits = array.astype(np.float32).view(np.uint32)
-    found = (bits + ((1 << CUT - 1) - 1 + (bits >> CUT & 1)).astype(np.uint32)) >> CUT << CUT
-    return np.where(np.isfinite(array), found.astype(np.uint32).view(np.float32), array)
+    rounded = (bits + ((1 << CUT - 1) - 1 + (bits >> CUT & 1)).astype(np.uint32)) >> CUT << CUT
+    return np.where(np.isfinite(array), rounded.astype(np.uint32).view(np.float32), array)

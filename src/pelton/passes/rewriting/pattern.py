@@ -168,15 +168,15 @@ def _attributes(pattern: Applied, node: Node, bound: Bound) -> Bound | None:
         return bound
     bound = dict(bound)
     for name, expected in pattern.attrs:
-        given = node.attrs[name]
+        actual = node.attrs[name]
         if isinstance(expected, Attribute):
-            expected = bound.setdefault(expected.name, given)
-        if expected != given:
+            expected = bound.setdefault(expected.name, actual)
+        if expected != actual:
             return None
     if pattern.rest:
         named = {name for name, _ in pattern.attrs}
-        for name, given in node.attrs.items():
-            if name not in named and bound.setdefault(name, given) != given:
+        for name, actual in node.attrs.items():
+            if name not in named and bound.setdefault(name, actual) != actual:
                 return None
     return bound
 

@@ -161,28 +161,28 @@ def may_decide(*values: Value) -> bool:
 
 def array(value: Value) -> np.ndarray:
     """Returns a constant's elements for computing, floats as float64. Rejects the match if it is not constant."""
-    found = elements(value)
-    return found.astype(np.float64) if value.type.dtype.is_float else found
+    constant = elements(value)
+    return constant.astype(np.float64) if value.type.dtype.is_float else constant
 
 
 def elements(value: Value) -> np.ndarray:
     """Returns a constant's elements unchanged. Rejects the match if it is not constant."""
-    found = _draft.get().constants.get(value)
-    if found is None:
+    constant = _draft.get().constants.get(value)
+    if constant is None:
         reject(f"%{value.name} is not constant")
-    _read.get().append(found)
-    return found
+    _read.get().append(constant)
+    return constant
 
 
 def is_filled_with(value: Value, number: float) -> bool:
     """True if a value is a constant with all elements equal to this number; False for refittable weights."""
-    found = _draft.get().constants.get(value)
+    constant = _draft.get().constants.get(value)
     return (
-        found is not None
-        and not lineage.is_weight(found)
-        and found.size > 0
-        and found.flat[0] == number
-        and bool((found == number).all())
+        constant is not None
+        and not lineage.is_weight(constant)
+        and constant.size > 0
+        and constant.flat[0] == number
+        and bool((constant == number).all())
     )
 
 

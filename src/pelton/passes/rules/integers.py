@@ -87,9 +87,9 @@ def _one_zero(zero: Value | None, x: Value) -> TermLike:
     if not is_constant(zero):
         require(zero.type.size == 1, f"%{x.name} has several zero points")
         return reshape(zero, shape=())
-    found = np.unique(elements(zero).astype(np.int64))
-    require(found.size == 1, f"%{x.name} has several zero points")
-    return int(found[0])
+    points = np.unique(elements(zero).astype(np.int64))
+    require(points.size == 1, f"%{x.name} has several zero points")
+    return int(points[0])
 
 
 def _rows(x: Value, zero, columns: np.ndarray, offsets: np.ndarray | None = None):

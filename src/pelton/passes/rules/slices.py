@@ -256,6 +256,6 @@ def gather_iota(x, size, axis):
 def gather_expand(x, i, shape, axis, node):
     """Repeated gathers of an element become one gather and an expansion."""
     at = (*[1] * (len(shape) - i.type.rank), *i.type.shape)
-    found = gather(x, reshape(i, shape=at), axis=axis)
+    element = gather(x, reshape(i, shape=at), axis=axis)
     when(at != shape)
-    return expand(found, shape=node.output.type.shape)
+    return expand(element, shape=node.output.type.shape)

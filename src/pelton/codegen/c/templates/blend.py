@@ -44,11 +44,11 @@ class Blend(MoveTemplate):
         x, *tables = node.inputs
         axis, batch = node.attrs["axis"], node.attrs["batch_dims"]
         rank = tables[0].type.rank - batch - 1
-        found = [
+        strides = [
             (*layouts[v][:batch], *[0] * (axis - batch), *layouts[v][batch:-1], *[0] * (x.type.rank - axis - 1))
             for v in tables
         ]
-        return (*layouts[x][:axis], *[0] * rank, *layouts[x][axis + 1 :]), found[0], found[1]
+        return (*layouts[x][:axis], *[0] * rank, *layouts[x][axis + 1 :]), strides[0], strides[1]
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         return sweep_grid(region, layouts, self.operand_strides(region, layouts))

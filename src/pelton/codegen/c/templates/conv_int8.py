@@ -244,8 +244,8 @@ def places_beyond(array: np.ndarray, nr: int) -> int:
     if array.dtype == np.int8:
         return 0
     group, tap, channel, output = np.nonzero(_excess(array))
-    found = np.unique(np.stack([group, output // nr, tap, channel]), axis=1)[:2]
-    return int(np.unique(found, axis=1, return_counts=True)[1].max(initial=0))
+    panels = np.unique(np.stack([group, output // nr, tap, channel]), axis=1)[:2]
+    return int(np.unique(panels, axis=1, return_counts=True)[1].max(initial=0))
 
 
 def pack_beyond(array: np.ndarray, nr: int, kw: int, out: np.ndarray) -> None:

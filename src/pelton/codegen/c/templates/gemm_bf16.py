@@ -46,8 +46,8 @@ class GemmBf16(GemmHalf):
         return super().tolerance(tactic) + MAX_LOSS[BF16]  # rows are rounded, too
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        p, found, seen = MatrixProduct(region, layouts), self.half_type(region, target), set()
-        if found is None:
+        p, half, seen = MatrixProduct(region, layouts), self.half_type(region, target), set()
+        if half is None:
             return
         high = min((12, 11, 10), key=lambda r: ceil_div(p.m, r) * r) if is_known(p.m) else 12
         for mr, nv in ((high, 2), (min(high, 8), 3), (6, 4)) if p.n > target.lanes else ((high, 1),):
@@ -61,7 +61,7 @@ class GemmBf16(GemmHalf):
                     if choice not in seen:
                         seen.add(choice)
                         params = tuple(zip(("MR", "NV", "MB", "NB"), choice))
-                        yield with_halves(Tactic(self.name, target.isa, params), *found)
+                        yield with_halves(Tactic(self.name, target.isa, params), *half)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p, nr = MatrixProduct(region, layouts), tactic["NV"] * target.lanes

@@ -34,7 +34,7 @@ class GemmHalf(HalfWeights, Gemm):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p = MatrixProduct(region, layouts)
-        found = self.half_type(region, target)
-        if found is not None and p.m <= MAX_ROWS:
+        half = self.half_type(region, target)
+        if half is not None and p.m <= MAX_ROWS:
             for tactic in super().tactics(region, layouts, target):
-                yield with_halves(tactic, *found)
+                yield with_halves(tactic, *half)

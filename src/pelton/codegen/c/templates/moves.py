@@ -103,8 +103,8 @@ def axis_maps(node: Node) -> list[AxisMap]:
         for d, before, after in zip(x.shape, a["pads"][: x.rank], a["pads"][x.rank :]):
             first, moved = maximum(0, -before), maximum(0, before, after) != 0
             n = d - first - maximum(0, -after)
-            found = index_code(PAD_FUNCTIONS[a["mode"]] + "({} - {}, {})", maximum(0, before), n) if moved else None
-            out.append(AxisMap(found, first, moved and a["mode"] == "constant"))
+            index = index_code(PAD_FUNCTIONS[a["mode"]] + "({} - {}, {})", maximum(0, before), n) if moved else None
+            out.append(AxisMap(index, first, moved and a["mode"] == "constant"))
         return out
     if name == "resize":
         out = []

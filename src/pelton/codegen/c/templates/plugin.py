@@ -77,10 +77,10 @@ class CPluginTemplate(PluginTemplate):
             f"typedef struct {{ {' '.join(pointers)} }} operands;\n"
             f"AI operands open(const args *a) {{ return (operands){{ {opened} }}; }}\n"
         )
-        given = (*types_of(node), dict(tactic.params))
+        arguments = (*types_of(node), dict(tactic.params))
         with faults_of(node):
-            tiles = self.kernel.count("tiles", *given)
-            scratch = self.kernel.count("scratch", *given) if self.kernel.scratch else 0
+            tiles = self.kernel.count("tiles", *arguments)
+            scratch = self.kernel.count("scratch", *arguments) if self.kernel.scratch else 0
         return kernel(self.file, region, tactic, block, operands, tiles, scratch=scratch)
 
 
@@ -91,8 +91,8 @@ def declare_templates(
     for name in [n for n, t in registry.items() if isinstance(t, PluginTemplate) and t.anchors == (op.name,)]:
         del registry[name]
     for i, k in enumerate(kernels):
-        found = made(op, k, i)
-        registry[found.name] = found
+        template = made(op, k, i)
+        registry[template.name] = template
 
 
 def own_sources(node: Node | None) -> list[str]:
@@ -123,13 +123,13 @@ def operand_names(node: Node) -> list[str]:
 
 def operand_sizes(names: list[str], operands: tuple[Value, ...], layouts: Layouts) -> Mapping[str, Size]:
     """Returns X_0, X_S0, X_SIZE, … of every operand."""
-    found: dict[str, Size] = {}
+    sizes: dict[str, Size] = {}
     for name, v in zip(names, operands):
         prefix = name.upper()
-        found |= {f"{prefix}_{i}": d for i, d in enumerate(v.type.shape)}
-        found |= {f"{prefix}_S{i}": s for i, s in enumerate(layouts[v])}
-        found[f"{prefix}_SIZE"] = math.prod(v.type.shape)
-    return found
+        sizes |= {f"{prefix}_{i}": d for i, d in enumerate(v.type.shape)}
+        sizes |= {f"{prefix}_S{i}": s for i, s in enumerate(layouts[v])}
+        sizes[f"{prefix}_SIZE"] = math.prod(v.type.shape)
+    return sizes
 
 
 @contextmanager

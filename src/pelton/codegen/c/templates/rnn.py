@@ -192,8 +192,8 @@ class HalfRecurrent(HalfWeights, Recurrent):
         return None if is_constant(region, region.anchor.inputs[1]) else "the recurrent weights are not constant"
 
     def half_type(self, region: Region, target: Target) -> tuple[DType, int] | None:
-        if (found := super().half_type(region, target)) is not None or target.half is not F32:
-            return found
+        if (half := super().half_type(region, target)) is not None or target.half is not F32:
+            return half
         return None if self.rounding_rejection(region, F16) is not None else (F16, UNASKED)
 
     def rounding_rejection(self, region: Region, dtype: DType) -> str | None:
@@ -204,10 +204,10 @@ class HalfRecurrent(HalfWeights, Recurrent):
         return None if within else f"its outputs would be off by {error:.1e} after {TRIAL_STEPS} steps"
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        found = self.half_type(region, target)
-        if found is not None:
+        half = self.half_type(region, target)
+        if half is not None:
             for tactic in super().tactics(region, layouts, target):
-                yield with_halves(tactic, *found)
+                yield with_halves(tactic, *half)
 
 
 def rounding_error(node: Node, weights: np.ndarray, dtype: DType) -> float:

@@ -31,8 +31,8 @@ class LstmBytes(Lstm):
             return "the recurrent weights are not constant"
         if region.anchor.inputs[1].type.shape[2] > MAX_STATES:
             return f"more than {MAX_STATES} units"
-        found = in_bytes(region.body.constants[region.anchor.inputs[1]])
-        return "the recurrent weights are not those of a byte by a scale" if found is None else None
+        factors = in_bytes(region.body.constants[region.anchor.inputs[1]])
+        return "the recurrent weights are not those of a byte by a scale" if factors is None else None
 
     def registers(self, region: Region, rows: int) -> Tiles:
         if region.anchor.attrs["round_state"]:
@@ -51,12 +51,12 @@ class LstmBytes(Lstm):
     def packed(self, region: Region, tactic: Tactic, target: Target) -> Packed:
         r, width = region.anchor.inputs[1], tactic["UV"] * target.lanes
         directions, _, hidden = r.type.shape
-        found = in_bytes(region.body.constants[r])
-        assert found is not None
+        factors = in_bytes(region.body.constants[r])
+        assert factors is not None
         old = 4 if self.quads(region, target) else 2
         shape = (directions, ceil_div(hidden, width), 4 * width * (2 * old + old * ceil_div(hidden, old)))
         name = f"lstm{width}bytes{old}"
-        return Packed((r,), name, shape, lambda out: pack_bytes_by_scale(*found, width, old, out), U8)
+        return Packed((r,), name, shape, lambda out: pack_bytes_by_scale(*factors, width, old, out), U8)
 
 
 def pack_bytes_by_scale(w: np.ndarray, scales: np.ndarray, width: int, old: int, out: np.ndarray) -> None:

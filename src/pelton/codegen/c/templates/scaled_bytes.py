@@ -19,9 +19,9 @@ def in_bytes(r: np.ndarray) -> Bytes | None:
     key = r.shape, zlib.crc32(np.ascontiguousarray(r).data)
     if key not in _FOUND:
         for groups in (r.shape[0], r.shape[0] * r.shape[1]):
-            found = _by_groups(r.reshape(groups, -1).astype(np.float64))
-            if found is not None:
-                w, scales = found
+            factors = _by_groups(r.reshape(groups, -1).astype(np.float64))
+            if factors is not None:
+                w, scales = factors
                 _FOUND[key] = (
                     w.reshape(r.shape),
                     np.repeat(scales, r.shape[0] * r.shape[1] // groups).reshape(r.shape[:2]),

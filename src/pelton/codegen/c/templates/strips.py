@@ -51,9 +51,9 @@ def is_depthwise(node: Node) -> bool:
 
 def chain(region: Region) -> ConvChain:
     """Returns the parts by their role."""
-    found = parts(region)
-    k = 0 if is_depthwise(found[0].anchors[0]) and not is_product(found[0].anchors[0]) else 1
-    return ConvChain(found[0] if k else None, found[k], found[k + 1] if len(found) > k + 1 else None)
+    convs = parts(region)
+    k = 0 if is_depthwise(convs[0].anchors[0]) and not is_product(convs[0].anchors[0]) else 1
+    return ConvChain(convs[0] if k else None, convs[k], convs[k + 1] if len(convs) > k + 1 else None)
 
 
 def _kind(node: Node) -> str:
@@ -88,8 +88,8 @@ class Strips(Template):
                 return "the filters are not constant"
             if 0 in a.inputs[0].type.shape or 0 in a.output.type.shape:
                 return "nothing to compute"
-        found = parts(region)
-        for part, then in zip(found, found[1:]):
+        convs = parts(region)
+        for part, then in zip(convs, convs[1:]):
             between = then.anchors[0].inputs[0]
             if part.body.outputs != (between,) or region.body.uses(between) != 1 or not all_f32(between):
                 return "an intermediate has several readers, or is not the only one"
@@ -97,7 +97,7 @@ class Strips(Template):
         if (s.dh, s.dw) != (1, 1) or s.sh > s.kh or s.sw > s.kw or s.pt >= s.kh or s.pl >= s.kw:
             return "dilated filters, strides larger than the filter, or windows entirely in the padding"
         return next(
-            (reason for part in found if (reason := tail_rejection(part, part.anchors[0].output.type.shape, 1))), None
+            (reason for part in convs if (reason := tail_rejection(part, part.anchors[0].output.type.shape, 1))), None
         )
 
     def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:

@@ -37,12 +37,12 @@ class WinogradHalf(HalfWeights, Winograd):
 
     def rounding_rejection(self, region: Region, dtype: DType) -> str | None:
         weights, axis = self.half_operand(region)
-        found = (rejection(region.body.constants[weights], axis, dtype, scale) for scale in SCALES)
-        return next((reason for reason in found if reason is not None), None)
+        reasons = (rejection(region.body.constants[weights], axis, dtype, scale) for scale in SCALES)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s, found = window_geometry(region), self.half_type(region, target)
-        if found is not None and s.oh * s.ow <= MAX_PIXELS:
+        s, half = window_geometry(region), self.half_type(region, target)
+        if half is not None and s.oh * s.ow <= MAX_PIXELS:
             for tactic in super().tactics(region, layouts, target):
                 if tactic["F"] in TILES[target.half]:
-                    yield with_halves(tactic, *found)
+                    yield with_halves(tactic, *half)

@@ -70,7 +70,7 @@ class TritonAttention(attention.Attention):
         return tactic["PRECISION"] == 0
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        h, found = Heads(region), list[tuple[float, Tactic]]()
+        h, estimates = Heads(region), list[tuple[float, Tactic]]()
         d, dv = (power_of_two(x, 16) for x in (h.d, h.dv))
         for bm, bn, warps, stages in TILES:
             threads, each, most = (32 * warps, 4, 100) if self.wide(h) else (32 * warps, 2, 200)
@@ -94,7 +94,7 @@ class TritonAttention(attention.Attention):
                     bm * dv * each / BYTES,
                     target,
                 )
-                found.append(
+                estimates.append(
                     (
                         takes,
                         Tactic(
@@ -104,7 +104,7 @@ class TritonAttention(attention.Attention):
                         ),
                     )
                 )
-        yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
+        yield from (t for _, t in sorted(estimates, key=lambda pair: pair[0]))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         h = Heads(region)

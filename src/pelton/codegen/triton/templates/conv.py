@@ -215,8 +215,8 @@ class TritonConvolution(TensorCoreTemplate):
             return None
 
         def least(rows: tuple[int, int] | None) -> float:
-            found = estimate_tactics(s, s.oc // group, group, 1, x.type.dtype.size, True, rows, group == 1, target)
-            return min((cycles for cycles, _ in found), default=math.inf)
+            estimates = estimate_tactics(s, s.oc // group, group, 1, x.type.dtype.size, True, rows, group == 1, target)
+            return min((cycles for cycles, _ in estimates), default=math.inf)
 
         return layout if least(padded_extent(region, layouts)) < least(None) else None
 
@@ -283,7 +283,7 @@ def estimate_tactics(
     rows at a constant distance; padded: True if filters have zeros for channels in boxes that do not exist or belong to
     another group.
     """
-    taps, c, area, found = ceil_div(s.kh * s.kw, phases), s.c // group, ceil_div(s.oh * s.ow, phases), []
+    taps, c, area, estimates = ceil_div(s.kh * s.kw, phases), s.c // group, ceil_div(s.oh * s.ow, phases), []
     for images, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (whole is not None) + ((0, 0),):
         if images:
             rows, times = s.n, phases * group * area
@@ -300,8 +300,8 @@ def estimate_tactics(
                 Tactic(t.template, t.isa, (*t.params, ("PICTURES", images), ("FLAT", flat), ("STREAM", n)))
                 for n in (0, *stream_counts(count, k // t["BK"], target))
             )
-            found += keep_likely([(cycles(way, count, k, size, bool(images or flat), target), way) for way in ways])
-    return found
+            estimates += keep_likely([(cycles(way, count, k, size, bool(images or flat), target), way) for way in ways])
+    return estimates
 
 
 def zero_margin(s: WindowGeometry) -> tuple[int, int]:

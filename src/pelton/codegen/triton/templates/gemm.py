@@ -36,7 +36,7 @@ def estimate_tactics(
 ) -> list[tuple[float, Tactic]]:
     """Returns tactics for products of factors of `size` bytes with their estimated cycles. boxes: True if the operands
     can be fetched as such."""
-    found = []
+    estimates = []
     for t in tiles("gemm", k, k, size, target):
         count = batch * ceil_div(m, t["BM"]) * ceil_div(n, t["BN"])
         for by_tma in (1, 0) if boxes and min(t["BM"], t["BN"]) >= 64 else (0,):
@@ -48,8 +48,8 @@ def estimate_tactics(
                 )
                 for n in (0, *stream_counts(count, ceil_div(k, t["BK"]), target))
             )
-            found += keep_likely([(cycles(way, count, k, size, bool(by_tma), target), way) for way in ways])
-    return found
+            estimates += keep_likely([(cycles(way, count, k, size, bool(by_tma), target), way) for way in ways])
+    return estimates
 
 
 @gpu_template

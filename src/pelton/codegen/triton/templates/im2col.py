@@ -59,7 +59,7 @@ class TritonIm2col(TritonConvolution):
         s, group = window_geometry(region), region.anchor.attrs["group"]
         if target.isa != "sm_90" or target.version("triton") < GLUON or not described(region, layouts, target):
             return
-        taps, c, out, found = s.kh * s.kw, s.c // group, s.oc // group, []
+        taps, c, out, estimates = s.kh * s.kw, s.c // group, s.oc // group, []
         for t in tiles(self.name, taps * c, c, 2, target):
             deep = ceil_div(c, t["BK"]) * t["BK"]
             if t["BK"] * 2 > MAX_ROW or t["BM"] < ROWS * t["WARPS"] // 4 or deep > WASTE * c or group > 1 and deep > c:
@@ -72,8 +72,8 @@ class TritonIm2col(TritonConvolution):
                 else ()
             )
             ways = (Tactic(t.template, t.isa, (*t.params, ("STREAM", n))) for n in (0, *shared))
-            found += keep_likely([(cycles(way, count, taps * deep, 2, True, target) - BOXES, way) for way in ways])
-        yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
+            estimates += keep_likely([(cycles(way, count, taps * deep, 2, True, target) - BOXES, way) for way in ways])
+        yield from (t for _, t in sorted(estimates, key=lambda pair: pair[0]))
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["BM"], tactic["BN"], int(tactic["STREAM"] > 0)

@@ -81,8 +81,8 @@ def missing_sums(region: Region) -> tuple[Packed, ...]:
 def padding(node: Node, slot: int) -> tuple[tuple[Value, ...], dict[str, Size]]:
     """Returns the padding of images: an operand, which a kernel finds in this slot, or a number."""
     number = node.attrs.get("pad_value", 0)
-    given = node.inputs[3:] if node.op.name == "convolution" else ()
-    return given, dict(PAD=number, PADDING=slot if given else 0)
+    operands = node.inputs[3:] if node.op.name == "convolution" else ()
+    return operands, dict(PAD=number, PADDING=slot if operands else 0)
 
 
 def pads_with_zero(node: Node) -> bool:

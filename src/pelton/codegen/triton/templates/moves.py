@@ -71,8 +71,8 @@ class TritonMove(ElementTemplate, moves.Move):
         if op == "trilu":
             kept = "({} >= {} + {})" if attrs["upper"] else "({} <= {} + {})"
             there.append(code(kept, index(grid, rank - 1), index(grid, rank - 2), attrs["k"]))
-        found = code("return {}, {}", join(" + ", terms or ["0"]), join(" & ", there))
-        return function("source", "r, c, a", *lines, found)
+        statement = code("return {}, {}", join(" + ", terms or ["0"]), join(" & ", there))
+        return function("source", "r, c, a", *lines, statement)
 
 
 @gpu_template
@@ -126,7 +126,7 @@ class TritonScatter(ElementTemplate, scatter.Scatter):
         if node.op.name == "scatter_nd":
             lead, depth = indices.type.shape[:-1], indices.type.shape[-1]
             i_at, u_at, steps = (0,) * len(shape), (*[0] * depth, *new[len(lead) :]), (ids[:-1], new[: len(lead)])
-            found = [
+            conditions = [
                 code(f"(place(tl.load(i + {k} * {{}}), {{}}) == {{}})", ids[-1], shape[k], index(grid, k))
                 for k in range(depth)
             ]
@@ -136,7 +136,7 @@ class TritonScatter(ElementTemplate, scatter.Scatter):
             lead = (indices.type.shape[axis],)
             i_at, u_at = (tuple(0 if k == axis else s for k, s in enumerate(strides)) for strides in (ids, new))
             steps = ((ids[axis],), (new[axis],))
-            found = [code("(place(tl.load(i, mask=inside, other=0), {}) == {})", shape[axis], index(grid, axis))]
+            conditions = [code("(place(tl.load(i, mask=inside, other=0), {}) == {})", shape[axis], index(grid, axis))]
             known = [
                 code("({} < {})", index(grid, k), n)
                 for k, n in enumerate(indices.type.shape)
@@ -147,7 +147,7 @@ class TritonScatter(ElementTemplate, scatter.Scatter):
             emit_offset("x_at", grid, layouts[x]) + emit_offset("i_at", grid, i_at) + emit_offset("u_at", grid, u_at)
         )
         block += emit_offset("i_step", counted, steps[0]) + emit_offset("u_step", counted, steps[1])
-        block += function("meets", "i, r, c, inside, a", code("return {}", join(" & ", found or ["(r >= 0)"])))
+        block += function("meets", "i, r, c, inside, a", code("return {}", join(" & ", conditions or ["(r >= 0)"])))
         block += function("known", "r, c, a", code("return {}", join(" & ", known or ["(r >= 0)"])))
         block += emit_held(x.type.dtype)
         reduction = node.attrs["reduction"]

@@ -104,12 +104,12 @@ class TritonRecurrent(Template):
         node = region.anchor
         # True if there is memory for the states between the steps
         keeps = not set(node.outputs[:2]).isdisjoint(region.body.outputs)
-        found = [
+        guesses = [
             *(self.whole(node, target) if keeps else ()),
             *self.together(node, target),
             *self.by_phases(node, target),
         ]
-        return [tactic for _, _, tactic in sorted(found, key=lambda guess: guess[:2])]
+        return [tactic for _, _, tactic in sorted(guesses, key=lambda guess: guess[:2])]
 
     def whole(self, node: Node, target: Target) -> Iterator[tuple[float, int, Tactic]]:
         """Yields tactics with one program for each row of the batch and direction, as (estimated cycles, rank among

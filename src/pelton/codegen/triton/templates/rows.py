@@ -110,7 +110,7 @@ class TritonRows(Template):
     def reductions(self, rows: Size, cols: Size, across: bool, dtype: DType, target: Target) -> list[Tactic]:
         """Returns the likely fastest: by a program for each block of rows, or by several where such blocks are few and
         long. `across`: neighbours in memory are elements of different rows."""
-        found = dict[Tactic, float]()
+        estimates = dict[Tactic, float]()
         m, n = optimum(rows), optimum(cols)
         for size, warps in ((1024, 4), (2048, 4), (4096, 4), (4096, 8), (512, 2)):
             high = power_of_two(m, 1, 64 if across else max(1, size // power_of_two(n)))
@@ -122,7 +122,7 @@ class TritonRows(Template):
                         continue
                     piece = (rb * cb if not across else max(rb, SECTOR // dtype.size) * cb) * dtype.size
                     joins = 2 * AWAY + NEAR + parts * rb * 4 / BYTES if parts else 0
-                    took = (
+                    estimate = (
                         waves(
                             blocks * max(1, parts),
                             ceil_div(steps, max(1, parts)),
@@ -136,10 +136,10 @@ class TritonRows(Template):
                         )
                         + joins
                     )
-                    found[
+                    estimates[
                         Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("PARTS", parts), ("WARPS", warps)))
-                    ] = took
-        return sorted(found, key=lambda tactic: found[tactic])[:MAX_TACTICS]
+                    ] = estimate
+        return sorted(estimates, key=lambda tactic: estimates[tactic])[:MAX_TACTICS]
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
         return (int(tactic["PARTS"] > 0),)

@@ -89,7 +89,7 @@ class TritonWindow(ChannelsLastTemplate):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         """Orders tactics by traffic of the L2 cache: patches of pixels read everything under their windows. Threads
         hold sixteen bytes of half floats each."""
-        s, found = window_geometry(region), []
+        s, estimates = window_geometry(region), []
         for size, warps in ((1024, 4), (512, 2), (2048, 8)):
             bn = power_of_two(s.oc, 1, 64)
             many = min(size // bn, power_of_two(s.oh * s.ow))
@@ -98,8 +98,8 @@ class TritonWindow(ChannelsLastTemplate):
                 each = ceil_div(s.n * ceil_div(s.oh, high) * ceil_div(s.ow, wide) * ceil_div(s.oc, bn), target.threads)
                 under = ((high - 1) * s.sh + (s.kh - 1) * s.dh + 1) * ((wide - 1) * s.sw + (s.kw - 1) * s.dw + 1)
                 params = (("HIGH", high), ("WIDE", wide), ("BN", bn), ("WARPS", max(1, min(warps, many * bn // 256))))
-                found.append((each * (under * bn + many * bn + SMALL), params))
-        yield from (Tactic(self.name, target.isa, params) for _, params in sorted(found, key=lambda pair: pair[0]))
+                estimates.append((each * (under * bn + many * bn + SMALL), params))
+        yield from (Tactic(self.name, target.isa, params) for _, params in sorted(estimates, key=lambda pair: pair[0]))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window_geometry(region)

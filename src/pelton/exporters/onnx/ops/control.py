@@ -15,8 +15,8 @@ def _gives(w: Writing) -> list:
 
 @writes("if")
 def if_(w: Writing) -> Sequence[str]:
-    given = w.inputs[1:]
-    branches = {k: w.model.nested(w.attrs[k].graph, given, 0, k) for k in ("then", "other")}
+    operands = w.inputs[1:]
+    branches = {k: w.model.nested(w.attrs[k].graph, operands, 0, k) for k in ("then", "other")}
     return w.emit_all("If", w.inputs[:1], _gives(w), then_branch=branches["then"], else_branch=branches["other"])
 
 
@@ -24,12 +24,12 @@ def if_(w: Writing) -> Sequence[str]:
 def loop(w: Writing) -> Sequence[str]:
     """Adds the condition that the graph must declare and does not need."""
     carried = w.attrs["carried"]
-    trips, condition, *given = w.inputs
+    trips, condition, *operands = w.inputs
     known = w.known(0)
-    body = w.model.nested(w.attrs["body"].graph, given[carried:], 1 + carried, "body")
+    body = w.model.nested(w.attrs["body"].graph, operands[carried:], 1 + carried, "body")
     body.input.insert(1, w.model.declared("condition", w.node.inputs[1].type))
     endless = known is not None and known.item() == ENDLESS
-    return w.emit_all("Loop", ["" if endless else trips, condition, *given[:carried]], _gives(w), body=body)
+    return w.emit_all("Loop", ["" if endless else trips, condition, *operands[:carried]], _gives(w), body=body)
 
 
 @writes("scan")

@@ -65,8 +65,8 @@ def _layout(w: Writing) -> tuple[list[str], dict[str, int | None]]:
     axis, block, rank = w.attrs["axis"], w.attrs["block"], w.type(0).rank
     shapes = {w.type(i).shape for i in range(1, len(w.node.inputs))}
     if all(w.type(i).size == 1 for i in range(1, len(w.node.inputs))):
-        found = [w.input(i) if w.type(i).shape == () else w.reshape(w.input(i), ()) for i in range(1, len(w.inputs))]
-        return found, {}
+        names = [w.input(i) if w.type(i).shape == () else w.reshape(w.input(i), ()) for i in range(1, len(w.inputs))]
+        return names, {}
     if (
         len(shapes) > 1
         or not block
@@ -111,8 +111,8 @@ def lookup(w: Writing) -> str:
     places = {str(key): i for i, key in enumerate(keys.tolist())}
     w.model.opsets.setdefault("ai.onnx.ml", 4)
     attrs = dict(keys_strings=list(places), values_int64s=list(places.values()), default_int64=-1)
-    (found,) = w.emit_all("LabelEncoder", [w.input(0)], [I64], domain="ai.onnx.ml", **attrs)
-    return found
+    (y,) = w.emit_all("LabelEncoder", [w.input(0)], [I64], domain="ai.onnx.ml", **attrs)
+    return y
 
 
 def narrow(dtype: DType) -> bool:

@@ -35,8 +35,8 @@ def _same(*sizes) -> bool:
 def attention(w: Writing) -> str:
     """Writes Attention, for one batch and query heads in groups; a mask, if any, needs a column for every key."""
     q, k, v, mask = (w.type(i) for i in range(4))
-    given = w.known(3)
-    none = given is not None and mask.size == 1 and not np.asarray(given).astype(np.float64).any()
+    array = w.known(3)
+    none = array is not None and mask.size == 1 and not np.asarray(array).astype(np.float64).any()
     fits = q.rank == 4 and _same(q.shape[0], k.shape[0], v.shape[0]) and _same(k.shape[1], v.shape[1])
     fits = fits and is_known(q.shape[1], k.shape[1]) and q.shape[1] % k.shape[1] == 0
     if not fits or not none and not (2 <= mask.rank <= 4 and _same(mask.shape[-1], k.shape[2]) and mask.shape[-1] != 1):

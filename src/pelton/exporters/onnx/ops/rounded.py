@@ -22,19 +22,19 @@ def rounded_steps(w: Writing) -> tuple[str, str, str]:
     """Returns the outputs of lstm_steps with `round_state`."""
     gates, recurrent, *_ = w.node.inputs
     directions, width, hidden = recurrent.type.shape
-    found = []
+    outputs = []
     for d, back in enumerate(_BACK[w.attrs["direction"]]):
         body = _body(w, d)
-        given = [_one(w, i, d) for i in (2, 3)] + [gates] + [_one(w, i, d) for i in (1, 4)]
+        inputs = [_one(w, i, d) for i in (2, 3)] + [gates] + [_one(w, i, d) for i in (1, 4)]
         time, batch = gates.type.shape[:2]
         state = gates.type.with_shape((batch, hidden))
         made = tuple(Value(t, "state") for t in (state, state, state.with_shape((time, batch, hidden))))
         attrs = dict(body=body, states=2, axes=(0,), into=(0,), back=back)
-        w.model.write_node(Node(get("scan"), tuple(given), attrs, made))
-        found.append([w.value(v) for v in made])
+        w.model.write_node(Node(get("scan"), tuple(inputs), attrs, made))
+        outputs.append([w.value(v) for v in made])
 
     def joined(which: int, axis: int) -> str:
-        parts = [w.emit("Unsqueeze", names[which], w.constant([axis])) for names in found]
+        parts = [w.emit("Unsqueeze", names[which], w.constant([axis])) for names in outputs]
         return parts[0] if directions == 1 else w.emit("Concat", *parts, axis=axis)
 
     return joined(2, 1), joined(0, 0), joined(1, 0)

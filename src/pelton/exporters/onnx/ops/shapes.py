@@ -19,12 +19,12 @@ _FAR = (1 << 63) - 1
 def reshape(w: Writing) -> str:
     """Writes 0 for a kept size and -1 for the remaining one, if these suffice; else the sizes are computed."""
     x, target = w.type(0).shape, w.attrs["shape"]
-    found: list[Size] = [0 if isinstance(d, Dim) and i < len(x) and x[i] == d else d for i, d in enumerate(target)]
-    open_ = [i for i, d in enumerate(found) if isinstance(d, Dim)]
+    shape: list[Size] = [0 if isinstance(d, Dim) and i < len(x) and x[i] == d else d for i, d in enumerate(target)]
+    open_ = [i for i, d in enumerate(shape) if isinstance(d, Dim)]
     if not is_known(*target) and 0 not in target and len(open_) <= 1:
         for i in open_:
-            found[i] = -1
-        return w.emit("Reshape", w.input(0), w.constant([int(d) for d in found], I64))
+            shape[i] = -1
+        return w.emit("Reshape", w.input(0), w.constant([int(d) for d in shape], I64))
     return w.reshape(w.input(0), target)
 
 
@@ -137,13 +137,13 @@ def blend(w: Writing) -> str:
     points, middle, rest = indices.rank - b - 1, axis - b, x.rank - axis - 1
     front = w.transpose(w.input(0), (*range(b), axis, *range(b, axis), *range(axis + 1, x.rank)))
     places = w.emit("Unsqueeze", _indices(w, 1, (I64,)), w.constant([-1], I64))
-    found = w.emit("GatherND", w.cast(front, weights.dtype), places, batch_dims=b or None)
+    elements = w.emit("GatherND", w.cast(front, weights.dtype), places, batch_dims=b or None)
     by = w.input(2)
     if middle + rest:
         last = indices.rank
         by = w.emit("Unsqueeze", by, w.constant(range(last, last + middle + rest), I64))
     zero = w.constant(0, weights.dtype)
-    part = w.emit("Where", w.emit("Equal", by, zero), zero, w.emit("Mul", by, found))
+    part = w.emit("Where", w.emit("Equal", by, zero), zero, w.emit("Mul", by, elements))
     total = w.emit("ReduceSum", part, w.constant([indices.rank - 1], I64), keepdims=0)
     axes = list(range(b + points + middle + rest))
     order = (*axes[:b], *axes[b + points : b + points + middle], *axes[b : b + points], *axes[b + points + middle :])

@@ -38,14 +38,14 @@ def trees(w: Writing) -> str:
 
 def _reachable(root: int, child: np.ndarray, is_leaf: np.ndarray) -> list[int]:
     """Returns the slots of a tree, its root first."""
-    found, waiting = {root: None}, [root]
+    slots, waiting = {root: None}, [root]
     while waiting:
         slot = waiting.pop()
         for inner in () if is_leaf[slot] else (int(child[slot]), int(child[slot]) + 1):
-            if inner not in found:
-                found[inner] = None
+            if inner not in slots:
+                slots[inner] = None
                 waiting.append(inner)
-    return list(found)
+    return list(slots)
 
 
 def _part(w: Writing, tables: Sequence[np.ndarray], roots: range) -> str:
@@ -53,12 +53,12 @@ def _part(w: Writing, tables: Sequence[np.ndarray], roots: range) -> str:
     threshold, feature, child, _, leaf, start, target, weight = tables
     is_leaf = np.isnan(threshold) & (child == np.arange(child.size) - 1)
     slots = [_reachable(root, child, is_leaf) for root in roots]
-    place = [{slot: i for i, slot in enumerate(found)} for found in slots]
-    at = np.array([slot for found in slots for slot in found])
+    place = [{slot: i for i, slot in enumerate(nodes)} for nodes in slots]
+    at = np.array([slot for nodes in slots for slot in nodes])
     ends = [
         (tree, i, entry)
-        for tree, found in enumerate(slots)
-        for i, slot in enumerate(found)
+        for tree, nodes in enumerate(slots)
+        for i, slot in enumerate(nodes)
         if is_leaf[slot]
         for entry in range(start[leaf[slot]], start[leaf[slot] + 1])
     ]
@@ -67,13 +67,13 @@ def _part(w: Writing, tables: Sequence[np.ndarray], roots: range) -> str:
     tree_of, node_of, entries = map(list, zip(*ends))
 
     def next_nodes(offset: int) -> list[int]:
-        return [0 if is_leaf[s] else place[t][int(child[s]) + offset] for t, found in enumerate(slots) for s in found]
+        return [0 if is_leaf[s] else place[t][int(child[s]) + offset] for t, nodes in enumerate(slots) for s in nodes]
 
     leaves = is_leaf[at]
     values, weights = np.where(leaves, 0, threshold[at]), weight[entries]
     attrs: dict[str, Any] = dict(
-        nodes_treeids=[tree for tree, found in enumerate(slots) for _ in found],
-        nodes_nodeids=[i for found in slots for i in range(len(found))],
+        nodes_treeids=[tree for tree, nodes in enumerate(slots) for _ in nodes],
+        nodes_nodeids=[i for nodes in slots for i in range(len(nodes))],
         nodes_featureids=np.where(leaves, 0, np.where(feature[at] < 0, ~feature[at], feature[at])).tolist(),
         nodes_modes=[_MODES[k] for k in leaves.astype(int)],
         nodes_truenodeids=next_nodes(0),

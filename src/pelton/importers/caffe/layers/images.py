@@ -45,8 +45,8 @@ def upsample(n: LayerReading) -> NetworkTensor:
         raise n.refuse(f"needs a scale of 1 and more, got {factors}")
     sizes = [n.number(d, "the size of the image") for d in x.shape[2:]]
     to = [
-        given or size * factor - odd
-        for given, size, factor, odd in zip((p.upsample_h, p.upsample_w), sizes, factors, (p.pad_out_h, p.pad_out_w))
+        target or size * factor - odd
+        for target, size, factor, odd in zip((p.upsample_h, p.upsample_w), sizes, factors, (p.pad_out_h, p.pad_out_w))
     ]
     _check(n, x, to)
     if len(n.bottoms) == 1:

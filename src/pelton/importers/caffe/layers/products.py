@@ -20,10 +20,10 @@ def _spatial(n: LayerReading, p: Message, field: str, space: int, default: int |
         if space != 2 or getattr(p, field):
             raise n.refuse(f"needs either {field} or, for images of two axes, {pair}_h and {pair}_w")
         return [getattr(p, f"{pair}_h"), getattr(p, f"{pair}_w")]
-    given = list(getattr(p, field)) or ([] if default is None else [default])
-    if len(given) not in (1, space):
-        raise n.refuse(f"needs {field} once, or for each of {space} axes, got {given}")
-    return given * space if len(given) == 1 else given
+    sizes = list(getattr(p, field)) or ([] if default is None else [default])
+    if len(sizes) not in (1, space):
+        raise n.refuse(f"needs {field} once, or for each of {space} axes, got {sizes}")
+    return sizes * space if len(sizes) == 1 else sizes
 
 
 def _window(n: LayerReading, p: Message, x: NetworkTensor) -> tuple[list[int], dict[str, list[int]]]:

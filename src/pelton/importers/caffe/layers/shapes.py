@@ -52,16 +52,16 @@ def slice_(n: LayerReading) -> Sequence[NetworkTensor]:
 def reshape(n: LayerReading) -> NetworkTensor:
     """Reshapes num_axes axes from `axis` on; a size of 0 keeps the bottom's, −1 takes the remaining elements."""
     p, x = n.param("reshape_param"), n.input()
-    given = list(p.shape.dim)
+    dims = list(p.shape.dim)
     first = n.axis(p.axis if p.axis >= 0 else p.axis + x.rank + 1, x.rank + 1)
     last = x.rank if p.num_axes == -1 else first + p.num_axes
     if not first <= last <= x.rank:
         raise n.refuse(f"needs num_axes of -1 to {x.rank - first}, got {p.num_axes}")
-    if given.count(-1) > 1 or min(given, default=0) < -1:
-        raise n.refuse(f"needs sizes of 0 and more, and -1 at most once, got {given}")
-    if any(d == 0 and first + i >= x.rank for i, d in enumerate(given)):
-        raise n.refuse(f"copies sizes of {x!r} where its own are 0, but there are not enough for {given}")
-    sizes = [x.shape[first + i] if d == 0 else d for i, d in enumerate(given)]
+    if dims.count(-1) > 1 or min(dims, default=0) < -1:
+        raise n.refuse(f"needs sizes of 0 and more, and -1 at most once, got {dims}")
+    if any(d == 0 and first + i >= x.rank for i, d in enumerate(dims)):
+        raise n.refuse(f"copies sizes of {x!r} where its own are 0, but there are not enough for {dims}")
+    sizes = [x.shape[first + i] if d == 0 else d for i, d in enumerate(dims)]
     return n.net.reshape(x, (*x.shape[:first], *sizes, *x.shape[last:]), name=n.name)
 
 

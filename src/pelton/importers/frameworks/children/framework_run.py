@@ -18,13 +18,13 @@ def write_reference(target, version, run):
     reason = "no run was possible"
     for sizes in SIZES if any(None in shape_of(x) for x in inputs) else SIZES[:1]:
         for highest in HIGHEST:
-            given = {x.name: drawn(x, sizes, highest, i) for i, x in enumerate(inputs)}
+            arrays = {x.name: drawn(x, sizes, highest, i) for i, x in enumerate(inputs)}
             try:
-                runs = [[np.asarray(a) for a in run(given)] for _ in range(2)]
+                runs = [[np.asarray(a) for a in run(arrays)] for _ in range(2)]
             except Exception as e:  # of many classes
                 reason = f"its run fails: {type(e).__name__}: {' '.join(str(e).split())[:200]}"
                 continue
-            save(target, version, given, runs)
+            save(target, version, arrays, runs)
             return
     save(target, version, reason=reason)
 

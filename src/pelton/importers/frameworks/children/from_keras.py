@@ -39,8 +39,8 @@ def refuse_unknown(said, suffix):
     """Refuses a model with a class unknown to Keras, named in its error."""
     import keras
 
-    found = re.search(r"Unknown layer: '([^']+)'|Could not locate class '([^']+)'", said)
-    name = (found[1] or found[2]) if found else "a layer"
+    match = re.search(r"Unknown layer: '([^']+)'|Could not locate class '([^']+)'", said)
+    name = (match[1] or match[2]) if match else "a layer"
     operation = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     if suffix == ".h5" and hasattr(keras.ops, operation):
         refuse(
@@ -82,7 +82,7 @@ def main(target, source, unsafe=""):
     specs = [tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs]
     single = len(specs) == 1
     graph, inputs, outputs = freeze(
-        lambda *given: tf.nest.flatten(model(given[0] if single else list(given), training=False)), specs
+        lambda *tensors: tf.nest.flatten(model(tensors[0] if single else list(tensors), training=False)), specs
     )
     inputs = dict(zip(inputs, (x.name for x in model.inputs)))
     names = [y._keras_history.operation.name for y in model.outputs]

@@ -79,12 +79,12 @@ def of_function(model, signature, outputs):
     function = model.signatures[signature]
     inputs = function.structured_input_signature[1]
 
-    def in_order(*given):
-        found = function(**dict(zip(inputs, given)))
-        return [found[key] for key in outputs]
+    def in_order(*feeds):
+        tensors = function(**dict(zip(inputs, feeds)))
+        return [tensors[key] for key in outputs]
 
-    graph, given, results = freeze(in_order, [tf.TensorSpec(s.shape, s.dtype, key) for key, s in inputs.items()])
-    return graph, dict(zip(given, inputs)), dict(zip(results, outputs))
+    graph, feeds, results = freeze(in_order, [tf.TensorSpec(s.shape, s.dtype, key) for key, s in inputs.items()])
+    return graph, dict(zip(feeds, inputs)), dict(zip(results, outputs))
 
 
 def of_session(source, tags, signature, outputs):

@@ -50,13 +50,13 @@ def _values(source, meta, graph):
         if name not in objects.concrete_functions:
             continue
         bound = list(objects.concrete_functions[name].bound_inputs)
-        given = [i for i in node.input if not i.startswith("^")]
-        if len(bound) > len(given):
+        inputs = [i for i in node.input if not i.startswith("^")]
+        if len(bound) > len(inputs):
             return None
-        handles.update(zip(given[len(given) - len(bound) :], bound))
+        handles.update(zip(inputs[len(inputs) - len(bound) :], bound))
     reader = tf.train.load_checkpoint(os.path.join(source, "variables", "variables"))
     keys = _keys(reader, objects)
-    found = {}
+    values = {}
     for name, node in nodes.items():
         if node.op != VARIABLE:
             continue
@@ -69,8 +69,8 @@ def _values(source, meta, graph):
             value.shape
         ):
             return None
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _every(graph):

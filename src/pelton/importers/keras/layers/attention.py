@@ -107,13 +107,13 @@ def _additive_scales(layer: LayerConfig) -> list[str]:
 @reads("AdditiveAttention", variables=_additive_scales, masks=True, arguments=True)
 def attention(r: KerasReading) -> HeldTensor:
     """Reads dense attention of one head, by products (Luong) or by sums (Bahdanau)."""
-    given = r.inputs
+    inputs = r.inputs
     r.layer.ignore("dropout")
-    if len(given) not in (2, 3) or any(x.rank != 3 for x in given):
+    if len(inputs) not in (2, 3) or any(x.rank != 3 for x in inputs):
         raise r.refuse("needs a query, a value and perhaps a key of three axes each")
     r.expect_arguments("use_causal_mask", places=1)
-    q, v, k = (given[i].tensor() for i in (0, 1, len(given) - 1))
-    k = v if len(given) == 2 else k
+    q, v, k = (inputs[i].tensor() for i in (0, 1, len(inputs) - 1))
+    k = v if len(inputs) == 2 else k
     additive = r.layer.type == "AdditiveAttention"
     by_sums = additive or r.layer.choice("score_mode", "dot", "concat", default="dot") == "concat"
     scores = _sums(r, q, k, additive) if by_sums else _products(r, q, k)

@@ -103,8 +103,8 @@ def transposed(r: KerasReading) -> HeldTensor:
     window = r.layer.integers("kernel_size", axes)
     strides, dilations = r.layer.integers("strides", axes), r.layer.integers("dilation_rate", axes, default=1)
     same = r.layer.choice("padding", "valid", "same") == "same"
-    given = r.layer.option("output_padding", None)
-    extra = None if given is None else r.layer.integers("output_padding", axes, low=0)
+    output_padding = r.layer.option("output_padding", None)
+    extra = None if output_padding is None else r.layer.integers("output_padding", axes, low=0)
     kernel = r.variable("kernel", *window, outputs, channels)
     pads, behind = [], []
     for i in range(axes):

@@ -12,12 +12,12 @@ from ..reading import KerasReading, reads
 
 def _operands(r: KerasReading) -> tuple[list[NetworkTensor], HeldTensor]:
     """Returns the tensors in one order of axes; those of lower rank get axes behind the batch."""
-    given = r.inputs
-    if len(given) < 2:
+    inputs = r.inputs
+    if len(inputs) < 2:
         raise r.refuse("needs two tensors and more")
-    given = of_one_type(r, given)
-    rank = max(x.rank for x in given)
-    return together([x if x.rank == rank else _widened(r, x, rank) for x in given])
+    inputs = of_one_type(r, inputs)
+    rank = max(x.rank for x in inputs)
+    return together([x if x.rank == rank else _widened(r, x, rank) for x in inputs])
 
 
 def _widened(r: KerasReading, x: HeldTensor, rank: int) -> HeldTensor:
@@ -47,36 +47,36 @@ def elementwise(r: KerasReading) -> HeldTensor:
 
 @reads("Concatenate")
 def concatenate(r: KerasReading) -> HeldTensor:
-    given = r.inputs
-    axis = r.axis(r.layer.option("axis", -1), given[0].rank)
-    if any(x.rank != given[0].rank for x in given):
+    inputs = r.inputs
+    axis = r.axis(r.layer.option("axis", -1), inputs[0].rank)
+    if any(x.rank != inputs[0].rank for x in inputs):
         raise r.refuse("joins tensors of several numbers of axes")
-    given = of_one_type(r, given)
-    if len(given) == 1:
-        return given[0]
-    tensors, like = together(given)
+    inputs = of_one_type(r, inputs)
+    if len(inputs) == 1:
+        return inputs[0]
+    tensors, like = together(inputs)
     return like.like(r.net.concat(tensors, like.axis(axis)))
 
 
 @reads("Dot")
 def dot(r: KerasReading) -> HeldTensor:
     """Sums products along an axis of each of two tensors, sample by sample."""
-    given = r.inputs
-    if len(given) != 2 or not all(2 <= x.rank <= 3 for x in given):
-        raise r.refuse(f"needs two tensors of two or three axes, got {[list(x.shape) for x in given]}")
+    inputs = r.inputs
+    if len(inputs) != 2 or not all(2 <= x.rank <= 3 for x in inputs):
+        raise r.refuse(f"needs two tensors of two or three axes, got {[list(x.shape) for x in inputs]}")
     axes = r.layer.option("axes")
     axes = [axes, axes] if isinstance(axes, int) else axes
     if not isinstance(axes, list) or len(axes) != 2:
         raise r.refuse(f"needs an axis of each of two tensors, got {axes!r:.60}")
-    along = [r.axis(a, x.rank) for a, x in zip(axes, given)]
+    along = [r.axis(a, x.rank) for a, x in zip(axes, inputs)]
     if 0 in along:
         raise r.refuse("sums along the batch")
-    tensors = [x.tensor() for x in given]
+    tensors = [x.tensor() for x in inputs]
     if r.layer.flag("normalize", False):
         tensors = [r.net.l2_normalize(t, a, epsilon=1e-12) for t, a in zip(tensors, along)]
     (x, y), (i, j) = tensors, along
     product = r.net.matmul(_matrices(r, x, i, 2), _matrices(r, y, j, 1))
-    gone = [axis for axis, t in ((1, given[0]), (2, given[1])) if t.rank == 2]
+    gone = [axis for axis, t in ((1, inputs[0]), (2, inputs[1])) if t.rank == 2]
     gone = gone[:1] if len(gone) == 2 else gone  # for two vectors, [batch, 1] remains
     return r.of(r.net.squeeze(product, gone) if gone else product)
 

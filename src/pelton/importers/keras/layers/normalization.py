@@ -106,10 +106,10 @@ def rescaling(r: KerasReading) -> HeldTensor:
 
 
 def _factor(r: KerasReading, name: str, default: float) -> float | np.ndarray:
-    given = np.asarray(r.layer.option(name, default))
-    if given.dtype.kind not in "fiu" or given.ndim > 1:
-        raise r.refuse(f"needs numbers as {name}, got {given!r:.60}")
-    return float(given) if given.ndim == 0 else given.astype(np.float32)
+    factor = np.asarray(r.layer.option(name, default))
+    if factor.dtype.kind not in "fiu" or factor.ndim > 1:
+        raise r.refuse(f"needs numbers as {name}, got {factor!r:.60}")
+    return float(factor) if factor.ndim == 0 else factor.astype(np.float32)
 
 
 def _moments(layer: LayerConfig) -> list[str]:
@@ -119,8 +119,8 @@ def _moments(layer: LayerConfig) -> list[str]:
 @reads("Normalization", variables=_moments)
 def normalization(r: KerasReading) -> HeldTensor:
     """Computes (x − mean) / √variance, each along the axes that it keeps; the inverse with `invert`."""
-    x, given = r.floats(casts=True), r.layer.option("axis", -1)
-    axes = () if given is None else _axes(r, given, x.rank)
+    x, axis = r.floats(casts=True), r.layer.option("axis", -1)
+    axes = () if axis is None else _axes(r, axis, x.rank)
     kept = [r.number(x.shape[a], "the sizes of its axes") for a in axes]
     shape = [x.shape[a] if a in axes else 1 for a in range(x.rank)]
     r.layer.ignore("variance")
@@ -138,15 +138,15 @@ def normalization(r: KerasReading) -> HeldTensor:
 
 def _spread(r: KerasReading, name: str, kept: Sequence[int]) -> np.ndarray:
     """Returns numbers of the description, broadcast to the kept axes."""
-    found = np.asarray(r.layer.option(name))
-    if found.dtype.kind not in "fiu":
-        raise r.refuse(f"needs numbers as {name}, got {found!r:.60}")
-    found = found.reshape([d for d in found.shape if d != 1] or [1])
-    if found.size == 1:
-        return np.full(kept, found.reshape(()), np.float32)
-    if found.size != math.prod(kept):
-        raise r.refuse(f"needs a {name} for each of {list(kept)}, got {list(found.shape)}")
-    return found.reshape(kept)
+    values = np.asarray(r.layer.option(name))
+    if values.dtype.kind not in "fiu":
+        raise r.refuse(f"needs numbers as {name}, got {values!r:.60}")
+    values = values.reshape([d for d in values.shape if d != 1] or [1])
+    if values.size == 1:
+        return np.full(kept, values.reshape(()), np.float32)
+    if values.size != math.prod(kept):
+        raise r.refuse(f"needs a {name} for each of {list(kept)}, got {list(values.shape)}")
+    return values.reshape(kept)
 
 
 @reads("LayerScale", variables=("gamma",))

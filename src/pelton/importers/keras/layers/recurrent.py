@@ -42,12 +42,12 @@ def _called(r: KerasReading) -> tuple[NetworkTensor, list[NetworkTensor]]:
     """Returns a sequence [time, batch, features], and the states of the call."""
     r.layer.ignore(*SEQUENCE)
     r.layer.expect(stateful=False, time_major=False, constants=None, num_constants=None)
-    given = flattened([r.args, r.kwargs.get("initial_state")])
-    given = [x for x in given if x is not None]
+    inputs = flattened([r.args, r.kwargs.get("initial_state")])
+    inputs = [x for x in inputs if x is not None]
     r.expect_arguments("initial_state")
-    if not all(isinstance(x, HeldTensor) for x in given):
+    if not all(isinstance(x, HeldTensor) for x in inputs):
         raise r.refuse("is called with something else than tensors")
-    x, *states = given
+    x, *states = inputs
     r.checked(x, (3,))
     t = x.tensor() if x.dtype.is_float else r.net.cast(x.tensor(), to="f32")
     return r.net.transpose(t, (1, 0, 2)), [s.tensor() for s in states]
@@ -119,21 +119,21 @@ def _functions(layer: LayerConfig, kind: str) -> dict[str, Any]:
         if kind == "SimpleRNN"
         else [("recurrent_activation", "sigmoid"), ("activation", "tanh")]
     )
-    found = []
+    functions = []
     for option, usual in options:
         name = layer.option(option, usual)
         known = HARD_SIGMOID[layer.version] if name == "hard_sigmoid" else FUNCTIONS.get(str(name))
         if known is None:
             raise layer.refuse(f"has the unknown {option} {name!r:.60}")
-        found.append(known)
+        functions.append(known)
     if kind == "LSTM":
-        found.append(found[1])  # of the cell, and of its output
-    if [name for name, _, _ in found] == ["Sigmoid", "Tanh", "Tanh"][: len(found)] and kind != "SimpleRNN":
+        functions.append(functions[1])  # of the cell, and of its output
+    if [name for name, _, _ in functions] == ["Sigmoid", "Tanh", "Tanh"][: len(functions)] and kind != "SimpleRNN":
         return {}
     return {
-        "activations": tuple(name for name, _, _ in found),
-        "activation_alpha": tuple(a for _, a, _ in found if a is not None),
-        "activation_beta": tuple(b for _, _, b in found if b is not None),
+        "activations": tuple(name for name, _, _ in functions),
+        "activation_alpha": tuple(a for _, a, _ in functions if a is not None),
+        "activation_beta": tuple(b for _, _, b in functions if b is not None),
     }
 
 
@@ -151,15 +151,15 @@ def cell(r: KerasReading) -> HeldTensor:
 
 def _cells(layer: LayerConfig) -> list[tuple[str, LayerConfig]]:
     """Returns the cells of StackedRNNCells; their paths follow from their classes like those of layers."""
-    given, used, found = layer.option("cells"), dict[str, int](), []
-    for one in given if isinstance(given, list) else []:
+    configs, used, cells = layer.option("cells"), dict[str, int](), []
+    for one in configs if isinstance(configs, list) else []:
         child = LayerConfig.of(one, layer.version, f"layer {layer.name!r}")
         name = {"LSTMCell": "lstm_cell", "GRUCell": "gru_cell", "SimpleRNNCell": "simple_rnn_cell"}.get(child.type)
         if name is None or not child.is_own:
             raise layer.refuse(f"has a cell of the unknown class {child.type}")
         used[name] = used.get(name, -1) + 1
-        found.append((f"cells/{name}_{used[name]}" if used[name] else f"cells/{name}", child))
-    return found
+        cells.append((f"cells/{name}_{used[name]}" if used[name] else f"cells/{name}", child))
+    return cells
 
 
 @reads("StackedRNNCells", within=_cells)
@@ -195,14 +195,14 @@ def of_cells(r: KerasReading) -> list[HeldTensor]:
     last: list[NetworkTensor] = []
     for one in cells:
         one.check_policy()
-        x, found, _ = _layer(r, one, x, states, backwards)
+        x, cell_states, _ = _layer(r, one, x, states, backwards)
         one.ignore("implementation")
         one.check_rest()
-        last += found
+        last += cell_states
     if len(cells) > 1 and r.layer.flag("return_state", False):
         raise r.refuse("outputs states of several cells")
     if len(cells) > 1 and not r.layer.flag("return_sequences", False):
-        last = [found[0]]
+        last = [cell_states[0]]
     return _returned(r, x, last, backwards)
 
 
@@ -233,8 +233,8 @@ def bidirectional(r: KerasReading) -> list[HeldTensor]:
     if len(sequences) > 1 or len(with_state) > 1:
         raise r.refuse("has layers with different outputs")
     r.expect_arguments("initial_state")
-    given = flattened(r.args) + flattened(r.kwargs.get("initial_state") or [])
-    x, states = given[0], given[1:]
+    inputs = flattened(r.args) + flattened(r.kwargs.get("initial_state") or [])
+    x, states = inputs[0], inputs[1:]
     half = len(states) // 2
     ahead, *last = r.scope.apply(forward, [x, *states[:half]])
     back, *last_back = r.scope.apply(backward, [x, *states[half:]])
@@ -242,15 +242,15 @@ def bidirectional(r: KerasReading) -> list[HeldTensor]:
         back = r.of(r.net.flip(back.tensor(), 1))
     a, b = ahead.tensor(), back.tensor()
     if mode == "concat":
-        found = [r.of(r.net.concat([a, b], a.rank - 1))]
+        outputs = [r.of(r.net.concat([a, b], a.rank - 1))]
     elif mode in ("sum", "mul", "ave"):
         y = a * b if mode == "mul" else a + b
-        found = [r.of(y * 0.5 if mode == "ave" else y)]
+        outputs = [r.of(y * 0.5 if mode == "ave" else y)]
     elif mode is None:
-        found = [ahead, back]
+        outputs = [ahead, back]
     else:
         raise r.refuse(f"has the merge_mode {mode!r:.60}")
-    return [*found, *last, *last_back]
+    return [*outputs, *last, *last_back]
 
 
 @reads("TimeDistributed", within=_one("layer"), masks=True)
@@ -262,5 +262,5 @@ def time_distributed(r: KerasReading) -> list[HeldTensor]:
     if x.rank < 3:
         raise r.refuse(f"needs a sequence, got {list(x.shape)}")
     batch, steps, *rest = x.shape
-    found = r.scope.apply(inner, [r.of(r.net.reshape(x.tensor(), (batch * steps, *rest)))])
-    return [r.of(r.net.reshape(y.tensor(), (batch, steps, *y.shape[1:]))) for y in found]
+    outputs = r.scope.apply(inner, [r.of(r.net.reshape(x.tensor(), (batch * steps, *rest)))])
+    return [r.of(r.net.reshape(y.tensor(), (batch, steps, *y.shape[1:]))) for y in outputs]

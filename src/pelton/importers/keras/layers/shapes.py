@@ -55,12 +55,12 @@ def repeat(r: KerasReading) -> HeldTensor:
 
 def _around(r: KerasReading, name: str, axes: int) -> list[tuple[int, int]]:
     """Returns (before, after) of each axis, from an option of numbers or pairs."""
-    given = r.layer.option(name)
-    if isinstance(given, int):
-        given = [given] * axes
-    if axes == 1 and isinstance(given, list) and len(given) == 2:
-        given = [given]
-    pairs = [[p, p] if isinstance(p, int) else p for p in (given if isinstance(given, list) else [])]
+    widths = r.layer.option(name)
+    if isinstance(widths, int):
+        widths = [widths] * axes
+    if axes == 1 and isinstance(widths, list) and len(widths) == 2:
+        widths = [widths]
+    pairs = [[p, p] if isinstance(p, int) else p for p in (widths if isinstance(widths, list) else [])]
     if len(pairs) != axes or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
         raise r.refuse(f"needs (before, after) for each of {axes} axes as {name}, got {r.layer.option(name)!r:.60}")
     if not all(type(n) is int and n >= 0 for p in pairs for n in p):

@@ -82,8 +82,8 @@ def _truth(o: Operation, x: HeldTensor) -> HeldTensor:
 
 def _activation(name: str, options: tuple[str, ...]) -> Callable[[Operation], HeldTensor]:
     def read(o: Operation) -> HeldTensor:
-        given = {option: o.number(option) for option in options if o.get(option) is not None}
-        return o.floats("x").mapped(lambda t: ELEMENTWISE[name](o.net, t, **given))
+        settings = {option: o.number(option) for option in options if o.get(option) is not None}
+        return o.floats("x").mapped(lambda t: ELEMENTWISE[name](o.net, t, **settings))
 
     return read
 
@@ -193,12 +193,12 @@ def where(o: Operation) -> HeldTensor:
     if any(o.get(name) is None for name in ("x1", "x2")):
         raise o.refuse("outputs positions of elements, in a data-dependent number")
     condition = _truth(o, o.held("condition"))
-    given = [o.get(name) for name in ("x1", "x2")]
-    if any(isinstance(x, HeldTensor) for x in given):
+    branches = [o.get(name) for name in ("x1", "x2")]
+    if any(isinstance(x, HeldTensor) for x in branches):
         (a, b), like = o.operands("x1", "x2")
         values: list[Any] = [like.like(t) if not isinstance(t, np.ndarray) else t for t in (a, b)]
     else:
-        arrays = [o.array(x) for x in given]
+        arrays = [o.array(x) for x in branches]
         kind = np.result_type(*arrays)
         values = [v.astype(np.float32 if kind.kind == "f" else kind) for v in arrays]
     tensors, like = together([condition, *values])

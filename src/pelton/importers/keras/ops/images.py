@@ -13,16 +13,16 @@ from .operation import Operation, reads_operation
 
 def _first(o: Operation) -> bool:
     """True if images have channels first; files state it unless it is the default."""
-    found = o.get("data_format", "channels_last")
-    if found not in ("channels_first", "channels_last"):
-        raise o.refuse(f"has the data_format {found!r:.30}")
-    return found == "channels_first"
+    layout = o.get("data_format", "channels_last")
+    if layout not in ("channels_first", "channels_last"):
+        raise o.refuse(f"has the data_format {layout!r:.30}")
+    return layout == "channels_first"
 
 
 def _each(o: Operation, name: str, axes: int, default: int | tuple[int, ...]) -> tuple[int, ...]:
-    found = o.integers(name, low=1) if o.get(name) is not None else default
-    found = (found,) * axes if isinstance(found, int) else found
-    return found * axes if len(found) == 1 else found
+    sizes = o.integers(name, low=1) if o.get(name) is not None else default
+    sizes = (sizes,) * axes if isinstance(sizes, int) else sizes
+    return sizes * axes if len(sizes) == 1 else sizes
 
 
 @reads_operation("Resize", args=("images",))

@@ -18,27 +18,27 @@ from .operation import Operation, reads_operation
 
 
 def _list(o: Operation, name: str) -> list[HeldTensor]:
-    found = o.get(name)
-    found = flattened(found) if isinstance(found, (list, tuple)) else [found]
-    if not found or not all(isinstance(x, HeldTensor) for x in found):
+    inputs = o.get(name)
+    inputs = flattened(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    if not inputs or not all(isinstance(x, HeldTensor) for x in inputs):
         raise o.refuse("joins something else than tensors")
-    return found
+    return inputs
 
 
 @reads_operation("Concatenate", args=("xs",))
 def concatenate(o: Operation) -> HeldTensor:
-    given = of_one_type(o, _list(o, "xs"))
-    if any(x.rank != given[0].rank for x in given):
+    inputs = of_one_type(o, _list(o, "xs"))
+    if any(x.rank != inputs[0].rank for x in inputs):
         raise o.refuse("joins tensors of several numbers of axes")
-    axis = o.axis("axis", given[0].rank, 0)
-    tensors, like = together(given)
+    axis = o.axis("axis", inputs[0].rank, 0)
+    tensors, like = together(inputs)
     return like.like(o.net.concat(tensors, like.axis(axis)))
 
 
 @reads_operation("Stack", args=("x",))
 def stack(o: Operation) -> HeldTensor:
-    given = of_one_type(o, _list(o, "x"))
-    return o.of(o.net.stack([x.tensor() for x in given], o.axis("axis", given[0].rank + 1, 0)))
+    inputs = of_one_type(o, _list(o, "x"))
+    return o.of(o.net.stack([x.tensor() for x in inputs], o.axis("axis", inputs[0].rank + 1, 0)))
 
 
 @reads_operation("Unstack")
@@ -50,10 +50,10 @@ def unstack(o: Operation) -> list[HeldTensor]:
 
 @reads_operation("Split")
 def split(o: Operation) -> list[HeldTensor]:
-    x, given = o.held("x"), o.get("indices_or_sections")
+    x, sections = o.held("x"), o.get("indices_or_sections")
     axis = o.axis("axis", x.rank, 0)
-    if isinstance(given, int):
-        return [o.of(t) for t in o.net.split(x.tensor(), given, axis)]
+    if isinstance(sections, int):
+        return [o.of(t) for t in o.net.split(x.tensor(), sections, axis)]
     places: list[Size] = [0, *o.integers("indices_or_sections", low=0), x.shape[axis]]
     for a, b in zip(places, places[1:]):
         o.reading.at_least(b, a, f"splits {x.shape[axis]} elements at {places[1:-1]}")
@@ -112,8 +112,8 @@ def squeeze(o: Operation) -> HeldTensor:
 
 @reads_operation("ExpandDims")
 def expand_dims(o: Operation) -> HeldTensor:
-    x, given = o.held("x"), o.get("axis")
-    count = len(given) if isinstance(given, (list, tuple)) else 1
+    x, axes = o.held("x"), o.get("axis")
+    count = len(axes) if isinstance(axes, (list, tuple)) else 1
     return o.of(o.net.unsqueeze(x.tensor(), o.axes("axis", x.rank + count)))
 
 
@@ -168,22 +168,22 @@ def roll(o: Operation) -> HeldTensor:
 
 @reads_operation("Pad")
 def pad(o: Operation) -> HeldTensor:
-    x, given = o.held("x"), o.get("pad_width")
+    x, widths = o.held("x"), o.get("pad_width")
     mode = o.get("mode", "constant")
-    if mode not in ("constant", "reflect") or not isinstance(given, (list, tuple)):
-        raise o.refuse(f"pads in an unknown way, {mode!r:.30}, by {given!r:.60}")
-    if not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in given) or len(given) != x.rank:
-        raise o.refuse(f"needs (before, after) for each of {x.rank} axes, got {given!r:.60}")
+    if mode not in ("constant", "reflect") or not isinstance(widths, (list, tuple)):
+        raise o.refuse(f"pads in an unknown way, {mode!r:.30}, by {widths!r:.60}")
+    if not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in widths) or len(widths) != x.rank:
+        raise o.refuse(f"needs (before, after) for each of {x.rank} axes, got {widths!r:.60}")
     value = np.asarray(o.number("constant_values", 0.0)).astype(x.dtype.numpy)
-    return o.of(o.net.pad(x.tensor(), [tuple(p) for p in given], value, mode=mode))
+    return o.of(o.net.pad(x.tensor(), [tuple(p) for p in widths], value, mode=mode))
 
 
 @reads_operation("GetItem", args=("x", "key"))
 def get_item(o: Operation) -> HeldTensor:
     key = o.get("key")
     key = tuple(key) if isinstance(key, (list, tuple)) else (key,)
-    given = [slice(None) if isinstance(k, slice) and k == slice(None) else k for k in key]
-    return o.of(picked(o, o.held("x"), given))
+    indices = [slice(None) if isinstance(k, slice) and k == slice(None) else k for k in key]
+    return o.of(picked(o, o.held("x"), indices))
 
 
 def picked(o: Operation, x: HeldTensor, key: list[Any]) -> Any:
@@ -193,10 +193,10 @@ def picked(o: Operation, x: HeldTensor, key: list[Any]) -> Any:
         if any(not (p is None or p is Ellipsis or type(p) is int) for p in parts):
             raise o.refuse(f"indexes with {k!r:.60}, which is not supported")
     at = key.index(Ellipsis) if Ellipsis in key else len(key)
-    given = sum(k is not None and k is not Ellipsis for k in key)
-    if given > x.rank or sum(k is Ellipsis for k in key) > 1:
+    count = sum(k is not None and k is not Ellipsis for k in key)
+    if count > x.rank or sum(k is Ellipsis for k in key) > 1:
         raise o.refuse(f"picks elements of {x.rank} axes by {len(key)} parts")
-    wide = [*key[:at], *[slice(None)] * (x.rank - given), *key[at + 1 :]]
+    wide = [*key[:at], *[slice(None)] * (x.rank - count), *key[at + 1 :]]
     return o.net.index(x.tensor(), tuple(wide))
 
 
@@ -230,13 +230,13 @@ def _places(o: Operation, x: NetworkTensor, shape: Sequence[Size]) -> list[Netwo
     whole = begins[0] if len(begins) == 1 else o.net.concat([o.net.reshape(t, (1,)) for t in begins], axis=0)
     if whole.shape not in ((x.rank,), ()) or whole.rank == 0 and x.rank > 1:
         raise o.refuse(f"needs a start for each of {x.rank} axes, got {list(whole.shape)}")
-    found = []
+    places = []
     for axis, (d, n) in enumerate(zip(x.shape, shape)):
         room = o.net.reshape(o.net.sizes(values=(d - n,), shape=(1,)), ())
         at = o.net.reshape(whole, (-1,))[axis]
         at = o.net.minimum(o.net.maximum(at, np.int64(0)), room)
-        found.append(o.net.add(o.net.iota(n), at))
-    return found
+        places.append(o.net.add(o.net.iota(n), at))
+    return places
 
 
 def _index(o: Operation, given: Any) -> NetworkTensor:

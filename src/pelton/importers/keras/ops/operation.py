@@ -37,8 +37,8 @@ class Operation(FileValues):
     def get(self, name: str, default: Any = None) -> Any:
         """Returns an argument as written; the default if it is missing or null."""
         self.seen.add(name)
-        found = self.given.get(name)
-        return default if found is None else found
+        value = self.given.get(name)
+        return default if value is None else value
 
     def expect(self, **values: Any) -> None:
         """Raises UnknownPart if these arguments have other values."""
@@ -55,10 +55,10 @@ class Operation(FileValues):
 
     def held(self, name: str) -> HeldTensor:
         """Returns a tensor, also for a constant."""
-        found = self.get(name)
-        if isinstance(found, HeldTensor):
-            return found
-        return HeldTensor(self.net, self.net.constant(self.array(found, name)))
+        value = self.get(name)
+        if isinstance(value, HeldTensor):
+            return value
+        return HeldTensor(self.net, self.net.constant(self.array(value, name)))
 
     def tensor(self, name: str) -> NetworkTensor:
         return self.held(name).tensor()
@@ -69,47 +69,47 @@ class Operation(FileValues):
 
     def array(self, given: Any, name: str = "operand") -> np.ndarray:
         """Converts a number or an array to f32, i32 or bool, as Keras converts Python's."""
-        found = np.asarray(given) if isinstance(given, (int, float, bool, list, tuple, np.ndarray)) else None
-        if found is None or found.dtype.kind not in "fiub":
+        array = np.asarray(given) if isinstance(given, (int, float, bool, list, tuple, np.ndarray)) else None
+        if array is None or array.dtype.kind not in "fiub":
             raise self.refuse(f"needs a tensor or numbers as {name}, got {given!r:.60}")
         if isinstance(given, np.ndarray):
-            return found
-        return found.astype({"f": np.float32, "i": np.int32, "u": np.int32, "b": np.bool_}[found.dtype.kind])
+            return array
+        return array.astype({"f": np.float32, "i": np.int32, "u": np.int32, "b": np.bool_}[array.dtype.kind])
 
     def number(self, name: str, default: float | None = None) -> float:
         return self.real(self.get(name, default), name)
 
     def integers(self, name: str, low: int = -MAX_NUMBER) -> tuple[int, ...]:
-        found = self.get(name)
-        return self.wholes([found] if isinstance(found, int) else found, name, low, MAX_NUMBER)
+        value = self.get(name)
+        return self.wholes([value] if isinstance(value, int) else value, name, low, MAX_NUMBER)
 
     def axis(self, name: str, rank: int, default: int | None = None) -> int:
         return self.reading.axis(self.get(name, default), rank)
 
     def axes(self, name: str, rank: int) -> tuple[int, ...]:
         """Returns axes from the front; all if there are none."""
-        found = self.get(name)
-        if found is None:
+        axes = self.get(name)
+        if axes is None:
             return tuple(range(rank))
-        return tuple(self.reading.axis(a, rank) for a in (found if isinstance(found, (list, tuple)) else [found]))
+        return tuple(self.reading.axis(a, rank) for a in (axes if isinstance(axes, (list, tuple)) else [axes]))
 
     def dtype(self, name: str) -> DType | None:
-        found = self.get(name)
-        if found is None:
+        kind = self.get(name)
+        if kind is None:
             return None
-        found = found.get("config", {}).get("name") if isinstance(found, dict) else found
-        if found not in DTYPES:
-            raise self.refuse(f"has the type {found!r:.60}")
-        return BOOL if found == "bool" else DType(DTYPES[found])
+        kind = kind.get("config", {}).get("name") if isinstance(kind, dict) else kind
+        if kind not in DTYPES:
+            raise self.refuse(f"has the type {kind!r:.60}")
+        return BOOL if kind == "bool" else DType(DTYPES[kind])
 
     def operands(self, *names: str) -> tuple[list[Any], HeldTensor]:
         """Returns arguments to broadcast against each other, of one type, in one order of axes."""
-        given = [self.get(name) for name in names]
-        kinds = [x.dtype for x in given if isinstance(x, HeldTensor)]
+        values = [self.get(name) for name in names]
+        kinds = [x.dtype for x in values if isinstance(x, HeldTensor)]
         if not kinds:
             raise self.refuse("has no tensor among its operands")
-        arrays = [x if isinstance(x, HeldTensor) else self.array(x, name) for x, name in zip(given, names)]
-        to = self._common(kinds, [x for x in arrays if not isinstance(x, HeldTensor)], given)
+        arrays = [x if isinstance(x, HeldTensor) else self.array(x, name) for x, name in zip(values, names)]
+        to = self._common(kinds, [x for x in arrays if not isinstance(x, HeldTensor)], values)
         cast = [self._as(x, to) for x in arrays]
         return together(cast)
 
@@ -157,19 +157,19 @@ def operation(r: KerasReading) -> Any:
     _, names = OPERATIONS[layer.type]
     if len(r.args) > len(names):
         raise layer.refuse(f"is called with {len(r.args)} arguments, where {len(names)} are known")
-    given = {name: layer.option(name) for name in layer.options if name not in ("name", "dtype")}
+    options = {name: layer.option(name) for name in layer.options if name not in ("name", "dtype")}
     if "dtype" in layer.options:
-        given["dtype"] = layer.options["dtype"]
+        options["dtype"] = layer.options["dtype"]
     call = dict(zip(names, r.args)) | r.kwargs
-    if set(given) & {k for k, v in call.items() if v is not None and given.get(k) is not None}:
+    if set(options) & {k for k, v in call.items() if v is not None and options.get(k) is not None}:
         raise layer.refuse("has an argument twice")
-    return applied(r, layer.type, given | {k: v for k, v in call.items() if v is not None or k not in given})
+    return applied(r, layer.type, options | {k: v for k, v in call.items() if v is not None or k not in options})
 
 
 def applied(r: KerasReading, type: str, given: Given) -> Any:
     """Applies an operation with these options and arguments."""
     reader, _ = OPERATIONS[type]
     op = Operation(r, type, given)
-    found = reader(op)
+    outputs = reader(op)
     op.check_rest()
-    return found
+    return outputs

@@ -116,14 +116,14 @@ def function(r: KerasReading) -> Any:
     extra = [k for k, v in call.items() if k not in names and k != "name" and v is not None and v != NEUTRAL.get(k)]
     if extra:
         raise r.refuse(f"calls tf.{name} with {', '.join(map(repr, extra))}, which is not supported")
-    given = {names[k]: v for k, v in call.items() if k in names}
-    if type in FRACTIONS and any(isinstance(v, HeldTensor) and not v.dtype.is_float for v in given.values()):
+    arguments = {names[k]: v for k, v in call.items() if k in names}
+    if type in FRACTIONS and any(isinstance(v, HeldTensor) and not v.dtype.is_float for v in arguments.values()):
         raise r.refuse(f"calls tf.{name} with integers, which is not supported")
-    if type == "Take" and given.get("axis") is None:
-        given["axis"] = 0
+    if type == "Take" and arguments.get("axis") is None:
+        arguments["axis"] = 0
     if type == "Argmax" and r.kwargs.get("output_type") != "int32":
-        return applied(r, "Cast", {"x": applied(r, type, {"axis": 0, **given}), "dtype": "int64"})
-    return applied(r, type, given)
+        return applied(r, "Cast", {"x": applied(r, type, {"axis": 0, **arguments}), "dtype": "int64"})
+    return applied(r, type, arguments)
 
 
 @reads("SlicingOpLambda", arguments=True)

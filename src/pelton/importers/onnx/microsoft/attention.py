@@ -59,10 +59,10 @@ def weights_of(n: Reading, scores: Value, how: Scores) -> Value:
 def scale_of(n: Reading, *heads: Value) -> float:
     """Returns the given scale, or that of the size of heads, which queries and keys share: one of them may be known
     alone."""
-    given, known = n.attr("scale", 0.0), [d for v in heads if isinstance(d := v.type.shape[3], int)]
-    if not given and not known:
+    scale, known = n.attr("scale", 0.0), [d for v in heads if isinstance(d := v.type.shape[3], int)]
+    if not scale and not known:
         raise n.refuse(f"{n.op} needs a known size of its heads, or a scale; got {heads[0].type.shape[3]}")
-    return given or 1 / math.sqrt(known[0])
+    return scale or 1 / math.sqrt(known[0])
 
 
 def split_parts(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
@@ -242,14 +242,14 @@ def _add_biases(n: Reading, parts: list[Value], i: int) -> list[Value]:
 def _with_past(n: Reading, k: Value, v: Value, past: int, length: int) -> tuple[Value, Value, Value, Size]:
     """Appends keys and values to those of inputs `past` and `past + 1`; also returns the number before them, and the
     number of keys. An input `length` is the valid length of a longer cache; new ones follow there."""
-    given = n.optional(length)
+    past_length = n.optional(length)
     if n.optional(past) is None or n.optional(past + 1) is None:
         return k, v, n.constant(0, I64), k.type.shape[2]
     pasts = n.input(past), n.input(past + 1)
-    if given is None:
+    if past_length is None:
         k, v = (n.emit("concat", p, t, axis=2) for p, t in zip(pasts, (k, v)))
         return k, v, n.sizes(pasts[0].type.shape[2]), k.type.shape[2]
-    before, rows, keys = n.reshape(n.cast(given, I64), ()), k.type.shape[2], pasts[0].type.shape[2]
+    before, rows, keys = n.reshape(n.cast(past_length, I64), ()), k.type.shape[2], pasts[0].type.shape[2]
     own = n.emit("sub", n.count(keys), before)  # the row at each place
     new = n.emit("logical_and", n.emit("less_equal", n.constant(0, I64), own), n.emit("less", own, n.sizes(rows)))
     at = n.emit("minimum", n.emit("maximum", own, n.constant(0, I64)), n.sizes(rows - 1))
@@ -277,14 +277,14 @@ def decoder_attention(n: Reading) -> tuple[Binding, ...]:
         parts = _split_inputs(n, heads)
     q, k, v = _add_biases(n, parts, 10)
     k, v, before, keys = _with_past(n, k, v, 5, 7)
-    given, ends = (
+    presents, ends = (
         (k, v),
         None if n.optional(7) is None or n.optional(5) is None else n.emit("add", before, n.constant(1, I64)),
     )
     if n.optional(9) is not None:
         k, v = (_of_beams(n, t, n.cast(n.input(9), I64), before) for t in (k, v))
     y, scores = _attend_masked(n, q, k, v, (3, 4), None, ends)
-    return y, *given, scores
+    return y, *presents, scores
 
 
 def _of_beams(n: Reading, x: Value, indirection: Value, before: Value) -> Value:

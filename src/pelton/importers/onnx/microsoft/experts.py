@@ -111,9 +111,9 @@ def group_router(n: Reading) -> tuple[Binding, ...]:
     allowed = n.emit("where", n.reshape(chosen, (tokens, groups, 1)), apart, n.like(apart, -np.inf))
     allowed = n.reshape(allowed, (tokens, experts))
     selected = one_of(n, n.emit_all("top_k", allowed, k=k, axis=1)[1], experts)
-    found = n.emit("log", n.emit("maximum", scores, n.like(scores, 1e-20)))
-    sentinel = n.like(found, n.attr("router_sentinel", -10000.0))
-    return n.cast(n.emit("where", selected, found, sentinel), kind), biased, scores
+    log_scores = n.emit("log", n.emit("maximum", scores, n.like(scores, 1e-20)))
+    sentinel = n.like(log_scores, n.attr("router_sentinel", -10000.0))
+    return n.cast(n.emit("where", selected, log_scores, sentinel), kind), biased, scores
 
 
 def one_of(n: Reading, places: Value, count: int) -> Value:

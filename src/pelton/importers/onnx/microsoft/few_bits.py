@@ -20,15 +20,15 @@ def unpack_bits(n: Reading, packed: Value, bits: int, count: int | None = None) 
     first `count` of them."""
     known = n.known(packed)
     if known is not None:
-        found = n.constant(unpacked(known, bits))
+        numbers = n.constant(unpacked(known, bits))
     elif bits == 8:
-        found = packed
+        numbers = packed
     else:
         places = n.constant(np.arange(0, 8, bits), U8)
         apart = n.emit("shift_right", n.reshape(packed, (*packed.type.shape, 1)), places)
         low = n.emit("bitwise_and", apart, n.constant((1 << bits) - 1, U8))
-        found = n.reshape(low, (*packed.type.shape[:-1], packed.type.shape[-1] * (8 // bits)))
-    return found if count is None else n.slice(found, found.type.rank - 1, 0, count)
+        numbers = n.reshape(low, (*packed.type.shape[:-1], packed.type.shape[-1] * (8 // bits)))
+    return numbers if count is None else n.slice(numbers, numbers.type.rank - 1, 0, count)
 
 
 def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
@@ -167,10 +167,10 @@ def matmul_bnb4(n: Reading) -> Binding:
         pairs = n.reshape(unpack_bits(n, n.reshape(b, (b.type.size,)), 4), (b.type.size, 2))
         order = n.emit("gather", pairs, n.constant([1, 0], I64), axis=1)
         flat = n.slice(n.reshape(order, (2 * b.type.size,)), 0, 0, count)
-        found = n.emit("gather", n.constant(_CODES[kind]), n.cast(flat, I64), axis=0)
+        values = n.emit("gather", n.constant(_CODES[kind]), n.cast(flat, I64), axis=0)
         places = n.constant(np.arange(count) // size, I64)
         factors = n.emit("gather", n.cast(n.reshape(scales, (blocks,)), F32), places, axis=0)
-        w = n.cast(n.reshape(n.emit("mul", found, factors), (columns, inner)), a.type.dtype)
+        w = n.cast(n.reshape(n.emit("mul", values, factors), (columns, inner)), a.type.dtype)
     return n.emit("matmul", a, transpose_last_axes(n, w) if n.flag("transB", 1) else w)
 
 

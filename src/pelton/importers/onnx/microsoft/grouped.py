@@ -190,8 +190,8 @@ def group_query_attention(n: Reading) -> tuple[Binding, ...]:
     kind = n.attr("qk_output", 0)
     if kind not in (1, 2):
         raise n.refuse(f"GroupQueryAttention needs qk_output 1 or 2 to output scores, got {kind}")
-    given = n.emit("where", shown, scores, n.like(scores, 0)) if kind == 1 else weights
-    return merge_heads(n, n.emit("matmul", weights, v)), *presents, given
+    output_scores = n.emit("where", shown, scores, n.like(scores, 0)) if kind == 1 else weights
+    return merge_heads(n, n.emit("matmul", weights, v)), *presents, output_scores
 
 
 def _lengths(n: Reading, rows: Size) -> tuple[list[Value | None], Size, Size]:

@@ -20,9 +20,9 @@ def _rms(n: Reading, x: Value) -> Value:
 @reads("ScaledSiLU", domain=MICROSOFT, attributes="alpha", inputs=2)
 def scaled_silu(n: Reading) -> Binding:
     """Computes z · σ(z), where z is a scale times x; each step is rounded to the type of x."""
-    x, given = n.input(0), n.optional(1)
+    x, factor = n.input(0), n.optional(1)
     dtype = x.type.dtype
-    scale = n.constant(n.attr("alpha", 1.0), F32) if given is None else n.reshape(n.cast(given, F32), ())
+    scale = n.constant(n.attr("alpha", 1.0), F32) if factor is None else n.reshape(n.cast(factor, F32), ())
     z = n.cast(n.emit("mul", n.cast(x, F32), scale), dtype)
     share = n.cast(n.emit("sigmoid", n.cast(z, F32)), dtype)
     return n.emit("mul", z, share)

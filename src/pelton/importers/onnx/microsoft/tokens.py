@@ -151,12 +151,12 @@ def _history(n: Reading) -> int:
 def _reset(n: Reading, shifted: list[Value], apart: list[Value], eos: Value | None, missing: Value) -> list[Value]:
     """Returns the preceding tokens, with `missing` for those of another sequence: from an end, or a boundary, on."""
     ends = eos is not None and n.flag("reset_on_eos")
-    gone, found = None, shifted[:1]
+    gone, tokens = None, shifted[:1]
     for k, token in enumerate(shifted[1:]):
         for cut in [n.emit("equal", token, missing)] * ends + apart[k : k + 1]:
             gone = cut if gone is None else n.emit("logical_or", gone, cut)
-        found.append(token if gone is None else n.emit("where", gone, missing, token))
-    return found
+        tokens.append(token if gone is None else n.emit("where", gone, missing, token))
+    return tokens
 
 
 def _hashes(n: Reading, tokens: list[Value], factors: Value, sizes: Value, offsets: Value | None) -> Value:

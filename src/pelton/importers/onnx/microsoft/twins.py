@@ -195,8 +195,8 @@ def max_pool_with_mask(n: Reading) -> Binding:
     for at in product(*map(range, w.kernel)):
         here = tap(shown, at)
         goes_on = here if not at[-1] or goes_on is None else n.emit("logical_and", goes_on, here)
-        found = n.emit("where", goes_on, tap(x, at), n.like(x, lowest))
-        best = found if best is None else n.emit("maximum", best, found)
+        candidate = n.emit("where", goes_on, tap(x, at), n.like(x, lowest))
+        best = candidate if best is None else n.emit("maximum", best, candidate)
     return n.value(best)
 
 
@@ -249,15 +249,15 @@ def crop_and_resize(n: Reading) -> Binding:
 
     (y, rows), (x_at, columns) = axes
     if mode == "nearest":
-        found = sample(*(n.emit("floor", n.emit("add", at, n.like(at, 0.5))) for at in (y, x_at)))
+        samples = sample(*(n.emit("floor", n.emit("add", at, n.like(at, 0.5))) for at in (y, x_at)))
     else:
         (top, down), (left, right) = ([n.emit(way, at) for way in ("floor", "ceil")] for at in (y, x_at))
         across = n.emit("sub", x_at, left)
         above, below = (between(sample(row, left), sample(row, right), across) for row in (top, down))
-        found = between(above, below, n.emit("sub", y, top))
+        samples = between(above, below, n.emit("sub", y, top))
     inside = n.reshape(n.expand(n.emit("logical_and", rows, columns), (count, *sizes)), (count, *sizes, 1))
-    found = n.emit("where", inside, found, n.like(found, n.attr("extrapolation_value", 0.0)))
-    return n.transpose(found, (0, 3, 1, 2))
+    samples = n.emit("where", inside, samples, n.like(samples, n.attr("extrapolation_value", 0.0)))
+    return n.transpose(samples, (0, 3, 1, 2))
 
 
 def _grid(n: Reading, x: Value, boxes: Value, axis: int, count: Size) -> tuple[Value, Value]:

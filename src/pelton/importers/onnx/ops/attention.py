@@ -201,11 +201,11 @@ def rotary_embedding_of_three(n: Reading) -> Binding:
 
     def angles(cache: Value) -> Value:
         each = n.emit("gather", cache, positions, axis=0)  # [3, batch, rows, pairs]
-        found = n.reshape(n.slice(each, 0, 0, 1), (batch, rows, pairs))
+        result = n.reshape(n.slice(each, 0, 0, 1), (batch, rows, pairs))
         for i in (1, 2):
             other = n.reshape(n.slice(each, 0, i, i + 1), (batch, rows, pairs))
-            found = n.emit("where", n.constant(of == i), other, found)
-        return found
+            result = n.emit("where", n.constant(of == i), other, result)
+        return result
 
     heads = n.attr("num_heads", 0) or x.type.shape[-1] // (2 * pairs)
     return _rotate(n, heads, angles(n.input(2)), angles(n.input(3)))

@@ -53,9 +53,9 @@ def loop(n: Reading) -> tuple[Binding, ...]:
             raise _data_dependent_count(n)
         if not known.all() or count is not None and i >= count.item():
             break
-        found = n.branch(body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
-        condition, carried = n.value(found[0]), found[1 : 1 + len(carried)]
-        scanned.append([n.value(v) for v in found[1 + len(carried) :]])
+        results = n.branch(body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
+        condition, carried = n.value(results[0]), results[1 : 1 + len(carried)]
+        scanned.append([n.value(v) for v in results[1 + len(carried) :]])
     if not scanned and len(body.output) > 1 + len(carried):
         raise _data_dependent_count(n)
     return *carried, *(_stack(n, values, 0) for values in zip(*scanned))
@@ -109,9 +109,9 @@ def scan(n: Reading) -> tuple[Binding, ...]:
             at = length - 1 - i if back else i
             shape = x.type.shape[:axis] + x.type.shape[axis + 1 :]
             pieces.append(n.reshape(n.slice(x, axis, at, at + 1), shape))
-        found = n.branch(body, dict(zip(names, (*states, *pieces))))
-        states = found[: len(states)]
-        scanned.append([n.value(v) for v in found[len(states) :]])
+        results = n.branch(body, dict(zip(names, (*states, *pieces))))
+        states = results[: len(states)]
+        scanned.append([n.value(v) for v in results[len(states) :]])
     stacked = [
         _stack(n, values[::-1] if back else values, n.axis(axis, values[0].type.rank + 1))
         for values, axis, back in zip(zip(*scanned), into, back_out)
@@ -164,8 +164,8 @@ def sequence_construct(n: Reading) -> Binding:
 
 
 def _position(n: Reading, i: int, count: int, default: int) -> int:
-    given = n.some_integers(i, "position")
-    at = default if given is None else given[0]
+    position = n.some_integers(i, "position")
+    at = default if position is None else position[0]
     if not -count <= at < count:
         raise n.refuse(f"{n.op} needs a position between {-count} and {count - 1}, got {at}")
     return at % count
@@ -180,8 +180,8 @@ def sequence_at(n: Reading) -> Binding:
 @reads("SequenceInsert")
 def sequence_insert(n: Reading) -> Binding:
     items = n.items(0)
-    given = n.some_integers(2, "position")
-    at = len(items) if given is None else given[0]
+    position = n.some_integers(2, "position")
+    at = len(items) if position is None else position[0]
     if not -len(items) <= at <= len(items):
         raise n.refuse(f"SequenceInsert needs a position between {-len(items)} and {len(items)}, got {at}")
     at = at + len(items) if at < 0 else at  # counted from the last element, like Python's insert
@@ -249,8 +249,8 @@ def sequence_map(n: Reading) -> tuple[Binding, ...]:
     body, items = n.attr("body"), n.items(0)
     rows = []
     for i in range(len(items)):
-        given = [t.values[i] if isinstance(t, ValueSequence) and i < len(t.values) else t for t in n.bindings]
-        rows.append([n.value(v) for v in n.branch(body, dict(zip([v.name for v in body.input], given)))])
+        arguments = [t.values[i] if isinstance(t, ValueSequence) and i < len(t.values) else t for t in n.bindings]
+        rows.append([n.value(v) for v in n.branch(body, dict(zip([v.name for v in body.input], arguments)))])
     return tuple(ValueSequence(column) for column in zip(*rows)) if rows else (ValueSequence(()),) * len(body.output)
 
 

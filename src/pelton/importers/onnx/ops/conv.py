@@ -32,10 +32,10 @@ def window(n: Reading, x: Value, kernel: Ints | None = None) -> Window:
     spatial = x.type.rank - 2
     if spatial < 1:
         raise n.refuse(f"{n.op} needs an input of rank 3 or more, got {x.type}")
-    given = n.attr("kernel_shape")
-    if kernel is not None and given and given != kernel:
-        raise n.refuse(f"{n.op} needs weights of its kernel_shape {list(given)}, got {list(kernel)}")
-    kernel = given or () if kernel is None else kernel
+    kernel_shape = n.attr("kernel_shape")
+    if kernel is not None and kernel_shape and kernel_shape != kernel:
+        raise n.refuse(f"{n.op} needs weights of its kernel_shape {list(kernel_shape)}, got {list(kernel)}")
+    kernel = kernel_shape or () if kernel is None else kernel
     strides, dilations = n.attr("strides") or (1,) * spatial, n.attr("dilations") or (1,) * spatial
     pads = n.attr("pads") or (0,) * (2 * spatial)
     if (

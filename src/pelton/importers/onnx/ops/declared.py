@@ -23,10 +23,10 @@ class AsDeclared:
 
 def attributes(n: Reading, op: Op) -> dict[str, object]:
     """Returns the op's attributes as far as the node or its schema has them; flags, integers in ONNX, as bools."""
-    found = {name: n.attr(op.onnx_names.get(name, name)) for name in op.attrs}
+    values = {name: n.attr(op.onnx_names.get(name, name)) for name in op.attrs}
     return {
         name: bool(value) if isinstance(op.attrs[name], bool) else value
-        for name, value in found.items()
+        for name, value in values.items()
         if value is not None
     }
 

@@ -14,7 +14,7 @@ from pelton.ir.types import I64
 def dft(n: Reading) -> Binding | tuple[Binding, ...]:
     """Reads signals as [batch…, time, 1 or 2], the last axis the real and imaginary parts. The axis is an attribute
     before opset 20, an input since."""
-    x, given = n.input(0), n.some_integers(1, "length")
+    x, dft_length = n.input(0), n.some_integers(1, "length")
     at = n.attr("axis") if n.opset < 20 else (n.some_integers(2, "axis") or (-2,))[0]
     axis, rank, inverse, half = n.axis(at, x.type.rank), x.type.rank, n.flag("inverse"), n.flag("onesided")
     if axis == rank - 1 or x.type.shape[-1] not in (1, 2):
@@ -23,8 +23,8 @@ def dft(n: Reading) -> Binding | tuple[Binding, ...]:
             f" {x.type} and axis {axis}"
         )
     size = x.type.shape[axis]
-    if given:
-        length = given[0]
+    if dft_length:
+        length = dft_length[0]
     else:
         length = 2 * (size - 1) if inverse and half else size
     if (
@@ -49,13 +49,13 @@ def dft(n: Reading) -> Binding | tuple[Binding, ...]:
 def stft(n: Reading) -> Binding | tuple[Binding, ...]:
     """Computes [batch, frames, bins, 2]: transforms of the windowed frames of a signal [batch, time, 1 or 2]."""
     x, window = n.input(0), n.optional(2)
-    (step,), given = n.integers(1, "frame step"), n.some_integers(3, "frame length")
+    (step,), frame_length = n.integers(1, "frame step"), n.some_integers(3, "frame length")
     if x.type.rank == 2:
         x = n.reshape(x, (*x.type.shape, 1))
-    if window is None and given is None or x.type.rank != 3 or x.type.shape[2] not in (1, 2):
+    if window is None and frame_length is None or x.type.rank != 3 or x.type.shape[2] not in (1, 2):
         raise n.refuse(f"STFT needs a signal [batch, time, 1 or 2], and a window or a frame length, got {x.type}")
-    if given:
-        length = given[0]
+    if frame_length:
+        length = frame_length[0]
     else:
         length = 0 if window is None else window.type.size
     batch, time, parts = x.type.shape

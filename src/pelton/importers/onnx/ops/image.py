@@ -80,10 +80,10 @@ def _floats(n: Reading, i: int) -> list[float] | None:
     """Returns the scales of a constant input; None if it is absent or empty."""
     if n.optional(i) is None:
         return None
-    found = [float(v) for v in n.numbers(i, "scales").reshape(-1)]
-    if not all(0 < scale < math.inf for scale in found):
-        raise n.refuse(f"{n.op} needs scales above 0, got {found}")
-    return found or None
+    scales = [float(v) for v in n.numbers(i, "scales").reshape(-1)]
+    if not all(0 < scale < math.inf for scale in scales):
+        raise n.refuse(f"{n.op} needs scales above 0, got {scales}")
+    return scales or None
 
 
 @reads("Resize")
@@ -93,16 +93,16 @@ def resize(n: Reading) -> Binding | tuple[Binding, ...]:
         return _by_scales(n, tuple(_floats(n, 1) or ()))
     coordinates, mode = n.attr("coordinate_transformation_mode"), _mode(n)
     x = n.input(0)
-    rank, given, sizes = x.type.rank, _floats(n, 2), n.some_integers(3, "sizes")
+    rank, ratios, sizes = x.type.rank, _floats(n, 2), n.some_integers(3, "sizes")
     axes = tuple(n.axis(a, rank) for a in n.attr("axes") or range(rank))
     sizes = sizes or None
-    if (given is None) == (sizes is None) or len(given or sizes or ()) != len(axes):
+    if (ratios is None) == (sizes is None) or len(ratios or sizes or ()) != len(axes):
         raise n.refuse(
-            f"Resize needs scales or sizes, one for each of {len(axes)} axes, got scales {given} and sizes {sizes}"
+            f"Resize needs scales or sizes, one for each of {len(axes)} axes, got scales {ratios} and sizes {sizes}"
         )
     scales, shape = [1.0] * rank, list(x.type.shape)
-    if given is not None:
-        for axis, scale in zip(axes, given):
+    if ratios is not None:
+        for axis, scale in zip(axes, ratios):
             scales[axis], shape[axis] = scale, _scale_size(x.type.shape[axis], scale)
     elif sizes is not None and not is_known(*sizes, *(x.type.shape[a] for a in axes)):
         if n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -155,11 +155,11 @@ def emit_resize(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
 
 def _roi(n: Reading, rank: int, axes: tuple[int, ...]) -> tuple[float, ...]:
     """Returns relative starts, then ends, of the resized part of each axis; 0 and 1 for other axes."""
-    given = [float(v) for v in n.numbers(1, "roi").reshape(-1)] if n.optional(1) is not None else []
-    if len(given) != 2 * len(axes):
-        raise n.refuse(f"Resize by tf_crop_and_resize needs a roi of {2 * len(axes)} numbers, got {given}")
+    roi = [float(v) for v in n.numbers(1, "roi").reshape(-1)] if n.optional(1) is not None else []
+    if len(roi) != 2 * len(axes):
+        raise n.refuse(f"Resize by tf_crop_and_resize needs a roi of {2 * len(axes)} numbers, got {roi}")
     starts, ends = [0.0] * rank, [1.0] * rank
-    for axis, start, end in zip(axes, given, given[len(axes) :]):
+    for axis, start, end in zip(axes, roi, roi[len(axes) :]):
         starts[axis], ends[axis] = start, end
     return (*starts, *ends)
 

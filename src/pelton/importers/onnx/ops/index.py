@@ -197,22 +197,22 @@ def stack_indices(n: Reading, *parts: Value) -> Value:
 @reads("TensorScatter")
 def tensor_scatter(n: Reading) -> Binding:
     """Writes updates into a cache along an axis, from a start index per batch element; mode circular wraps around."""
-    x, updates, given = n.input(0), n.input(1), n.optional(2)
+    x, updates, starts = n.input(0), n.input(1), n.optional(2)
     axis = n.axis(n.attr("axis", -2), x.type.rank)
     if (
         axis == 0
         or updates.type.rank != x.type.rank
-        or given is not None
-        and not (given.type.rank == 1 and equal(given.type.size, x.type.shape[0]))
+        or starts is not None
+        and not (starts.type.rank == 1 and equal(starts.type.size, x.type.shape[0]))
     ):
         raise n.refuse(
             "TensorScatter needs an axis other than 0, updates of the cache's rank and a start index per batch, got"
-            f" axis {axis}, {updates.type}{'' if given is None else f' and {given.type}'}"
+            f" axis {axis}, {updates.type}{'' if starts is None else f' and {starts.type}'}"
         )
     lead = updates.type.shape[: axis + 1]
     indices = _along_axis(n, n.count(lead[axis]), axis, axis + 1)
-    if given is not None:
-        indices = n.emit("add", _along_axis(n, n.cast(given, I64), 0, axis + 1), indices)
+    if starts is not None:
+        indices = n.emit("add", _along_axis(n, n.cast(starts, I64), 0, axis + 1), indices)
     if n.attr("mode") == "circular":
         indices = n.emit("mod", indices, n.sizes(x.type.shape[axis]))
     parts = [_along_axis(n, n.count(d), a, axis + 1) for a, d in enumerate(lead[:axis])] + [indices]

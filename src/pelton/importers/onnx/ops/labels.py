@@ -87,9 +87,9 @@ def _emit_lookup(n: Reading, x: Value, keys: np.ndarray, values: np.ndarray, def
             hits,
             n.emit("logical_and", n.emit("is_nan", spread), n.constant(np.isnan(keys.astype(x.type.dtype.numpy)))),
         )
-    found = n.emit("reduce_max", hits, axes=(x.type.rank,), keepdims=False)
+    is_key = n.emit("reduce_max", hits, axes=(x.type.rank,), keepdims=False)
     place = n.emit("arg_max", n.cast(hits, F32), axis=x.type.rank, keepdims=False)
-    return n.emit("gather", table, n.emit("where", found, place, n.constant(values.size, I64)), axis=0)
+    return n.emit("gather", table, n.emit("where", is_key, place, n.constant(values.size, I64)), axis=0)
 
 
 def _column(n: Reading, name: str) -> np.ndarray | None:
@@ -118,11 +118,11 @@ def category_mapper(n: Reading) -> Binding:
 @reads("DictVectorizer", domain=ML)
 def dict_vectorizer(n: Reading) -> Binding:
     """Returns [1, vocabulary]: the value of each key of the vocabulary, 0 for keys missing in the map."""
-    given = n.bindings[0] if n.bindings else None
-    if not isinstance(given, MapInput):
+    mapping = n.bindings[0] if n.bindings else None
+    if not isinstance(mapping, MapInput):
         raise n.refuse("DictVectorizer needs a map, which must be an input of the model")
     words, numbers = n.attr("string_vocabulary"), n.attr("int64_vocabulary")
-    keys, values = given.keys, given.values
+    keys, values = mapping.keys, mapping.values
     if (keys.type.dtype is STRING) != bool(words) or not (words or numbers) or values.type.dtype is STRING:
         raise n.refuse(
             "DictVectorizer needs a vocabulary of its map's key type, and numbers as values, got a map from"

@@ -84,9 +84,9 @@ def subtract_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> 
 def einsum(n: Reading) -> Binding:
     """Contracts operands from left to right, each step a sum, a product of matrices or a pointwise product."""
     terms, out = _parse_equation(n, [v.type.rank for v in n.inputs])
-    given = [_take_diagonal(n, term, value) for term, value in zip(terms, n.inputs)]
+    operands = [_take_diagonal(n, term, value) for term, value in zip(terms, n.inputs)]
     sizes: dict[str, Size] = {}
-    for term, value in given:
+    for term, value in operands:
         for letter, size in zip(term, value.type.shape):
             if sizes.setdefault(letter, size) != size:
                 if 1 not in (sizes[letter], size):
@@ -96,10 +96,10 @@ def einsum(n: Reading) -> Binding:
                         f" {size}"
                     )
                 sizes[letter] = size if sizes[letter] == 1 else sizes[letter]
-    given = [_squeeze_ones(n, term, value, sizes) for term, value in given]
-    term, value = given[0]
-    for i, other in enumerate(given[1:], 1):
-        term, value = _contract(n, (term, value), other, set("".join(t for t, _ in given[i + 1 :])) | set(out))
+    operands = [_squeeze_ones(n, term, value, sizes) for term, value in operands]
+    term, value = operands[0]
+    for i, other in enumerate(operands[1:], 1):
+        term, value = _contract(n, (term, value), other, set("".join(t for t, _ in operands[i + 1 :])) | set(out))
     term, value = _sum_unused(n, term, value, set(out))
     return n.transpose(value, [term.index(letter) for letter in out])
 

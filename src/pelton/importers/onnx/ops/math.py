@@ -60,14 +60,14 @@ def power(n: Reading) -> Binding:
         return n.emit("pow", base, n.cast(exponent, dtype))
     if exponent.type.dtype.is_integer:
         return n.cast(n.emit("pow", n.cast(base, I64), n.cast(exponent, I64)), dtype)
-    found = n.emit("pow", n.cast(base, F64), n.cast(exponent, F64))
-    whole = n.emit("round", found)
+    y = n.emit("pow", n.cast(base, F64), n.cast(exponent, F64))
+    whole = n.emit("round", y)
     near = n.emit(
         "less_equal",
-        n.emit("abs", n.emit("sub", found, whole)),
-        n.emit("mul", n.emit("abs", found), n.like(found, 1e-13)),
+        n.emit("abs", n.emit("sub", y, whole)),
+        n.emit("mul", n.emit("abs", y), n.like(y, 1e-13)),
     )
-    return n.cast(n.emit("where", near, whole, found), dtype)
+    return n.cast(n.emit("where", near, whole, y), dtype)
 
 
 @reads("BitShift")

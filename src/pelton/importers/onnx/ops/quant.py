@@ -27,14 +27,14 @@ def _operands(
     n: Reading, x: Value, found: Iterable[Value | None], axis: int, block: int
 ) -> tuple[list[Value], dict[str, int]]:
     """Returns the operands x, scale and zero point (if present), and the attributes of their axis and block size."""
-    given = [v for v in found if v is not None]
-    if all(v.type.size == 1 for v in given):
-        return [x, *given], {}
+    parameters = [v for v in found if v is not None]
+    if all(v.type.size == 1 for v in parameters):
+        return [x, *parameters], {}
     axis = n.axis(axis, x.type.rank)
-    for v in given:
+    for v in parameters:
         if not fits(v.type, x.type, axis, block):
             raise n.refuse(f"{n.op} needs one scale or {x.type.shape[axis]} for axis {axis} of {x.type}, got {v.type}")
-    return [x, *given], {"axis": axis, "block": block}
+    return [x, *parameters], {"axis": axis, "block": block}
 
 
 def dequantize(n: Reading, x: Value, scale: Value, zero: Value | None, axis: int = 0, block: int = 0) -> Value:

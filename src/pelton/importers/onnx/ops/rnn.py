@@ -108,13 +108,13 @@ def _emit_with_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any],
     peepholes = [states.pop()] if n.op == "LSTM" else []
     (time, batch, _), each = x.type.shape, len(_DEFAULTS[n.op])
     inside = n.emit("less", n.reshape(n.count(time), (time, 1, 1, 1)), n.reshape(lengths, (1, 1, batch, 1)))
-    found = []
+    outputs = []
     first = count_parameters(attrs["activations"][:each])
     for d, back in enumerate({"forward": (False,), "reverse": (True,)}.get(attrs["direction"], (False, True))):
-        given = reverse_sequences(n, x, lengths, 0) if back else x
+        sequences = reverse_sequences(n, x, lengths, 0) if back else x
         own_w, *own = (n.slice(v, 0, d, d + 1) for v in (w, r, b, *states, *peepholes))
         if n.op == "LSTM" and n.is_output_used(2):
-            given, own_w = _hold_cell(n, given, own_w, inside)
+            sequences, own_w = _hold_cell(n, sequences, own_w, inside)
         slopes = {
             k: attrs[k][count:] if d else attrs[k][:count]
             for k, count in zip(("activation_alpha", "activation_beta"), first)
@@ -125,7 +125,7 @@ def _emit_with_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any],
             "direction": "forward",
             "activations": attrs["activations"][d * each : (d + 1) * each],
         }
-        y, _, *cell = n.emit_all(n.op.lower(), given, own_w, *own, **how)
+        y, _, *cell = n.emit_all(n.op.lower(), sequences, own_w, *own, **how)
         last = n.emit("sub", lengths, n.constant(1, I64))
         h = n.emit("gather_nd", n.reshape(y, (time, batch, attrs["hidden"])), stack_indices(n, last, n.count(batch)))
         is_nonempty = n.reshape(n.emit("greater_equal", last, n.constant(0, I64)), (batch, 1))
@@ -133,10 +133,10 @@ def _emit_with_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any],
         y = n.emit("where", inside, y, n.like(y, 0))
         if back:
             y = n.reshape(reverse_sequences(n, n.reshape(y, (time, batch, attrs["hidden"])), lengths, 0), y.type.shape)
-        found.append((y, h, *cell))
+        outputs.append((y, h, *cell))
     return [
         (parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis))
-        for parts, axis in zip(zip(*found), (1, 0, 0))
+        for parts, axis in zip(zip(*outputs), (1, 0, 0))
     ]
 
 

@@ -55,8 +55,8 @@ def constant_of_shape(n: Reading) -> Binding:
 
 @reads("Shape")
 def shape(n: Reading) -> Binding:
-    found = n.input(0).type.shape
-    return n.sizes(found[slice(n.attr("start", 0), n.attr("end"))])
+    sizes = n.input(0).type.shape
+    return n.sizes(sizes[slice(n.attr("start", 0), n.attr("end"))])
 
 
 @reads("Size")
@@ -100,10 +100,10 @@ def _range_of_dynamic_length(n: Reading, first: Size, last: Size, step: Any) -> 
         return n.builder.from_sizes(
             np.array([first + i * step for i in range(count)], object), dtype, next(filter(None, n.node.output), "")
         )
-    found = n.count(count, dtype)
+    values = n.count(count, dtype)
     if step != 1:
-        found = n.emit("mul", found, n.like(found, step))
-    return found if not isinstance(first, Dim) and first == 0 else n.emit("add", found, n.input(0))
+        values = n.emit("mul", values, n.like(values, step))
+    return values if not isinstance(first, Dim) and first == 0 else n.emit("add", values, n.input(0))
 
 
 @reads("EyeLike")
@@ -179,9 +179,9 @@ def flatten(n: Reading) -> Binding:
 @reads("Squeeze")
 def squeeze(n: Reading) -> Binding:
     x = n.input(0)
-    given = n.some_integers(1, "axes") if n.opset >= 13 else n.attr("axes")
+    ints = n.some_integers(1, "axes") if n.opset >= 13 else n.attr("axes")
     axes = (
-        n.axes(given, x.type.rank) if given is not None else tuple(i for i, d in enumerate(x.type.shape) if equal(d, 1))
+        n.axes(ints, x.type.rank) if ints is not None else tuple(i for i, d in enumerate(x.type.shape) if equal(d, 1))
     )
     if not all(equal(x.type.shape[a], 1) for a in axes):
         raise n.refuse(f"Squeeze needs axes of size 1, got axes {list(axes)} of {x.type}")
@@ -190,9 +190,9 @@ def squeeze(n: Reading) -> Binding:
 
 @reads("Unsqueeze")
 def unsqueeze(n: Reading) -> Binding:
-    x, given = n.input(0), n.integers(1, "axes") if n.opset >= 13 else n.attr("axes")
+    x, axes = n.input(0), n.integers(1, "axes") if n.opset >= 13 else n.attr("axes")
     sizes = list(x.type.shape)
-    for axis in n.axes(given, x.type.rank + len(given)):
+    for axis in n.axes(axes, x.type.rank + len(axes)):
         sizes.insert(axis, 1)
     return n.reshape(x, sizes)
 
@@ -266,11 +266,11 @@ def slice_(n: Reading) -> Binding:
     if n.opset < 10:
         starts, ends, axes, steps = n.attr("starts"), n.attr("ends"), n.attr("axes"), None
     else:
-        given = [v.type for i in range(1, 5) if (v := n.optional(i)) is not None]
-        if any(t.rank > 1 or t.known and t.size > x.type.rank for t in given):
+        types = [v.type for i in range(1, 5) if (v := n.optional(i)) is not None]
+        if any(t.rank > 1 or t.known and t.size > x.type.rank for t in types):
             raise n.refuse(
                 f"Slice of {x.type} needs vectors of at most {x.type.rank} starts, ends, axes and steps, got"
-                f" {', '.join(map(str, given))}"
+                f" {', '.join(map(str, types))}"
             )
         starts, ends = n.integers(1, "starts"), n.integers(2, "ends")
         axes, steps = n.some_integers(3, "axes"), n.some_integers(4, "steps")
@@ -321,8 +321,8 @@ def pad(n: Reading) -> Binding:
         pads, value, axes = n.attr("pads"), n.like(x, n.attr("value")), None
     else:
         pads, axes = n.integers(1, "pads"), n.some_integers(3, "axes")
-        given = n.optional(2)
-        value = n.like(x, 0) if given is None else n.reshape(given, ())
+        fill = n.optional(2)
+        value = n.like(x, 0) if fill is None else n.reshape(fill, ())
     axes = tuple(range(x.type.rank)) if axes is None else tuple(n.axis(a, x.type.rank) for a in axes)
     if len(pads) != 2 * len(axes):
         raise n.refuse(f"Pad needs two pads for each of {len(axes)} axes, got {list(pads)}")
@@ -335,13 +335,13 @@ def pad(n: Reading) -> Binding:
 @reads("Trilu")
 def trilu(n: Reading) -> Binding:
     """Reads a diagonal; one that depends on the data is compared with column − row."""
-    x, given, upper = n.input(0), n.optional(1), n.flag("upper")
-    if given is None or n.builder.elements(given) is not None:
+    x, offset, upper = n.input(0), n.optional(1), n.flag("upper")
+    if offset is None or n.builder.elements(offset) is not None:
         (k,) = n.some_integers(1, "diagonal") or (0,)
         return n.emit("trilu", x, k=k, upper=upper)
     if x.type.rank < 2:
         raise n.refuse(f"Trilu needs matrices, got {x.type}")
     rows, columns = x.type.shape[-2:]
     diagonal = n.emit("sub", n.count(columns), n.reshape(n.count(rows), (rows, 1)))
-    kept = n.emit("greater_equal" if upper else "less_equal", diagonal, n.cast(n.reshape(given, ()), I64))
+    kept = n.emit("greater_equal" if upper else "less_equal", diagonal, n.cast(n.reshape(offset, ()), I64))
     return n.emit("where", kept, x, n.like(x, 0))

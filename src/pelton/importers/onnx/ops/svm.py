@@ -130,7 +130,7 @@ def _pair_weights(w: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _vectors(n: Reading, x: Value, count: int) -> np.ndarray:
-    found = floats(n, "support_vectors", x)
-    if not found.size or found.size % count:
-        raise n.refuse(f"{n.op} needs {count} support vectors, got {found.size} numbers")
-    return found.reshape(count, -1)
+    vectors = floats(n, "support_vectors", x)
+    if not vectors.size or vectors.size % count:
+        raise n.refuse(f"{n.op} needs {count} support vectors, got {vectors.size} numbers")
+    return vectors.reshape(count, -1)

@@ -54,22 +54,22 @@ def _by_kind(found: Sequence[tuple[Value, ...]]) -> tuple[Binding, ...]:
 @reads("Adagrad", domain=_TRAINING)
 def adagrad(n: Reading) -> tuple[Binding, ...]:
     """Takes steps that shrink with the sum of squared gradients."""
-    found = []
+    updates = []
     for x, gradient, squares in _tensors(n, 3):
         at = TrainingStep(n, x.type.dtype)
         rate = at("div", at.rate, at("add", at("mul", at.count, n.attr("decay_factor", 0.0)), 1.0))
         g = at.regularize(x, gradient)
         total = at("add", squares, at("mul", g, g))
-        found.append(
+        updates.append(
             (at("sub", x, at("div", at("mul", rate, g), at("add", at("sqrt", total), n.attr("epsilon", 0.0)))), total)
         )
-    return _by_kind(found)
+    return _by_kind(updates)
 
 
 @reads("Adam", domain=_TRAINING)
 def adam(n: Reading) -> tuple[Binding, ...]:
     """Takes steps by running means of gradients and of their squares, corrected for their bias towards zero."""
-    alpha, beta, found = n.attr("alpha"), n.attr("beta"), []
+    alpha, beta, updates = n.attr("alpha"), n.attr("beta"), []
     for x, gradient, mean, squares in _tensors(n, 4):
         at = TrainingStep(n, x.type.dtype)
         g = at.regularize(x, gradient)
@@ -80,14 +80,14 @@ def adam(n: Reading) -> tuple[Binding, ...]:
         rate = at.after_first_step(at.rate, at("mul", at.rate, corrected))
         moved = at("sub", x, at("div", at("mul", rate, mean), at("add", at("sqrt", squares), n.attr("epsilon", 0.0))))
         shrink = n.attr("norm_coefficient_post", 0.0)
-        found.append((at("mul", moved, 1 - shrink) if shrink else moved, mean, squares))
-    return _by_kind(found)
+        updates.append((at("mul", moved, 1 - shrink) if shrink else moved, mean, squares))
+    return _by_kind(updates)
 
 
 @reads("Momentum", domain=_TRAINING)
 def momentum(n: Reading) -> tuple[Binding, ...]:
     """Takes steps by a decaying sum of gradients; mode nesterov looks one step ahead."""
-    alpha, found = n.attr("alpha"), []
+    alpha, updates = n.attr("alpha"), []
     for x, gradient, velocity in _tensors(n, 3):
         at = TrainingStep(n, x.type.dtype)
         g = at.regularize(x, gradient)
@@ -95,5 +95,5 @@ def momentum(n: Reading) -> tuple[Binding, ...]:
             "add", at("mul", velocity, alpha), at("mul", g, at.after_first_step(1.0, at("mul", 1.0, n.attr("beta"))))
         )
         along = at("add", g, at("mul", velocity, alpha)) if n.attr("mode") == "nesterov" else velocity
-        found.append((at("sub", x, at("mul", at.rate, along)), velocity))
-    return _by_kind(found)
+        updates.append((at("sub", x, at("mul", at.rate, along)), velocity))
+    return _by_kind(updates)

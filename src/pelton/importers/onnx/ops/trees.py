@@ -258,10 +258,10 @@ def _emit_old_ensemble(n: Reading, prefix: str, targets: int, join: str) -> Valu
     order = np.argsort(keys, kind="stable")
 
     def find(trees: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        found = order[np.minimum(np.searchsorted(keys[order], trees * wide + numbers), keys.size - 1)]
-        if (keys[found] != trees * wide + numbers).any():
+        nodes = order[np.minimum(np.searchsorted(keys[order], trees * wide + numbers), keys.size - 1)]
+        if (keys[nodes] != trees * wide + numbers).any():
             raise n.refuse(f"{n.op} has nodes that refer to nonexistent nodes")
-        return found
+        return nodes
 
     def integers(name: str) -> np.ndarray:
         return np.asarray(n.attr(name) or (0,) * tree.size, np.int64)

@@ -50,10 +50,10 @@ def detection_postprocess(n: TFLiteReading) -> tuple[Given, ...]:
 
 
 def _numbers(n: TFLiteReading, names: tuple[str, ...]) -> list[float]:
-    found = [n.custom_options.get(name) for name in names]
-    if not all(isinstance(v, (int, float)) and not math.isnan(v) for v in found):
-        raise n.refuse(f"needs numbers as its options {', '.join(names)}, got {found}")
-    return [float(v) for v in found if v is not None]
+    values = [n.custom_options.get(name) for name in names]
+    if not all(isinstance(v, (int, float)) and not math.isnan(v) for v in values):
+        raise n.refuse(f"needs numbers as its options {', '.join(names)}, got {values}")
+    return [float(v) for v in values if v is not None]
 
 
 def _decoded(n: TFLiteReading, encoded: NetworkTensor, anchors: NetworkTensor, scales: list[float]) -> NetworkTensor:
@@ -88,11 +88,11 @@ def _best_of_classes(
 def _outputs(n: TFLiteReading, best: NetworkTensor, count: int) -> tuple[NetworkTensor, ...]:
     """Returns the four outputs from rows (box, score, class), with class −1 for missing ones, filled up with 0."""
     net = n.net
-    found = best[:, :, 5] >= 0
-    rows = net.where(net.unsqueeze(found, 2), best, np.float32(0))
+    mask = best[:, :, 5] >= 0
+    rows = net.where(net.unsqueeze(mask, 2), best, np.float32(0))
     if best.shape[1] < count:
         rows = net.concat([rows, np.zeros((1, count - best.shape[1], 6), np.float32)], axis=1)
-    total = net.reduce_sum(net.cast(found, to=best.dtype), axes=(1,), keepdims=False)
+    total = net.reduce_sum(net.cast(mask, to=best.dtype), axes=(1,), keepdims=False)
     return rows[:, :, :4], rows[:, :, 5], rows[:, :, 4], total
 
 
@@ -113,17 +113,17 @@ def non_max_suppression(n: TFLiteReading) -> tuple[Given, ...]:
     best = net.multiclass_nms(
         net.unsqueeze(corners, 0), net.reshape(scores, (1, 1, -1)), keep=keep, score=threshold, overlap=overlap
     )[0]
-    found = best[:, 5] >= 0
+    mask = best[:, 5] >= 0
     # a later box of equal corners and score would have been suppressed
     rows = net.unsqueeze(net.concat([corners, net.unsqueeze(scores, 1)], axis=1), 0)
     is_it = net.reduce_min(net.cast(net.equal(rows, net.unsqueeze(best[:, :5], 1)), to=I32), axes=(2,), keepdims=False)
-    number = net.where(found, net.cast(net.arg_max(is_it, axis=1, keepdims=False), to=I32), np.int32(0))
-    count = net.reduce_sum(net.cast(found, to=I32), axes=(0,), keepdims=False)
+    number = net.where(mask, net.cast(net.arg_max(is_it, axis=1, keepdims=False), to=I32), np.int32(0))
+    count = net.reduce_sum(net.cast(mask, to=I32), axes=(0,), keepdims=False)
     return (number, best[:, 4], count) if n.op.endswith("V5") else (number, count)
 
 
 def _number(n: TFLiteReading, i: int) -> float:
-    found = n.array(i, "limit")
-    if found.size != 1 or math.isnan(found.item()):
-        raise n.refuse(f"needs one number as its input {i}, got {found.reshape(-1)[:4].tolist()}")
-    return float(found.item())
+    array = n.array(i, "limit")
+    if array.size != 1 or math.isnan(array.item()):
+        raise n.refuse(f"needs one number as its input {i}, got {array.reshape(-1)[:4].tolist()}")
+    return float(array.item())

@@ -25,8 +25,8 @@ class _NetworkWriter:
     net: Network
 
     def emit(self, op: str, *inputs: Value, **attrs: Any) -> Value:
-        (found,) = self.net.apply(get(op), [self.net.wrap(v) for v in inputs], attrs)
-        return self.net.value(found)
+        (tensor,) = self.net.apply(get(op), [self.net.wrap(v) for v in inputs], attrs)
+        return self.net.value(tensor)
 
     def constant(self, array: Any, dtype: DType) -> Value:
         return self.net.builder.shared_constant(np.asarray(array, dtype.numpy))

@@ -156,19 +156,19 @@ def deconvolution(
 
 @reads("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")
 def pool(n: TFLiteReading) -> Given:
-    given: dict[str, Any] = dict(stride=n.strides(), padding=n.padding)
+    attrs: dict[str, Any] = dict(stride=n.strides(), padding=n.padding)
     kernel = n.strides("filter")
     if n.op == "MAX_POOL_2D":
         moves = n.moves(0) and n.given(0).spec.dtype is not DType.I4 and n.option("activation") == 0
         x = n.given(0).raw(first=True) if moves else _image(n, 4)
-        y = n.net.max_pool(x, kernel, **given)
+        y = n.net.max_pool(x, kernel, **attrs)
         return ChannelsFirst(y if moves else n.activated(y))
     x = _image(n, 4)
     if n.op == "AVERAGE_POOL_2D":
         whole = n.padding == "valid" and kernel == x.shape[2:]
-        y = n.net.global_average_pool(x) if whole else n.net.average_pool(x, kernel, **given)
+        y = n.net.global_average_pool(x) if whole else n.net.average_pool(x, kernel, **attrs)
     else:
-        y = n.net.sqrt(n.net.average_pool(n.net.mul(x, x), kernel, **given))
+        y = n.net.sqrt(n.net.average_pool(n.net.mul(x, x), kernel, **attrs))
     return ChannelsFirst(n.activated(y))
 
 

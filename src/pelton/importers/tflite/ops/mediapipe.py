@@ -43,10 +43,10 @@ def _second_version(n: TFLiteReading) -> None:
 
 
 def _options(n: TFLiteReading, *names: str) -> list[float]:
-    found = [n.custom_options.get(name) for name in names]
-    if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in found):
-        raise n.refuse(f"needs numbers as its options {', '.join(names)}, got {found}")
-    return [v for v in found if isinstance(v, (int, float))]
+    values = [n.custom_options.get(name) for name in names]
+    if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in values):
+        raise n.refuse(f"needs numbers as its options {', '.join(names)}, got {values}")
+    return [v for v in values if isinstance(v, (int, float))]
 
 
 @reads("TransformLandmarks", domain=CUSTOM)
@@ -94,8 +94,8 @@ def transform_tensor_bilinear(n: TFLiteReading) -> Given:
     places = net.cast(net.concat([net.unsqueeze(v, 1) for v in indices], axis=1), to=I64)
     shares = net.concat([net.unsqueeze(v, 1) for v in weights], axis=1)
     pixels = net.reshape(n.image(0), (channels, height * width))
-    found = net.blend(pixels, places, shares, axis=1)
-    return ChannelsFirst(net.reshape(found, (1, channels, out_height, out_width)))
+    samples = net.blend(pixels, places, shares, axis=1)
+    return ChannelsFirst(net.reshape(samples, (1, channels, out_height, out_width)))
 
 
 def _between(n: TFLiteReading, x: NetworkTensor, last: int) -> NetworkTensor:

@@ -35,11 +35,11 @@ def gather(n: TFLiteReading) -> Given:
         begin = (np.arange(count) * size).reshape(*front, *[1] * (indices.rank - batch))
     else:
         begin = net.reshape(net.mul(n.numbered(count), n.scalar(size)), (*front, *[1] * (indices.rank - batch)))
-    found = net.gather(flat, net.add(net.cast(indices, to=I64), begin), axis=0)
+    y = net.gather(flat, net.add(net.cast(indices, to=I64), begin), axis=0)
     middle = indices.rank - batch
     places = [*range(batch), *range(indices.rank, indices.rank + axis - batch)]
-    places += [*range(batch, batch + middle), *range(indices.rank + axis - batch, found.rank)]
-    return net.transpose(found, places)
+    places += [*range(batch, batch + middle), *range(indices.rank + axis - batch, y.rank)]
+    return net.transpose(y, places)
 
 
 @reads("EMBEDDING_LOOKUP")
@@ -196,5 +196,5 @@ def segments(n: TFLiteReading) -> Given:
     last = n.scalar(count)
     kept = net.logical_and(net.greater_equal(numbers, np.int64(0)), net.less(numbers, last))
     places = net.unsqueeze(net.where(kept, numbers, last), 1)
-    found = net.scatter_nd(empty, places, x, reduction=joined)
-    return net.slice(found, starts=(0,), ends=(count,), axes=(0,), steps=(1,))
+    y = net.scatter_nd(empty, places, x, reduction=joined)
+    return net.slice(y, starts=(0,), ends=(count,), axes=(0,), steps=(1,))

@@ -68,9 +68,9 @@ def _written_out(n: TFLiteReading, x: NetworkTensor, weights: Weights, states: l
         )
     h, c = states
     as_held = partial(_in_steps, net) if h.is_quantized else lambda gates: gates
-    given, outputs = as_held(net.linear(x, w, b)), []
+    projections, outputs = as_held(net.linear(x, w, b)), []
     for t in range(int(steps)):
-        i, o, forget, new = net.split(as_held(net.add(given[t], net.linear(h.real(), r))), 4, 1)
+        i, o, forget, new = net.split(as_held(net.add(projections[t], net.linear(h.real(), r))), 4, 1)
         cells = net.add(net.mul(net.sigmoid(forget), c.real()), net.mul(net.sigmoid(i), net.tanh(new)))
         c = n.finished(net.clip(cells, -clip, clip) if clip else cells, c.spec)
         h = n.finished(net.mul(net.sigmoid(o), net.tanh(c.real())), h.spec)

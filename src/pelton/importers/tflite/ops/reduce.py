@@ -39,9 +39,9 @@ def _reduced(n: TFLiteReading, axes: tuple[int, ...], keeps: bool, first: bool):
     attrs: dict[str, Any] = dict(axes=axes, keepdims=keeps)
     if n.op in REDUCTIONS:
         return getattr(net, REDUCTIONS[n.op])(x, **attrs) if axes else x
-    found, reduce = net.cast(x, to=DType.I32), net.reduce_max if n.op == "REDUCE_ANY" else net.reduce_min
-    found = reduce(found, **attrs) if axes else found
-    return net.greater(found, np.int32(0))
+    y, reduce = net.cast(x, to=DType.I32), net.reduce_max if n.op == "REDUCE_ANY" else net.reduce_min
+    y = reduce(y, **attrs) if axes else y
+    return net.greater(y, np.int32(0))
 
 
 @reads("ARG_MAX", "ARG_MIN")

@@ -179,14 +179,14 @@ def strided_slice(n: TFLiteReading) -> Given:
     def has(mask: str, i: int) -> bool:
         return bool(masks[mask] >> i & 1)
 
-    given = sum(not has("new_axis", i) and not has("ellipsis", i) for i in range(len(begin)))
-    if given > x.rank:
-        raise n.refuse(f"cuts {given} axes of {x.spec}")
+    count = sum(not has("new_axis", i) and not has("ellipsis", i) for i in range(len(begin)))
+    if count > x.rank:
+        raise n.refuse(f"cuts {count} axes of {x.spec}")
     parts, gone, new = list[tuple[Size, Size, int]](), list[int](), list[int]()
     for i in range(len(begin)):
         axis = len(parts)
         if has("ellipsis", i):
-            parts += [(0, d, 1) for d in x.shape[axis : axis + x.rank - given]]
+            parts += [(0, d, 1) for d in x.shape[axis : axis + x.rank - count]]
         elif has("new_axis", i):
             new.append(len(parts) - len(gone) + len(new))
         else:

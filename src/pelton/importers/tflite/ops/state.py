@@ -59,12 +59,12 @@ def composite(n: TFLiteReading) -> tuple[Given, ...]:
 def if_(n: TFLiteReading) -> tuple[Given, ...]:
     """Selects one of two subgraphs. If the data decides, both are computed and their outputs selected: branches have no
     effects but on variables, which are refused then."""
-    condition, given = n.given(0), _given(n, 1)
+    condition, inputs = n.given(0), _given(n, 1)
     numbers, known = (n.option("then"), n.option("other")), _known(n, condition)
     if known is not None:
-        return tuple(n.scope.inline(numbers[0 if known else 1], given))
+        return tuple(n.scope.inline(numbers[0 if known else 1], inputs))
     with n.scope.branch():
-        then, other = (n.scope.inline(number, given) for number in numbers)
+        then, other = (n.scope.inline(number, inputs) for number in numbers)
     chosen = n.net.reshape(condition.raw(), ())
     if len(then) != len(other):
         raise n.refuse(f"has branches of {len(then)} and {len(other)} outputs")
@@ -97,11 +97,11 @@ def _loop(n: TFLiteReading, condition: int, body: int) -> tuple[Given, ...]:
 
     def round_(net: Network, _: NetworkTensor, *carried: NetworkTensor) -> tuple[NetworkTensor, ...]:
         with n.scope.within(net):
-            given = [Held(net, h.spec, x) for h, x in zip(begin, carried)]
-            found = n.scope.inline(body, given)
-            if any(h.raw().type != x.type for h, x in zip(found, carried)):
+            inputs = [Held(net, h.spec, x) for h, x in zip(begin, carried)]
+            outputs = n.scope.inline(body, inputs)
+            if any(h.raw().type != x.type for h, x in zip(outputs, carried)):
                 raise OnData(f"{n.op} carries tensors whose sizes change from round to round ({n.where})")
-            return net.reshape(goes_on(found), ()), *(h.raw() for h in found)
+            return net.reshape(goes_on(outputs), ()), *(h.raw() for h in outputs)
 
     with n.scope.branch():
         first = n.net.reshape(goes_on(begin), ())
@@ -118,11 +118,11 @@ def _known(n: TFLiteReading, condition: Held) -> bool | None:
     """Returns a condition that does not depend on the data; None for others."""
     if any(d != 1 for d in condition.shape):
         raise n.refuse(f"needs one condition, got {condition.spec}")
-    found = _elements(n, condition)
-    return None if found is None else bool(found.reshape(())[()])
+    elements = _elements(n, condition)
+    return None if elements is None else bool(elements.reshape(())[()])
 
 
 def _elements(n: TFLiteReading, x: Held) -> np.ndarray | None:
     """Returns the elements of a constant, or of sizes as objects; None for other tensors."""
-    found = x.elements()
-    return found if isinstance(found, np.ndarray) else n.net.builder.elements(found.value)
+    elements = x.elements()
+    return elements if isinstance(elements, np.ndarray) else n.net.builder.elements(elements.value)
