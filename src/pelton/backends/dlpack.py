@@ -95,7 +95,7 @@ def device_of(value: Any, what: str) -> tuple[int, int]:
 
 
 def import_array(value: Any, what: str, **arguments: Any) -> BorrowedArray:
-    """Imports the array exported by `value.__dlpack__(**arguments)`; raises InputError if it refuses or for other types."""
+    """Imports the array exported by `value.__dlpack__(**arguments)`; InputError if it refuses, or for other types."""
     try:
         try:
             capsule = value.__dlpack__(**arguments, max_version=VERSION)
