@@ -243,4 +243,4 @@ def test_error_types_are_public_names():
     kinds = SCHEMAS["error.json"]["properties"]["error"]["properties"]["type"]["enum"]
     public = {n for n in pelton.__all__ if isinstance(k := getattr(pelton, n), type) and issubclass(k, pelton.Error)}
     assert set(kinds) == public
-    assert arguments.translate_options("set it with shapes=") == "give it with --shapes"
+    assert arguments.translate_options("set it with shapes=") == "set it with --shapes"

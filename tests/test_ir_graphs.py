@@ -67,7 +67,7 @@ def broken(name: str) -> Graph:
     [
         ("use before definition", r"node 'second' \(relu\) reads %y"),
         ("missing producer", "before it is written"),
-        ("defined twice", "%y.* is defined twice, the twice by node 'first'"),
+        ("defined twice", "%y.* is defined twice, the second time by node 'first'"),
         ("input again", "%x.* is defined twice"),
         ("wrong shape", r"node 'first' \(add\) must have outputs f32\[2, 3\], but has %y: f32\[2, 4\]"),
         ("wrong type", "must have outputs f32"),

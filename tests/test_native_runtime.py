@@ -57,10 +57,10 @@ def test_what_is_altered_is_refused(engines):
 @pytest.mark.parametrize(
     "shape, why",
     [
-        ((10, 3, 14, 14), "axis 0 of input .* may have 1 to 9, given 10"),
-        ((0, 3, 14, 14), "axis 0 of input .* may have 1 to 9, given 0"),
-        ((-1, 3, 14, 14), "given -1"),
-        ((2, 3, 14, 15), "axis 3 of input .* is 14, given 15"),
+        ((10, 3, 14, 14), "axis 0 of input .* may have 1 to 9, got 10"),
+        ((0, 3, 14, 14), "axis 0 of input .* may have 1 to 9, got 0"),
+        ((-1, 3, 14, 14), "got -1"),
+        ((2, 3, 14, 15), "axis 3 of input .* is 14, got 15"),
     ],
 )
 def test_shapes_that_the_engine_does_not_take_are_refused(engines, shape, why):

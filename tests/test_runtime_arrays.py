@@ -126,7 +126,7 @@ def test_out_that_is_refused(net, x):
         ({"y": good[:-1]}, "axis 0 has 999 instead of 1000"),
         ({"y": np.empty(2 * N, np.float32)[::2]}, "contiguous in C order"),
         ({"y": np.empty(4 * N + 1, np.uint8)[1:].view(np.float32)}, "aligned to its elements"),
-        ({"y": locked}, "needs a writable"),
+        ({"y": locked}, "that can be written"),
         ({"y": x}, "out['y'] shares memory with input 'x'"),
         ({"y": both[1:], "z": both[:-1]}, "out['y'] shares memory with out['z']"),
         ({"y": good, "z": good}, "shares memory"),

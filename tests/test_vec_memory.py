@@ -19,7 +19,7 @@ def vec(request, tmp_path_factory) -> Library:
 
 
 class GuardedPages:
-    """Two pages needs a writable, between pages that cannot be touched."""
+    """Two pages that can be written, between pages that cannot be touched."""
 
     def __init__(self) -> None:
         self._map = mmap.mmap(-1, 4 * mmap.PAGESIZE)
