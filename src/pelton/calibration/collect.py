@@ -186,8 +186,7 @@ def _warn_of_samples(batches: CalibrationBatches) -> None:
     else:
         return
     log.warning(
-        "the calibration data %s: too few for reliable ranges and accuracy; use some hundred typical inputs",
-        problem,
+        "the calibration data %s: too few for reliable ranges and accuracy; use some hundred typical inputs", problem
     )
 
 

@@ -44,9 +44,7 @@ def add(commands) -> argparse.ArgumentParser:
     either = command.add_mutually_exclusive_group()
     either.add_argument("--picture", metavar="FILE", help="picture to classify instead")
     either.add_argument(
-        "--html",
-        metavar="FILE",
-        help="write the page of `pelton view`, with all pictures and their classes",
+        "--html", metavar="FILE", help="write the page of `pelton view`, with all pictures and their classes"
     )
     command.add_argument(
         "--level",

@@ -57,9 +57,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("--tactics", action="store_true", help="list every candidate instead of their number")
     error = command.add_argument_group("accuracy of the engine")
     error.add_argument(
-        "--error",
-        action="store_true",
-        help="build and run the engine once, and compare each step with float64",
+        "--error", action="store_true", help="build and run the engine once, and compare each step with float64"
     )
     arguments.add_inputs(error)
     error.add_argument(

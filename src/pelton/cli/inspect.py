@@ -90,10 +90,7 @@ def _described(engine: Engine, signed_by: Sequence[str], args: argparse.Namespac
             + (f", and {text.count(alternatives, 'kernel')} for `pelton tune` to choose from" if alternatives else ""),
         ),
         *_libraries([s for p in parts for s in p.steps]),
-        (
-            "sizes",
-            ", ".join(f"{s.name}: {s.range()}, tuned for {s.optimum}" for s in plain.symbols) or "all fixed",
-        ),
+        ("sizes", ", ".join(f"{s.name}: {s.range()}, tuned for {s.optimum}" for s in plain.symbols) or "all fixed"),
         (
             "memory",
             f"{text.size(sum(p.arena for p in parts))} for each context"

@@ -13,19 +13,7 @@ from pelton.errors import BuildError, InputError
 from pelton.ir.graph import Graph, Value
 from pelton.ir.types import F32
 from pelton.logs import Logger
-from pelton.ops.words import (
-    add,
-    cast,
-    convolution,
-    div,
-    log_softmax,
-    matmul,
-    mul,
-    reshape,
-    sigmoid,
-    softmax,
-    sub,
-)
+from pelton.ops.words import add, cast, convolution, div, log_softmax, matmul, mul, reshape, sigmoid, softmax, sub
 from pelton.runtime import Engine
 
 log = Logger("pelton.build")

@@ -183,10 +183,7 @@ def _compile_reference(compiler: Int8Compiler, bound: AccuracyBound | None) -> t
 
 
 def _compile_fastest(
-    compiler: Int8Compiler,
-    bound: AccuracyBound | None,
-    candidate: Int8Candidate,
-    reference: BuildResult,
+    compiler: Int8Compiler, bound: AccuracyBound | None, candidate: Int8Candidate, reference: BuildResult
 ) -> tuple[Int8Candidate, BuildResult]:
     """Compiles the candidate without the layers that are slower in integers, and without further ones until the engine
     is within the bound, as fewer layers have other errors and tuned kernels other roundings. Returns the reference if

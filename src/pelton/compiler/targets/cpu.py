@@ -41,12 +41,7 @@ class CpuBackEnd:
     alternatives = 0
 
     def __init__(
-        self,
-        options: Options,
-        target: Target,
-        compiler: ClangCompiler,
-        timing: search.Timing | None,
-        guard: Guard,
+        self, options: Options, target: Target, compiler: ClangCompiler, timing: search.Timing | None, guard: Guard
     ):
         self.target, self.timing = target, timing
         self.runs_on: Mapping[str, Any] = runs_on(target.isa)
