@@ -127,10 +127,10 @@ def descriptor_fields(region: Region, layouts: Layouts) -> dict[str, int] | None
         n=p.n,
         k=p.k,
     )
-    for of, lies in matrices.items():
-        if lies is None or not is_known(*lies):
+    for of, place in matrices.items():
+        if place is None or not is_known(*place):
             return None
-        fields |= dict(zip((f"{of}_line", f"{of}_transposed", f"{of}_step"), map(int, lies)))
+        fields |= dict(zip((f"{of}_line", f"{of}_transposed", f"{of}_step"), map(int, place)))
     if fields.pop("c_transposed") or fields.pop("d_transposed"):
         return None
     if end.bias not in (None, p.bias) and grid.runs(
