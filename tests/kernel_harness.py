@@ -151,10 +151,10 @@ def check_at(
     return ran
 
 
-def check(template: Template, case: Case, most: int = TACTICS) -> int:
-    """Runs a case by tactics of a template; AssertionError where one is wrong. Returns how many kernels of this CPU's
-    level ran."""
-    ran = check_on(TARGET, template, case, most)
+def check(template: Template, case: Case, most: int = TACTICS, gaps: bool | None = None) -> int:
+    """Runs a case by tactics of a template, in gapped memory too where `gaps` says so (None: as `_takes_gaps` draws);
+    AssertionError where one is wrong. Returns how many kernels of this CPU's level ran."""
+    ran = check_on(TARGET, template, case, most, gaps)
     is_first = any(case is first for first in CASES.get(template.name, ())[:1])
     if not machines.TAKEN_FOR and (is_first or crc32(f"{case.name} {template.name}".encode()) % OTHERS == 0):
         for target in TARGETS.values():
@@ -168,7 +168,7 @@ def _takes_gaps(template: Template, case: Case) -> bool:
     return not machines.TAKEN_FOR or crc32(f"{template.name} {case.name}".encode()) % GAPPED == 0
 
 
-def check_on(target: Target, template: Template, case: Case, most: int) -> int:
+def check_on(target: Target, template: Template, case: Case, most: int, gaps: bool | None = None) -> int:
     """The same for the level of a target."""
     target = target_for(case, target)
     region = region_of(case.graph)
@@ -181,7 +181,8 @@ def check_on(target: Target, template: Template, case: Case, most: int) -> int:
     inputs = drawn(case)
     want = case.want or evaluate(case.graph, inputs, round=False)
     ran = 0
-    for gap in (0, 5) if _takes_gaps(template, case) else (0,):
+    gaps = _takes_gaps(template, case) if gaps is None else gaps
+    for gap in (0, 5) if gaps else (0,):
         lay = laid(template, region, case, gap)
         tactics, seed = list(template.tactics(region, lay, target)), f"{case.name} {gap}"
         # compiling is what takes the time: half as many in gapped memory
