@@ -160,14 +160,14 @@ def test_edges_arrive(driver, tmp_path):
         ("count=1", "no NVIDIA GPU is available to this process; see CUDA_VISIBLE_DEVICES"),
         (
             "cuMemAlloc=2",
-            "e.pelton', for its weights, needs 0.0 MB of GPU memory, and 0.0 MB of 1.07 GB are free on Fake 0",
+            "e.pelton', for its weights, needs 0.0 MB of GPU memory, but only 0.0 MB of 1.07 GB are free on Fake 0",
         ),
         ("cuMemHostAlloc=2", "of pinned memory for copies"),
         (
             "cuModuleLoadData=209",
             (
-                "kernel 'scale' for sm_90 cannot be loaded by this driver: as the driver says it"
-                " (CUDA_ERROR_NO_BINARY_FOR_GPU); the driver"
+                "this driver cannot load kernel 'scale' for sm_90: as the driver says it"
+                " (CUDA_ERROR_NO_BINARY_FOR_GPU); it may be too old"
             ),
         ),
         (
@@ -180,8 +180,8 @@ def test_edges_arrive(driver, tmp_path):
         (
             "wide=1",
             (
-                "kernel 'scale' for sm_90 does not take what its step gives it, 5 parameters: parameter 0 is 4 bytes at"
-                " 0, must be 8 bytes at 0"
+                "the parameters of kernel 'scale' for sm_90 do not fit its step, 5: parameter 0 is 4 bytes at 0,"
+                " must be 8 bytes at 0"
             ),
         ),
     ],
@@ -196,7 +196,7 @@ def test_another_number_of_parameters(driver, tmp_path):
     plain = chain(1000)
     steps = tuple(replace(s, dims=(*s.dims, 1)) if s.symbol == "scale" else s for s in plain.steps)
     said, _ = ran(driver, tmp_path, plain=on_gpu(replace(plain, steps=steps), LARGE))
-    assert "6 parameters: parameter 5 is no such parameter, must be 8 bytes at 40" in said
+    assert "do not fit its step, 6: parameter 5 is missing, must be 8 bytes at 40" in said
 
 
 @needs_binding

@@ -150,6 +150,6 @@ def test_a_kernel_that_takes_an_address_is_given_no_map(driver, tmp_path):
     wrong = on_gpu(plain, [CUBINS[1], replace(CUBINS[0], maps=(FILTERS,)), replace(cubin(), maps=(FILTERS,))])
     said, _ = ran(driver, tmp_path, plain=wrong)
     assert (
-        "kernel 'scale' for sm_90 does not take what its step gives it, 9 parameters: parameter 0 is 8 bytes at 0,"
-        " must be 128 bytes at 0" in said
+        "the parameters of kernel 'scale' for sm_90 do not fit its step, 9: parameter 0 is 8 bytes at 0, must be 128"
+        " bytes at 0" in said
     )

@@ -143,7 +143,7 @@ def test_options_without_an_effect_are_refused_or_said(monkeypatch, caplog, tmp_
             and back.target.isa == "sm_80,sm_90"
             and back.meta == {"multiprocessors": 108, "gpu": None}
         )
-    assert "budget has no effect: nothing is timed without a GPU" in caplog.text
+    assert "budget has no effect: kernels are not timed without a GPU" in caplog.text
 
 
 def test_strict_takes_products_of_f32_alone():

@@ -279,7 +279,7 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(
             assert runs(loaded, NullDevice(libraries=other)) == [step.alternatives[0].symbol]
             loaded.run({"x": np.zeros((32, 64), np.float32)})
         assert [r.message for r in caplog.records] == [
-            "engine 'test': 1 of its 1 steps run by kernels of its own instead of a library, they were timed with "
+            "engine 'test': 1 of 1 steps use the engine's own kernels instead of a library, they were timed with "
             f"cublaslt 13.1.0: {said}; `pelton tune` times them again"
         ]
         assert (
@@ -321,7 +321,7 @@ def test_a_library_that_stands_alone_is_left_out(built_on, blas, caplog):
     assert SYMBOL not in {s.symbol for s in (step, *step.alternatives)}
     assert (
         "step 'product+relu': cublaslt:CHOICE=0" in caplog.text
-        and "gives something else on no GPU than gemm:" in caplog.text
+        and "is not used, as its results differ on no GPU from those of gemm:" in caplog.text
     )
 
 

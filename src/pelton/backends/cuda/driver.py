@@ -205,7 +205,7 @@ class Gpu:
             if status and not last:
                 refuse(driver, "cuFuncGetParamInfo", status)
             if last != (i == len(wanted)) or (not last and tuple(parameter) != wanted[i]):
-                actual = "no such parameter" if last else f"{parameter[1]} bytes at {parameter[0]}"
+                actual = "missing" if last else f"{parameter[1]} bytes at {parameter[0]}"
                 asked = "none" if i == len(wanted) else f"{wanted[i][1]} bytes at {wanted[i][0]}"
                 raise EngineError(
                     f"the parameters of {where} do not fit its step, {len(wanted)}: parameter {i} is {actual}, must"
