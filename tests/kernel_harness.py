@@ -25,7 +25,7 @@ from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import Kernel, Tactic, Target, Template
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value, symbols, optimum_sizes
-from pelton.targets import BUILT, ISAS, best
+from pelton.targets import ISAS, best
 from pelton.tuning.candidates import template_rejection
 
 # what tests of templates import from here alone
@@ -51,9 +51,9 @@ DYNAMIC = 5  # one case in so many also runs with dynamic dimensions
 GAPPED = 3  # where this CPU is taken for another, one case in so many also runs in gapped memory
 OTHERS = 10  # one case in so many, and the first of every template, is also built for the other levels
 TARGETS = {
-    isa: Target(isa=isa, lanes=of.lanes, registers=of.registers, threads=2) for isa, of in ISAS.items() if isa in BUILT
+    isa: Target(isa=isa, lanes=ISAS[isa].lanes, registers=ISAS[isa].registers, threads=2) for isa in machines.HERE
 }
-TARGET = TARGETS[machines.TAKEN_FOR or best(describe()["features"])]
+TARGET = TARGETS[machines.TAKEN_FOR or best(describe())]
 
 _compilers: dict[tuple[str, type[ClangCompiler]], ClangCompiler] = {}
 

@@ -13,22 +13,27 @@ from typing import Any
 
 from pelton.backends.cpu import machine
 from pelton.codegen.c.toolchain import ClangCompiler
-from pelton.targets import BUILT, ISAS, LEVELS, best, fits
+from pelton.targets import BUILT, ISAS, LEVELS, best, fits, levels
 
 TAKEN_FOR = os.environ.get("PELTON_TEST_CPU")  # a level, if any
-if TAKEN_FOR is not None and TAKEN_FOR not in BUILT:
-    raise ValueError(f"PELTON_TEST_CPU is {' or '.join(BUILT)}, got {TAKEN_FOR!r}")
 real = getattr(machine.identity, "real", machine.identity)  # of the CPU that there is
+HERE = tuple(level for level in BUILT if ISAS[level].arch == real()["arch"])
+if TAKEN_FOR is not None and TAKEN_FOR not in HERE:
+    raise ValueError(f"PELTON_TEST_CPU is {' or '.join(HERE)}, got {TAKEN_FOR!r}")
 
 
 def of_level(level: str) -> Callable[[], Mapping[str, Any]]:
     """`machine.identity` of this CPU, had it what a level asks for and nothing more."""
-    return lambda: {**real(), "features": LEVELS[level]}
+    return lambda: {**real(), "arch": arch_of(level), "features": LEVELS[level]}
+
+
+def arch_of(level: str) -> str:
+    return next(arch for arch in ("x86_64", "aarch64", "riscv64") if level in levels(arch))
 
 
 def runs(level: str) -> bool:
     """Whether the CPU that there is runs code of a level."""
-    return fits(level, real()["features"])
+    return fits(level, real())
 
 
 class Exact(ClangCompiler):
@@ -46,9 +51,9 @@ class Imitating(ClangCompiler):
 
 def imitated(command: list[str], isa: str) -> list[str]:
     """A command line that compiles for a level, for the CPU that there is where that does not run it: vectors of that
-    many lanes are several of its own."""
-    if runs(isa):
+    many lanes are several of its own. For another architecture it stays as it is."""
+    if runs(isa) or ISAS[isa].arch != real()["arch"]:
         return command
-    here = ISAS[best(real()["features"])]
+    here = ISAS[best(real())]
     rest = [word for word in command if word not in ISAS[isa].flags]
     return [*rest, f"-march={here.march}", *here.flags, f"-DVL={ISAS[isa].lanes}"]

@@ -147,7 +147,7 @@ def test_what_needs_python_is_refused(built, tmp_path):
     wrong = {
         "step 0, odd, runs in Python": with_host_step(),
         "has no C type": replace(chain(), outputs=(replace(chain().outputs[0], dtype="c64"),)),
-        "engines for cuda cannot be exported": replace(chain(), target={**chain().target, "arch": "cuda"}),
+        "engines for GPUs cannot be exported": replace(chain(), target={**chain().target, "arch": "cuda"}),
         "without its weights": replace(chain(), absent=(4,)),
     }
     for why, plan in wrong.items():

@@ -34,7 +34,7 @@ def test_what_is_here(capsys, monkeypatch, tmp_path):
     found = json.loads(said(capsys, "--json"))
     known = machine.describe()
     assert found["pelton"] == pelton.__version__ and found["cpu"]["model"] == known["model"]
-    assert found["cpu"]["target"] == f"cpu:{pelton.targets.best(known['features'])}" and found["memory"]["installed"]
+    assert found["cpu"]["target"] == f"cpu:{pelton.targets.best(known)}" and found["memory"]["installed"]
     assert found["compiler"]["version"].startswith("clang") and found["environment"]["PELTON_CACHE_DIR"] == str(
         tmp_path
     )

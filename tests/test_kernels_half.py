@@ -227,7 +227,7 @@ def test_weights_are_rounded_where_it_was_timed_faster(precision, timed, tmp_pat
         assert [row["reason"] for row in engine.meta["half"]] == (["not faster"] if "timing_cache" in more else [])
 
 
-@pytest.mark.skipif(not fits(BF16_LEVEL, describe()["features"]), reason="this CPU has no AVX512_BF16")
+@pytest.mark.skipif(not fits(BF16_LEVEL, describe()), reason="this CPU has no AVX512_BF16")
 def test_factors_are_rounded_to_bf16_and_sums_are_not(tmp_path):
     w = normal(1031, 151)
     options = dict(precision="bf16", precision_of={"fc0": "bf16"}, level=0, cache_dir=tmp_path)

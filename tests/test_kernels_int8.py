@@ -11,7 +11,7 @@ from kernel_harness import CASES, TARGETS, check, check_on, compiler, declare, l
 from pelton.codegen.c.templates.conv_int8 import (
     PAIRS,
     SORTED,
-    VNNI,
+    AT_ONCE,
     WIDE,
     Filters,
     dot_method,
@@ -209,7 +209,7 @@ def test_how_products_are_added_follows_from_the_filters(isa):
     template, target = TEMPLATES["conv_int8"], TARGETS[isa]
     cases = [*CASES["conv_int8"][:4], *(c for c in CASES["conv_int8"] if "0.5" in c.name)]
     rows = (True, False, True, False, False)
-    assert [added(region_of(c.graph), target, r) for c, r in zip(cases, rows)] == want.get(isa, [VNNI] * 5)
+    assert [added(region_of(c.graph), target, r) for c, r in zip(cases, rows)] == want.get(isa, [AT_ONCE] * 5)
     for case in [*cases, *(c for c in CASES["conv_int8"] if "i16" in str([v.type for v in c.graph.constants]))]:
         check_on(target, template, case, 1)
 

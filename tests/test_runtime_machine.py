@@ -180,7 +180,7 @@ def test_code_that_is_none():
         (b"", "no 64-bit ELF"),
         (b"\x7fELF", "no 64-bit ELF"),
         (good[:100], "no whole shared object"),
-        (good[:18] + b"\xb7\0" + good[20:], "for AArch64"),
+        (good[:18] + b"\xb7\0" + good[20:], "for aarch64"),
         (good[:16] + b"\1\0" + good[18:], "no whole shared object"),
         (bytes(beyond), "beyond the end"),
     ):

@@ -43,10 +43,10 @@ class Options:
         TensorFlow, PaddlePaddle) computes something else than its own framework does. Default: False.
 
     The target:
-    target: "cpu" (default: the CPU here), "cpu:x86_64_v3", "cpu:x86_64_v3_vnni", "cpu:x86_64_v4", "cpu:x86_64_v4_vnni"
-        or "cpu:x86_64_v4_vnni_bf16" (every CPU with AVX2, AVX-VNNI, AVX-512, its VNNI, or its BF16, too), "cuda" (the
-        GPU here; without one, sm_80 and sm_90) or "cuda:sm_80,sm_90". Nothing is timed if the CPU here cannot run code
-        of the target.
+    target: "cpu" (default: the CPU here), "cpu:" and an instruction set level, such as "cpu:x86_64_v3" (every CPU with
+        AVX2) or "cpu:aarch64_dotprod" (an Arm CPU with dot products; docs/tuning.md lists the levels), "cuda" (the GPU
+        here; without one, sm_80 and sm_90) or "cuda:sm_80,sm_90". Nothing is timed if the CPU here cannot run code of
+        the target.
     precision: type of values between kernels: "fp32" (default), for GPUs also "fp16" and "bf16"; sums are in fp32. For
         CPUs, "fp16" and "bf16" store weights in two bytes where reading them dominates and a kernel measured faster;
         weights that would lose more than their rounding, and all else, stay fp32. With AVX-512 BF16, "bf16" also rounds

@@ -22,7 +22,11 @@ def is_gpu(target: Mapping[str, Any]) -> bool:
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
-_X86 = "x86_64-linux-gnu"
+# Arm Architecture Reference Manual, A2: Armv8.0, what cores since Cortex-A55 and A76 have, and cores since Armv8.6.
+_NEON = ("neon",)
+_DOTPROD = (*_NEON, "dotprod", "fullfp16")
+_I8MM = (*_DOTPROD, "bf16", "i8mm")
+_X86, _ARM, _RISCV = "x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu"
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,9 @@ class Isa:
     """An instruction set level that kernels are compiled for.
 
     triple, march, flags: for clang. features: of the CPU. lanes: f32 elements of a vector. registers: number of vector
-    registers. dot: the instruction for dot products of bytes, "pairs" (vpmaddubsw: sums of two products,
-    saturated to i16) or "vnni" (sums of four in i32). bf16: True if it multiplies bf16.
+    registers. dot: how it adds products of bytes, "pairs" (two in i16, then in i32) or "fours" (four in i32, by one
+    instruction). factor: the type of the bytes that it multiplies by i8. by_lane: True if its multiply-adds take one
+    lane of a vector as a factor. bf16: True if it multiplies bf16.
     """
 
     triple: str
@@ -39,47 +44,68 @@ class Isa:
     features: tuple[str, ...]
     lanes: int
     registers: int
-    dot: Literal["pairs", "vnni"] = "pairs"
+    dot: Literal["pairs", "fours"] = "pairs"
+    factor: Literal["u8", "i8"] = "u8"
+    by_lane: bool = False
     bf16: bool = False
     flags: tuple[str, ...] = ()
 
+    @property
+    def arch(self) -> str:
+        """The architecture, by `uname -m`'s name."""
+        return self.triple.partition("-")[0]
 
-# The best last.
+
+# The best of each architecture last.
 ISAS: Mapping[str, Isa] = MappingProxyType(
     {
         "x86_64_v3": Isa(_X86, "x86-64-v3", _V3, 8, 16),
-        "x86_64_v3_vnni": Isa(_X86, "x86-64-v3", (*_V3, "avxvnni"), 8, 16, "vnni", flags=("-mavxvnni",)),
+        "x86_64_v3_vnni": Isa(_X86, "x86-64-v3", (*_V3, "avxvnni"), 8, 16, "fours", flags=("-mavxvnni",)),
         "x86_64_v4": Isa(_X86, "x86-64-v4", _V4, 16, 32),
-        "x86_64_v4_vnni": Isa(_X86, "x86-64-v4", (*_V4, "avx512vnni"), 16, 32, "vnni", flags=("-mavx512vnni",)),
+        "x86_64_v4_vnni": Isa(_X86, "x86-64-v4", (*_V4, "avx512vnni"), 16, 32, "fours", flags=("-mavx512vnni",)),
         "x86_64_v4_vnni_bf16": Isa(
             _X86,
             "x86-64-v4",
             (*_V4, "avx512bf16", "avx512vnni"),
             16,
             32,
-            "vnni",
+            "fours",
             bf16=True,
             flags=("-mavx512vnni", "-mavx512bf16"),
         ),
+        "aarch64": Isa(_ARM, "armv8-a", _NEON, 4, 32, factor="i8", by_lane=True),
+        "aarch64_dotprod": Isa(_ARM, "armv8-a+dotprod+fp16", _DOTPROD, 4, 32, "fours", "i8", by_lane=True),
+        "aarch64_i8mm": Isa(_ARM, "armv8-a+dotprod+fp16+bf16+i8mm", _I8MM, 4, 32, "fours", "i8", by_lane=True),
+        "riscv64_v": Isa(_RISCV, "rv64gcv", ("v",), 4, 32, flags=("-mabi=lp64d",)),
     }
 )
 # All known levels of CPUs → the features that they need.
 LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"x86_64": (), "x86_64_v2": _V2, **{name: isa.features for name, isa in ISAS.items()}}
+    {"x86_64": (), "x86_64_v2": _V2, "riscv64": (), **{name: isa.features for name, isa in ISAS.items()}}
 )
 # Those that builds choose by themselves; levels with bf16 require its precision.
 BUILT = tuple(name for name, isa in ISAS.items() if not isa.bf16)
 
 
-def fits(level: str, features: Iterable[str]) -> bool:
-    """Returns True if a CPU with these features runs code of a level."""
-    return set(LEVELS[level]) <= set(features)
+def levels(arch: str) -> tuple[str, ...]:
+    """Returns the known levels of an architecture, the lowest first."""
+    return tuple(level for level in LEVELS if level.startswith(arch))
 
 
-def best(features: Iterable[str], bf16: bool = False) -> str:
-    """Returns the best level in BUILT that a CPU with these features runs; the first if it runs none. bf16: also
-    consider the level that multiplies bf16."""
-    *_, level = (BUILT[0], *(isa for isa in (ISAS if bf16 else BUILT) if fits(isa, features)))
+def fits(level: str, machine: Mapping[str, Any]) -> bool:
+    """Returns True if a CPU (`arch` and `features` of its description) runs code of a level."""
+    return level in levels(machine["arch"]) and set(LEVELS[level]) <= set(machine["features"])
+
+
+def lowest(arch: str) -> str:
+    """Returns the lowest level of an architecture that kernels are compiled for; of an unknown one, that of x86-64."""
+    return next((level for level in BUILT if ISAS[level].arch == arch), BUILT[0])
+
+
+def best(machine: Mapping[str, Any], bf16: bool = False) -> str:
+    """Returns the best level in BUILT that a CPU runs; the lowest if it runs none. bf16: also consider the level that
+    multiplies bf16."""
+    *_, level = (lowest(machine["arch"]), *(isa for isa in (ISAS if bf16 else BUILT) if fits(isa, machine)))
     return level
 
 

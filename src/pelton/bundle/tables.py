@@ -11,6 +11,7 @@ from pelton.engine.constants import ALIGN, bytes_of
 from pelton.engine.plan import SIZES, EnginePlan, Port, Step, numpy_dtype
 from pelton.errors import InputError
 from pelton.record import record
+from pelton.targets import is_gpu
 
 # element type → its C type; halves as their bits
 C_TYPES = {
@@ -52,11 +53,8 @@ def names(plan: EnginePlan) -> tuple[list[str], list[str]]:
 
 def refuse_what_needs_python(plan: EnginePlan) -> None:
     """Raises InputError for engines that cannot be linked into a program."""
-    if plan.target.get("arch") != "x86_64":
-        raise InputError(
-            f"engines for {plan.target.get('arch')} cannot be exported, only those for x86-64 CPUs; build it with"
-            " --target cpu"
-        )
+    if is_gpu(plan.target):
+        raise InputError("engines for GPUs cannot be exported, only those for CPUs; build it with --target cpu")
     for i, s in enumerate(plan.steps):
         if s.host:
             raise InputError(

@@ -16,7 +16,7 @@ from pelton import variables
 from pelton.errors import Error, near
 from pelton.options import Options
 from pelton.system import cache, environments, memory
-from pelton.targets import BUILT, LEVELS, best
+from pelton.targets import LEVELS, best, lowest
 
 from . import output, text
 
@@ -110,10 +110,11 @@ def _cpu() -> dict[str, Any]:
         **{key: known[key] for key in ("model", "isa", "caches", "cores")},
         "features": list(known["features"]),
         "quota": allowed if allowed < float("inf") else None,
-        "target": f"cpu:{best(known['features'])}",
+        "target": f"cpu:{best(known)}",
     }
-    if lacking := sorted(set(LEVELS[BUILT[0]]) - set(known["features"])):
-        cpu["problem"] = f"engines need a CPU with AVX2 and FMA; this one lacks {', '.join(lacking)}"
+    level = lowest(known["arch"])
+    if lacking := sorted(set(LEVELS[level]) - set(known["features"])):
+        cpu["problem"] = f"engines need a CPU of level {level}; this one lacks {', '.join(lacking)}"
     return cpu
 
 

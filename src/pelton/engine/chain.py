@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from pelton.targets import is_gpu
+
 from .plan import SIZES, UNBOUNDED, Buffer, DynamicDimension, EnginePlan, Port
 from .plan_tables import DTYPES, Tables, with_hash
 from .script import SOURCES, Action, Block, Feed, HostAction, RunAction, Script
@@ -58,9 +60,7 @@ class _Chain:
     def is_native(self) -> bool:
         """Returns True if C can run all of it; its rows then exist."""
         ports = (*self.script.inputs, *self.script.outputs)
-        if self.script.target.get("arch") not in (None, "x86_64") or any(
-            s.host for e in self.script.engines for s in e.steps
-        ):
+        if is_gpu(self.script.target) or any(s.host for e in self.script.engines for s in e.steps):
             return False
         if any(len(p.shape) > MOST_AXES or p.dtype == "string" or p.indices is not None for p in ports):
             return False

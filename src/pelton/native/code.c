@@ -84,6 +84,8 @@ bool code_is_sound(const void *bytes, size_t size, reason *why) {
         || h->e_machine != EM_X86_64
 #elif defined(__aarch64__)
         || h->e_machine != EM_AARCH64
+#elif defined(__riscv)
+        || h->e_machine != EM_RISCV
 #endif
         || h->e_phentsize != sizeof(Elf64_Phdr) || !h->e_phnum || h->e_phoff % 8 || h->e_phoff > size
         || h->e_phnum * sizeof(Elf64_Phdr) > size - h->e_phoff)

@@ -96,8 +96,8 @@ def _compiler(imported: Imported, options: Options, rest: str) -> Int8Compiler:
     )
     graph = run_stages(start(imported, plain.but(precision="fp32")), "optimize").graph
     target, _ = describe_target(options)
-    # Sums of two products of bytes fit i16 if weights have 7 bits; VNNI and tensor cores sum in i32.
-    weight_levels = 64 if options.on_cpu and target.level.dot == "pairs" else 127
+    # Sums of two products of u8 and i8 fit i16 if weights have 7 bits; others fit, or are in i32.
+    weight_levels = 64 if options.on_cpu and (target.level.dot, target.level.factor) == ("pairs", "u8") else 127
     return Int8Compiler(options, imported, graph, plain, quick, weight_levels)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pelton.logs import Logger
 from pelton.errors import EngineError, InputError
-from pelton.targets import BUILT, ISAS, LEVELS, fits
+from pelton.targets import BUILT, ISAS, LEVELS, fits, lowest
 
 from ..device import AGAIN, check_here
 from .machine import describe
@@ -20,8 +19,9 @@ log = Logger("pelton.runtime")
 def check_machine(name: str, target: Mapping[str, Any]) -> None:
     """Raises EngineError if the engine is for another system or needs missing instructions; logs a warning if it was
     tuned on another CPU model."""
-    check_here(name, target, os=sys.platform, arch=platform.machine())
-    isa = target.get("isa", "x86_64")
+    arch = describe()["arch"]
+    check_here(name, target, os=sys.platform, arch=arch)
+    isa = target.get("isa", arch)
     if isa not in LEVELS:
         raise EngineError(
             f"engine {name!r} is for instruction set level {isa}, this Pelton knows {', '.join(LEVELS)}; install a"
@@ -43,6 +43,8 @@ def check_machine(name: str, target: Mapping[str, Any]) -> None:
 def lacks(isa: str, features: Iterable[str] = ()) -> str | None:
     """Returns the features that this CPU lacks for a level and these features, as text after "it needs", or None."""
     machine = describe()
+    if isa in ISAS and ISAS[isa].arch != machine["arch"]:
+        return f"a CPU of {ISAS[isa].arch} (level {isa}), this one ({machine['model']}) is of {machine['arch']}"
     missing = sorted({*LEVELS[isa], *features} - set(machine["features"]))
     return (
         f"a CPU with {', '.join(missing)} (level {isa}), this one ({machine['model']}) has level {machine['isa']}"
@@ -58,7 +60,7 @@ def check_runs_here(target: str, what: str) -> None:
     """
     kind, _, level = target.partition(":")
     # without a level, the target is the best of this CPU, at least the lowest
-    level = level or BUILT[0]
+    level = level or lowest(describe()["arch"])
     lacking = lacks(level) if kind == "cpu" and level in ISAS else None
     if lacking:
         raise InputError(f"{what} runs the engine on this machine and needs {lacking}; {instead()}")
@@ -66,9 +68,9 @@ def check_runs_here(target: str, what: str) -> None:
 
 def instead() -> str:
     """Returns the build target whose engines run on this CPU."""
-    features = describe()["features"]
+    machine = describe()
     *_, advice = (
-        f"Pelton's kernels need {BUILT[0]} at least",
-        *(f"build it for the target cpu:{level}" for level in BUILT if fits(level, features)),
+        f"Pelton's kernels need {lowest(machine['arch'])} at least",
+        *(f"build it for the target cpu:{level}" for level in BUILT if fits(level, machine)),
     )
     return advice

@@ -9,7 +9,10 @@ from pelton.errors import EngineError
 
 from pelton.native import library
 
-_MACHINES = {62: "x86-64", 183: "AArch64", 243: "RISC-V", 40: "ARM", 3: "x86"}
+from .machine import describe
+
+# e_machine of ELF headers, by `uname -m`'s names
+_MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64", 40: "arm", 3: "x86"}
 
 
 class LoadedCode:
@@ -81,10 +84,10 @@ def check_object(code: bytes) -> None:
     kind, machine = struct.unpack_from("<HH", code, 16)
     (table,) = struct.unpack_from("<Q", code, 32)
     entry, count = struct.unpack_from("<HH", code, 54)
-    if machine != 62:
+    arch = _MACHINES.get(machine, f"ELF machine {machine}")
+    if arch != describe()["arch"]:
         raise EngineError(
-            f"the engine's machine code is for {_MACHINES.get(machine, f'ELF machine {machine}')}, this machine runs"
-            " x86-64; build the engine for it"
+            f"the engine's machine code is for {arch}, this machine runs {describe()['arch']}; build the engine for it"
         )
     if kind != 3 or entry != 56 or not count or table + count * entry > len(code):
         raise EngineError("the engine's machine code is no whole shared object; the engine is damaged, build it again")

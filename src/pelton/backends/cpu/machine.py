@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,7 +10,7 @@ from itertools import count, takewhile
 from typing import Any
 
 from pelton.system.share import cores
-from pelton.targets import LEVELS, fits
+from pelton.targets import ISAS, LEVELS, fits
 
 from pelton.native import library
 
@@ -67,12 +66,12 @@ def describe() -> dict[str, Any]:
     names), isa (the highest of LEVELS), caches (bytes of "l1d", "l1i", "l2", "l3" for one core) and cores (CPUs this
     process may use)."""
     known = identity()
-    levels = [level for level in LEVELS if fits(level, known["features"])]
-    return {**known, "isa": levels[-1], "caches": dict(known["caches"]), "cores": cores()}
+    *_, isa = (known["arch"], *(level for level in LEVELS if fits(level, known)))
+    return {**known, "isa": isa, "caches": dict(known["caches"]), "cores": cores()}
 
 
 def target(isa: str) -> dict[str, Any]:
     """Returns the target of an engine built here for an ISA level; names this CPU if it has that level."""
     known = identity()
-    here = {"cpu": known["model"]} if fits(isa, known["features"]) else {}
-    return {"os": sys.platform, "arch": platform.machine(), "isa": isa, "features": list(LEVELS[isa]), **here}
+    here = {"cpu": known["model"]} if fits(isa, known) else {}
+    return {"os": sys.platform, "arch": ISAS[isa].arch, "isa": isa, "features": list(LEVELS[isa]), **here}

@@ -121,15 +121,15 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
 def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:
     """Returns (the target of code generation, the CPU here)."""
     machine = cpu.describe()
-    caches = machine["caches"]
+    isa = options.target.partition(":")[2] or best(machine, bf16=options.precision == "bf16")
+    if isa not in ISAS:
+        raise InputError(f"target {options.target!r}: kernels for CPUs are made for {', '.join(ISAS)}")
+    of = ISAS[isa]
+    caches = machine["caches"] if of.arch == machine["arch"] else {}
     sizes = {
         name: caches.get(key, usual)
         for name, key, usual in (("l1", "l1d", 32 << 10), ("l2", "l2", 512 << 10), ("l3", "l3", 32 << 20))
     }
-    isa = options.target.partition(":")[2] or best(machine["features"], bf16=options.precision == "bf16")
-    if isa not in ISAS:
-        raise InputError(f"target {options.target!r}: kernels for CPUs are made for {', '.join(ISAS)}")
-    of = ISAS[isa]
     return (
         Target(
             isa=isa,

@@ -35,7 +35,20 @@ static const float zeros[GB > 1 ? GROUPS * C : C];
 #include "filters.h"
 
 AI void sum(int rows, idx n, const float *const *at, idx first, const float *w, vf32 (*acc)[NV], const char *next) {
-    fourfold for (idx k = 0; k < n; k++) {
+    idx k = 0;
+    if (BY_LANE)
+        rolled for (; k + 4 <= n; k += 4) {
+            vf32 x[MR];
+            unroll (int i = 0; i < rows; i++) x[i] = ld_f32(at[i] + first + k);
+            unroll (int u = 0; u < 4; u++) {
+                if (STEP) __builtin_prefetch(next + (k + u) * STEP, 0, 2);
+                unroll (int j = 0; j < NV; j++) {
+                    const vf32 v = ld_f32(w + (k + u) * NR + j * VL);
+                    unroll (int i = 0; i < rows; i++) acc[i][j] = vec_fma(bc_f32(x[i][u]), v, acc[i][j]);
+                }
+            }
+        }
+    fourfold for (; k < n; k++) {
         if (STEP) __builtin_prefetch(next + k * STEP, 0, 2);
         vf32 v[NV];
         unroll (int j = 0; j < NV; j++) v[j] = ld_f32(w + k * NR + j * VL);

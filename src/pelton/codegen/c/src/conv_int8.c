@@ -8,7 +8,7 @@
 
 // <region>
 enum : idx { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1 };
-enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW = 5, SIGNED = 0, DOT = 2, ROWS = 1,
+enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW = 5, SIGNED = 0, FLIPPED = 0, DOT = 2, ROWS = 1,
              BEYOND = 1, COPIED = 0 };
 #define X_AT(b) ((b) * XN)
 #define PAD 3
@@ -41,8 +41,8 @@ AI void prefetch(const i8 *next) {
     for (idx i = 0; i < STEP; i += 64) __builtin_prefetch(next + i, 0, 2);
 }
 
-// instructions multiply u8 · i8: an i8 is a u8 less 128
-enum : idx { FLIPPED = SIGNED && DOT != WIDE, LAST = DOT == SORTED ? WIDE : DOT };
+// Where instructions multiply bytes of the other sign (FLIPPED): an i8 is a u8 less 128.
+enum : idx { LAST = DOT == SORTED ? WIDE : DOT, SUMMED_SIGNED = SIGNED != FLIPPED };
 
 // Products of single pixels by WIDE read copies of i16 (COPIED), which are made once for all outputs of a task: of each
 // pixel the first and third byte of every four, then the second and fourth.
@@ -92,7 +92,7 @@ AI void step(idx how, int rows, const i8 *const *at, idx k, const i8 *w, vi32 (*
     const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
     unroll (int i = 0; i < rows; i++) {
         const vi32 x = bc_bytes(at[i] + k, 4) ^ flip;
-        unroll (int j = 0; j < NV; j++) acc[i][j] = dot(how, SIGNED && !FLIPPED, acc[i][j], x, w + j * 4 * VL);
+        unroll (int j = 0; j < NV; j++) acc[i][j] = dot(how, SUMMED_SIGNED, acc[i][j], x, w + j * 4 * VL);
     }
 }
 
@@ -105,7 +105,21 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, 
         const idx pairs = list[0];
         rolled for (; k < pairs; k++) step(PAIRS, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc, next + k * STEP);
         rolled for (; k < fours; k++) step(WIDE, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc, next + k * STEP);
-    } else if (DOT == VNNI) {
+    } else if (DOT == AT_ONCE && BY_LANE) {
+        // four steps of a pixel are one load
+        rolled for (; k + 4 <= fours; k += 4) {
+            vi32 x[MR];
+            unroll (int i = 0; i < rows; i++) x[i] = *(const vi32_in_memory *)(at[i] + k * 4) ^ flip;
+            unroll (int u = 0; u < 4; u++) {
+                prefetch(next + (k + u) * STEP);
+                unroll (int j = 0; j < NV; j++)
+                    unroll (int i = 0; i < rows; i++)
+                        acc[i][j] = dot(DOT, SUMMED_SIGNED, acc[i][j], bc_i32(x[i][u]),
+                                        w + ((k + u) * NR + j * VL) * 4);
+            }
+        }
+        rolled for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc, next + k * STEP);
+    } else if (DOT == AT_ONCE) {
         fourfold for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc, next + k * STEP);
     } else {
         rolled for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc, next + k * STEP);
@@ -114,7 +128,7 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, 
         unroll (int i = 0; i < rows; i++) {
             const vi32 x = (n < 4 ? bc_bytes(at[i], n) : bc_last_bytes(at[i] + n, n % 4)) ^ flip;
             unroll (int j = 0; j < NV; j++)
-                acc[i][j] = dot(LAST, SIGNED && !FLIPPED, acc[i][j], x, w + (fours * NR + j * VL) * 4);
+                acc[i][j] = dot(LAST, SUMMED_SIGNED, acc[i][j], x, w + (fours * NR + j * VL) * 4);
         }
 }
 

@@ -5,7 +5,7 @@
 
 // <region>
 enum : idx { BATCH = 1, H = 9, W = 17, C = 13, OH = 9, OW = 17, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1,
-             DW = 1, XN = 1989, XH = 221, XW = 13, PADDED = 1, SIGNED = 0, DOT = 2 };
+             DW = 1, XN = 1989, XH = 221, XW = 13, PADDED = 1, SIGNED = 0, FLIPPED = 0, DOT = 2 };
 #define EDGES 1
 #define PAD 3
 typedef struct { i32 *y; } tail;
@@ -23,8 +23,7 @@ enum : idx {
     STEP = VL * (DOT == WIDE ? 8 : 4), // bytes of the filters that a step multiplies by: i16 where factors are widened
     VECTOR = 4 * VL + FOURS * KW * STEP
 };
-// instructions multiply u8 · i8: an i8 is a u8 less 128
-enum : idx { FLIPPED = SIGNED && DOT != WIDE };
+// FLIPPED: instructions multiply bytes of the other sign; an i8 is a u8 less 128.
 #define RBS ((OH + RB - 1) / RB)
 
 typedef u8 vu8x4 __attribute__((ext_vector_type(4 * VL)));

@@ -2,10 +2,10 @@
 #pragma once
 #include "vec.h"
 
-// VNNI: one instruction for u8 · i8. PAIRS: two products are added in i16 first, which the build has shown to be exact
-// for these weights. WIDE: factors are widened to i16; exact for all. SORTED: PAIRS where that is exact for the weights
+// AT_ONCE: one instruction. PAIRS: two products are added in i16 first, which the build has shown to be exact for these
+// weights. Both multiply u8 by i8 on x86, i8 by i8 elsewhere. WIDE: factors are widened to i16; exact for all. SORTED: PAIRS where that is exact for the weights
 // of a step, WIDE for the other steps, which come last.
-enum : idx { VNNI = 0, PAIRS = 1, WIDE = 2, SORTED = 3 };
+enum : idx { AT_ONCE = 0, PAIRS = 1, WIDE = 2, SORTED = 3 };
 
 typedef i16 vi16x2 __attribute__((ext_vector_type(2 * VL)));
 typedef u16 vu16x2 __attribute__((ext_vector_type(2 * VL)));
@@ -23,6 +23,9 @@ AI vi32 madd(vi16x2 a, vi16x2 b) {
     return __builtin_ia32_pmaddwd512(a, b);
 #elif defined __AVX2__ && VL == 8
     return __builtin_ia32_pmaddwd256(a, b);
+#elif defined __aarch64__
+    const vi32 low = CONVERT(a.lo, i32) * CONVERT(b.lo, i32), high = CONVERT(a.hi, i32) * CONVERT(b.hi, i32);
+    return SHUFFLE(low, high, 0, 2, 4, 6) + SHUFFLE(low, high, 1, 3, 5, 7); // smull, smull2, addp
 #else
     const vi32 x = (vi32)a, y = (vi32)b;
     return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
@@ -40,7 +43,7 @@ AI vi32 dot_i16(vi32 acc, vi32 x, vi32 w) {
 #endif
 }
 
-// Of u8 and i8: the products of neighbours, added in i16.
+// Of bytes: the products of neighbours, added in i16.
 AI vi16x2 madd_bytes(vi32 x, vi32 w) {
 #if defined __AVX512BW__ && VL == 16
     typedef char bytes __attribute__((vector_size(64)));
@@ -48,17 +51,39 @@ AI vi16x2 madd_bytes(vi32 x, vi32 w) {
 #elif defined __AVX2__ && VL == 8
     typedef char bytes __attribute__((vector_size(32)));
     return __builtin_ia32_pmaddubsw256((bytes)x, (bytes)w);
-#else
+#elif defined __aarch64__
+    typedef i8 bytes __attribute__((ext_vector_type(16)));
+    typedef i16 words __attribute__((ext_vector_type(8)));
+    const bytes a = (bytes)x, b = (bytes)w;
+    const words low = __builtin_convertvector(a.lo, words) * __builtin_convertvector(b.lo, words),
+                high = __builtin_convertvector(a.hi, words) * __builtin_convertvector(b.hi, words);
+    return SHUFFLE(low, high, 0, 2, 4, 6, 8, 10, 12, 14) + SHUFFLE(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
+#elif defined __x86_64__
     const vi16x2 even = (vi16x2)((vu16x2)x & 255), odd = (vi16x2)((vu16x2)x >> 8);
     return even * ((vi16x2)w << 8 >> 8) + odd * ((vi16x2)w >> 8);
+#else
+    return ((vi16x2)x << 8 >> 8) * ((vi16x2)w << 8 >> 8) + ((vi16x2)x >> 8) * ((vi16x2)w >> 8);
 #endif
 }
 
-AI vi32 dot_vnni(vi32 acc, vi32 x, vi32 w) {
+// acc + neighbours of i16, added.
+AI vi32 add_pairs(vi32 acc, vi16x2 x) {
+#if defined __aarch64__
+    typedef signed char bytes __attribute__((neon_vector_type(16)));
+    return (vi32)__builtin_neon_vpadalq_v((bytes)acc, (bytes)x, 34);
+#else
+    return acc + madd(x, (vi16x2)1);
+#endif
+}
+
+AI vi32 dot_fours(vi32 acc, vi32 x, vi32 w) {
 #if defined __AVX512VNNI__ && VL == 16
     return __builtin_ia32_vpdpbusd512(acc, x, w);
 #elif defined __AVXVNNI__ && VL == 8
     return __builtin_ia32_vpdpbusd256(acc, x, w);
+#elif defined __ARM_FEATURE_DOTPROD // the second factor may be a lane
+    typedef signed char bytes __attribute__((neon_vector_type(16)));
+    return (vi32)__builtin_neon_vdotq_s32((bytes)acc, (bytes)w, (bytes)x, 34);
 #else
     const vi16x2 first = (vi16x2)((vu16x2)x & 255), second = (vi16x2)((vu16x2)x >> 8);
     return acc + madd(first, (vi16x2)w << 8 >> 8) + madd(second, (vi16x2)w >> 8);
@@ -73,10 +98,10 @@ AI vi32 dot_wide(bool is_signed, vi32 acc, vi32 x, vi16x2 even, vi16x2 odd) {
 }
 
 // A step of a sum: four bytes, the same in every lane, times the four bytes of each lane at w. How they are packed:
-// VNNI and PAIRS lane by lane, WIDE the first and third of each lane, then the second and fourth.
+// AT_ONCE and PAIRS lane by lane, WIDE the first and third of each lane, then the second and fourth.
 AI vi32 dot(idx how, bool is_signed, vi32 acc, vi32 x, const i8 *w) {
-    if (how == VNNI) return dot_vnni(acc, x, *(const vi32_in_memory *)w);
-    if (how == PAIRS) return acc + madd(madd_bytes(x, *(const vi32_in_memory *)w), (vi16x2)1);
+    if (how == AT_ONCE) return dot_fours(acc, x, *(const vi32_in_memory *)w);
+    if (how == PAIRS) return add_pairs(acc, madd_bytes(x, *(const vi32_in_memory *)w));
     return dot_wide(is_signed, acc, x, ld_i8x2(w), ld_i8x2(w + 2 * VL));
 }
 

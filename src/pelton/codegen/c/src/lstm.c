@@ -121,7 +121,7 @@ AI void product_of_quads(int rows, const u8 *a, const range *own, const weight *
     for (idx k = 0; k < H; k += 4, w += 4 * NV * VL)
         unroll (int i = 0; i < rows; i++) {
             const vi32 x = bc_bytes(a + i * HP + k, 4);
-            unroll (int j = 0; j < NV; j++) whole[i][j] = dot(VNNI, false, whole[i][j], x, w + 4 * j * VL);
+            unroll (int j = 0; j < NV; j++) whole[i][j] = dot(AT_ONCE, false, whole[i][j], x, w + 4 * j * VL);
         }
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {

@@ -82,6 +82,13 @@ typedef vi32 vbool;
 #error "VL is 4, 8 or 16"
 #endif
 
+// True if multiply-adds take one lane of a vector as a factor: loads of four factors are then one.
+#if defined __aarch64__
+enum { BY_LANE = 1 };
+#else
+enum { BY_LANE = 0 };
+#endif
+
 // a·b + c, one rounding where the target can: elsewhere the builtin would be a call of libm.
 #if defined __FMA__ || defined __aarch64__ || defined __riscv_v
 #define FUSED 1

@@ -24,7 +24,7 @@ BYTES = (U8, I8)
 FILTERS = (I8, I16)  # i16 for weights of which few are beyond i8
 PLACE = 16  # bytes, as in conv_int8.c
 # How four products are added, as in dot.h; WIDE is exact for all operands.
-VNNI, PAIRS, WIDE, SORTED = 0, 1, 2, 3
+AT_ONCE, PAIRS, WIDE, SORTED = 0, 1, 2, 3
 # Least share of steps by pairs for sorting. WIDE is faster for single pixels: it reads copies of them.
 SORTED_FROM, SORTED_FROM_SINGLE = 0.125, 0.45
 
@@ -192,13 +192,14 @@ class Filters:
         self.runs = array.reshape(len(array), array.shape[1] // kw, -1, array.shape[3]) if rows else array
         self.runs = np.clip(self.runs, -128, 127)
         self.beyond = places_beyond(array, nr)
-        self.fits = None if target.level.dot == "vnni" else steps_by_pairs(self.runs, nr)
-        self.dot = VNNI if self.fits is None else dot_method(self.fits, self.runs.shape[2], single)
+        self.fits = None if target.level.dot == "fours" else steps_by_pairs(self.runs, nr, target.level.factor)
+        self.dot = AT_ONCE if self.fits is None else dot_method(self.fits, self.runs.shape[2], single)
         self.copied = single and self.dot == WIDE
-        self.signed, self.offset = signed, 128 if signed and self.dot != WIDE else 0
+        self.signed, self.flipped = signed, is_flipped(self.dot, signed, target)
+        self.offset = 0 if not self.flipped else 128 if signed else -128
 
     def constants(self) -> Text:
-        how = dict(SIGNED=self.signed, DOT=self.dot, ROWS=self.rows, BEYOND=self.beyond)
+        how = dict(SIGNED=self.signed, FLIPPED=self.flipped, DOT=self.dot, ROWS=self.rows, BEYOND=self.beyond)
         return constants(**how, COPIED=self.copied) + macro("ORDER", "2" if self.dot == SORTED else "0")
 
     def scratch(self, tactic: Tactic) -> int:
@@ -260,7 +261,7 @@ def pack_beyond(array: np.ndarray, nr: int, kw: int, out: np.ndarray) -> None:
 
 
 def dot_method(fits: np.ndarray, channels: int, single: bool) -> int:
-    """Chooses how to add products without VNNI. `fits`: True at steps, of so many channels, that allow pairs; single:
+    """Chooses how to add products two at a time. `fits`: True at steps, of so many channels, that allow pairs; single:
     as in Filters."""
     if fits.all():
         return PAIRS
@@ -269,25 +270,34 @@ def dot_method(fits: np.ndarray, channels: int, single: bool) -> int:
     return SORTED if 0 < whole.shape[-1] < 1 << 16 and whole.mean() >= least else WIDE
 
 
-def steps_by_pairs(w: np.ndarray, nr: int) -> np.ndarray:
-    """True, in [group, panel, run, step], where two neighbouring products of u8 and [group, run, channel, output]
+def is_flipped(dot: int, signed: bool, target: Target) -> bool:
+    """Returns True if the bytes of an image are multiplied less 128, or 128 more: if a sum by `dot` takes bytes of the
+    other sign than the image has."""
+    return dot != WIDE and signed != (target.level.factor == "i8")
+
+
+def steps_by_pairs(w: np.ndarray, nr: int, factor: str = "u8") -> np.ndarray:
+    """True, in [group, panel, run, step], where two neighbouring products of u8 or i8 and [group, run, channel, output]
     always fit an i16 for all outputs of a panel. A step is four channels.
 
-    They fit if the positive weights of each pair of channels, and its negative ones, sum to at most 128: 255 · 128 <
-    2¹⁵.
+    Products of u8 fit if the positive weights of each pair of channels, and its negative ones, sum to at most 128:
+    255 · 128 < 2¹⁵. Those of i8 fit unless both weights are -128.
     """
     groups, runs, channels, outputs = w.shape
     panels, fours = ceil_div(outputs, nr), ceil_div(channels, 4)
     whole = np.zeros((groups, runs, 4 * fours, panels * nr), np.int16)
     whole[:, :, :channels, :outputs] = w
     pairs = whole.reshape(groups, runs, fours, 2, 2, panels, nr)
-    fit = [np.maximum(sign * pairs, 0).sum(4).max((3, 5)) <= 128 for sign in (1, -1)]
-    return (fit[0] & fit[1]).transpose(0, 3, 1, 2)
+    if factor == "i8":
+        fit = pairs.sum(4).min((3, 5)) > -256
+    else:
+        fit = np.maximum(np.maximum(pairs, 0).sum(4), np.maximum(-pairs, 0).sum(4)).max((3, 5)) <= 128
+    return fit.transpose(0, 3, 1, 2)
 
 
-def pairs_fit(filters: np.ndarray) -> bool:
+def pairs_fit(filters: np.ndarray, factor: str = "u8") -> bool:
     """True if neighbouring products always fit an i16, for all filters [output, channel, taps…]."""
-    return bool(steps_by_pairs(filters.reshape(*filters.shape[:2], -1).T[None], len(filters)).all())
+    return bool(steps_by_pairs(filters.reshape(*filters.shape[:2], -1).T[None], len(filters), factor).all())
 
 
 def step_order(pairs: np.ndarray) -> np.ndarray:

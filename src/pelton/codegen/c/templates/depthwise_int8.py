@@ -9,7 +9,7 @@ from pelton.ir.types import I8, DType
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
-from .conv_int8 import VNNI, PAIRS, WIDE, accumulates_rejection, bytes_rejection, pairs_fit
+from .conv_int8 import AT_ONCE, PAIRS, WIDE, accumulates_rejection, bytes_rejection, is_flipped, pairs_fit
 from .depthwise import MAX_UNROLLED, Depthwise
 from .images import pixel_tail, window_geometry
 from pelton.codegen.c.emit import constants, kernel, macro
@@ -51,11 +51,13 @@ class DepthwiseInt8(Depthwise):
         per_column = tactic["NV"] * ceil_div(s.kh, 4) * (s.kw + 3)
         columns = 3 * ((tactic["TW"] - 1) * s.sw + (s.kw - 1) * s.dw + 1)
         edges = isinstance(s.ow, int) and isinstance(s.w, int) and columns * per_column <= MAX_UNROLLED
-        sizes = dict(C=s.c, PADDED=s.padded, SIGNED=signed, DOT=how)
+        flipped = is_flipped(how, signed, target)
+        sizes = dict(C=s.c, PADDED=s.padded, SIGNED=signed, FLIPPED=flipped, DOT=how)
         block = constants(**sizes, **s.sizes(layouts[x])) + f"#define EDGES {int(edges)}\n" + end.text
         block += macro("PAD", "*(const i8 *)a[2].p" if padding else str(node.attrs["pad_value"]))
         sources = (w,) if begin is None else (w, bias)
-        packed = _packed(sources, filters, begin, target.lanes, how, signed and how != WIDE)
+        offset = 0 if not flipped else 128 if signed else -128
+        packed = _packed(sources, filters, begin, target.lanes, how, offset)
         return kernel(
             "depthwise_int8.c",
             region,
@@ -71,10 +73,10 @@ def _dot_method(filters: np.ndarray, target: Target) -> int:
     """Chooses how to multiply and add four rows of a column; i16 filters are always widened."""
     if filters.dtype != np.int8:
         return WIDE
-    if target.level.dot == "vnni":
-        return VNNI
+    if target.level.dot == "fours":
+        return AT_ONCE
     # rows act as channels here
-    return PAIRS if pairs_fit(_columns(filters)) else WIDE
+    return PAIRS if pairs_fit(_columns(filters), target.level.factor) else WIDE
 
 
 def _columns(filters: np.ndarray) -> np.ndarray:
@@ -83,11 +85,11 @@ def _columns(filters: np.ndarray) -> np.ndarray:
 
 
 def _packed(
-    sources: tuple[Value, ...], filters: np.ndarray, bias: np.ndarray | None, lanes: int, how: int, flipped: bool
+    sources: tuple[Value, ...], filters: np.ndarray, bias: np.ndarray | None, lanes: int, how: int, offset: int
 ) -> Packed:
     """Packs, for every vector of channels, the starts of its sums, then for every four rows and each column the four
-    weights of each channel: i8, or for WIDE i16, even rows of all channels, then odd ones. flipped: True if the
-    multiplied bytes exceed those of the image by 128."""
+    weights of each channel: i8, or for WIDE i16, even rows of all channels, then odd ones. offset: the
+    excess of the multiplied bytes over those of the image."""
     columns = _columns(filters)
     channels, kh, kw = columns.shape
     vectors, fours = ceil_div(channels, lanes), ceil_div(kh, 4)
@@ -96,7 +98,7 @@ def _packed(
     def pack(out: np.ndarray) -> None:
         whole = np.zeros((vectors * lanes, 4 * fours, kw), kind)
         whole[:channels, :kh] = columns
-        begin = -128 * flipped * whole.sum((1, 2), dtype=np.int32)
+        begin = -offset * whole.sum((1, 2), dtype=np.int32)
         if bias is not None:
             begin[:channels] += bias  # wraps, as sums do
         # vector, four, column, lane, row
@@ -107,4 +109,4 @@ def _packed(
         out[:, 4 * lanes :] = np.ascontiguousarray(split).reshape(vectors, -1).view(np.uint8)
 
     shape = (vectors, 4 * lanes * (1 + fours * kw * kind.itemsize))
-    return Packed(sources, f"depthwise_bytes{lanes}_{how}_{int(flipped)}", shape, pack, DType.U8)
+    return Packed(sources, f"depthwise_bytes{lanes}_{how}_{offset}", shape, pack, DType.U8)

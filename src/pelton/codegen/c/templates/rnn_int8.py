@@ -46,7 +46,8 @@ class LstmBytes(Lstm):
         return tuple(min(rows, max(most // 6 * 6, 1)) for rows in super().parts(region, target))
 
     def quads(self, region: Region, target: Target) -> bool:
-        return bool(region.anchor.attrs["round_state"]) and target.level.dot == "vnni"
+        level = target.level
+        return bool(region.anchor.attrs["round_state"]) and (level.dot, level.factor) == ("fours", "u8")
 
     def packed(self, region: Region, tactic: Tactic, target: Target) -> Packed:
         r, width = region.anchor.inputs[1], tactic["UV"] * target.lanes

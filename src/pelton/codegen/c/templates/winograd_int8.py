@@ -46,7 +46,7 @@ class WinogradInt8(ChannelsLast):
         return threes_rejection(region)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s, speed = window_geometry(region), 2 if target.level.dot == "vnni" else 1.5
+        s, speed = window_geometry(region), 2 if target.level.dot == "fours" else 1.5
         vectors = min(2, ceil_div(s.oc, target.lanes))
         for tb, nb, rows in tile_blocks(s, 4, target, vectors * target.lanes, 2, speed):
             yield Tactic(self.name, target.isa, (("MR", rows), ("NV", vectors), ("TB", tb), ("NB", nb)))
