@@ -202,6 +202,7 @@ static void after_fork_in_parent(void) { pthread_mutex_unlock(&pool.lock); }
 /* The child has only this thread: it starts with an empty pool, and seats detect that by the generation. */
 static void after_fork_in_child(void) {
     pthread_mutex_init(&pool.lock, NULL);
+    words_after_fork();
     for (int i = 0; i < OPEN_RUNS; i++)
         atomic_store(&pool.open[i], NULL);
     atomic_store(&pool.workers, 0);
