@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from zlib import crc32
 
+import emulator
 import machines
+import pytest
 from compare import assert_close
 from kernel_cases import CASES, Case, declare, drawn, named, program, region_of, settled, symbolic, varying, walk
 from kernel_memory import laid, run_kernel
@@ -34,6 +36,7 @@ __all__ += [
     "laid",
     "linked",
     "longs",
+    "of_level",
     "named",
     "program",
     "region_of",
@@ -50,10 +53,14 @@ TACTICS = 1 if machines.TAKEN_FOR else 2
 DYNAMIC = 5  # one case in so many also runs with dynamic dimensions
 GAPPED = 3  # where this CPU is taken for another, one case in so many also runs in gapped memory
 OTHERS = 10  # one case in so many, and the first of every template, is also built for the other levels
-TARGETS = {
-    isa: Target(isa=isa, lanes=ISAS[isa].lanes, registers=ISAS[isa].registers, threads=2) for isa in machines.HERE
-}
-TARGET = TARGETS[machines.TAKEN_FOR or best(describe())]
+
+
+def of_level(isa: str) -> Target:
+    return Target(isa=isa, lanes=ISAS[isa].lanes, registers=ISAS[isa].registers, threads=2)
+
+
+TARGETS = {isa: of_level(isa) for isa in ((emulator.LEVEL,) if emulator.LEVEL else machines.HERE)}
+TARGET = TARGETS[emulator.LEVEL or machines.TAKEN_FOR or best(describe())]
 
 _compilers: dict[tuple[str, type[ClangCompiler]], ClangCompiler] = {}
 
@@ -154,6 +161,8 @@ def check_at(
 def check(template: Template, case: Case, most: int = TACTICS, gaps: bool | None = None) -> int:
     """Runs a case by tactics of a template, in gapped memory too where `gaps` says so (None: as `_takes_gaps` draws);
     AssertionError where one is wrong. Returns how many kernels of this CPU's level ran."""
+    if case.level and ISAS[case.level].arch != ISAS[TARGET.isa].arch:
+        pytest.skip(f"a kernel of {case.level} alone")
     ran = check_on(TARGET, template, case, most, gaps)
     is_first = any(case is first for first in CASES.get(template.name, ())[:1])
     if not machines.TAKEN_FOR and (is_first or crc32(f"{case.name} {template.name}".encode()) % OTHERS == 0):

@@ -7,8 +7,9 @@ import faulthandler
 import mmap
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import emulator
 import numpy as np
 from kernel_cases import Case
 
@@ -93,6 +94,43 @@ class Buffer:
         return now.tobytes() == was.tobytes()
 
 
+def _run_here(
+    symbol: str, code: bytes, held: Sequence[Buffer], words: Sequence[Buffer | int], calls: Sequence[tuple[int, int]]
+) -> int:
+    """The status of a child process that ran a kernel, negative where a signal ended it. The last of the buffers is the
+    kernel's scratch memory."""
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        file.write(code)
+        file.flush()
+        child = os.fork()
+        if not child:
+            status = 1
+            faulthandler.disable()  # a crash is a finding, not an accident
+            try:
+                for b in held:
+                    b.protect()
+                args = (ctypes.c_int64 * len(words))(*(w.address if isinstance(w, Buffer) else w for w in words))
+                run = getattr(ctypes.CDLL(file.name), symbol)
+                run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], None
+                for begin, end in calls:
+                    run(args, begin, end, held[-1].address)
+                status = 0
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _run_emulated(
+    symbol: str, code: bytes, held: Sequence[Buffer], words: Sequence[Buffer | int], calls: Sequence[tuple[int, int]]
+) -> int:
+    """The same under an emulator."""
+    places = {id(b): (i, b.address - b.guards[0] - PAGE) for i, b in enumerate(held)}
+    rooms = [memoryview(b.map)[PAGE : len(b.map) - PAGE] for b in held]
+    numbers = [places[id(w)] if isinstance(w, Buffer) else (-1, int(w)) for w in words]
+    return emulator.run(emulator.LEVEL, code, symbol, rooms, numbers, places[id(held[-1])], calls)
+
+
 def run_kernel(
     region: Region,
     kernel: Kernel,
@@ -109,16 +147,16 @@ def run_kernel(
     body = region.body
     buffers: dict[Value, Buffer] = {}
     packed: list[Buffer] = []
-    words = []
+    words: list[Buffer | int] = []
     for x in kernel.operands:
         if isinstance(x, Packed):
             a = np.zeros(x.shape, x.dtype.numpy)
             x.fill(a)
             packed.append(Buffer(a.reshape(-1), (1,), True, behind))
-            words.append(packed[-1].address)
+            words.append(packed[-1])
         elif isinstance(x, KernelWorkspace):
             packed.append(Buffer(np.full(x.bytes, 255, np.uint8), (1,), False, behind))
-            words.append(packed[-1].address)
+            words.append(packed[-1])
         else:
             if x not in buffers:
                 written = x in body.outputs
@@ -127,33 +165,15 @@ def run_kernel(
                 else:
                     a = inputs[x.name] if x in body.inputs else body.constants[x]
                 buffers[x] = Buffer(np.asarray(a), lay[x], not written, behind)
-            words.append(buffers[x].address)
+            words.append(buffers[x])
     words += kernel.dims
     scratch = Buffer(np.full(kernel.scratch, 255, np.uint8), (1,), True, behind)
     held = [*buffers.values(), *packed, scratch]
-    with tempfile.NamedTemporaryFile(suffix=".so") as file:
-        file.write(code)
-        file.flush()
-        child = os.fork()
-        if not child:
-            status = 1
-            faulthandler.disable()  # a crash is a finding, not an accident
-            try:
-                for b in held:
-                    b.protect()
-                args = (ctypes.c_int64 * len(words))(*words)
-                run = getattr(ctypes.CDLL(file.name), kernel.symbol)
-                run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], None
-                count = kernel.tiles
-                spans = [(0, count)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(count))]
-                for phase in range(kernel.phases):
-                    for begin, end in spans:
-                        run(args, phase * kernel.tiles + begin, phase * kernel.tiles + end, scratch.address)
-                status = 0
-            finally:
-                os._exit(status)
-        _, status = os.waitpid(child, 0)
-    failure = "touched memory that is not its own" if os.WIFSIGNALED(status) else "could not be run"
+    count = kernel.tiles
+    spans = [(0, count)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(count))]
+    calls = [(at * count + begin, at * count + end) for at in range(kernel.phases) for begin, end in spans]
+    status = (_run_emulated if emulator.LEVEL else _run_here)(kernel.symbol, code, held, words, calls)
+    failure = "touched memory that is not its own" if status < 0 else "could not be run"
     assert status == 0, f"{about}: the kernel {failure} (status {status})"
     for v, b in buffers.items():
         assert b.untouched(v in body.outputs), f"{about}: memory around %{v.name} was written"

@@ -27,6 +27,11 @@ def of_level(level: str) -> Callable[[], Mapping[str, Any]]:
     return lambda: {**real(), "arch": arch_of(level), "features": LEVELS[level]}
 
 
+def without(level: str) -> Callable[[], Mapping[str, Any]]:
+    """`machine.identity` of a CPU here that lacks what a level needs."""
+    return lambda: {**real(), "features": sorted(set(real()["features"]) - {LEVELS[level][-1]})}
+
+
 def arch_of(level: str) -> str:
     return next(arch for arch in ("x86_64", "aarch64", "riscv64") if level in levels(arch))
 

@@ -21,7 +21,7 @@ def compiled(name: str, folder: Path, compiler: Sequence[str], *flags: str) -> P
     made = folder / name
     command = [*compiler, "-std=gnu2x", "-g", "-Wall", "-Wextra", f"-I{SOURCES}", *flags, str(HERE / f"{name}.c")]
     done = subprocess.run(
-        [*command, *map(str, sources), "-o", str(made), "-lpthread", "-ldl"], capture_output=True, text=True
+        [*command, *map(str, sources), "-o", str(made), "-lpthread", "-ldl", "-lm"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return made
@@ -39,14 +39,14 @@ def run(program: Path, *arguments: object, **environment: str) -> str:
 def main(folder: Path) -> int:
     """Mutations under ASan and UBSan, threads under TSan, by the gcc or clang of the system."""
     sys.path.insert(0, str(HERE.parent))
-    from test_native_programs import engine_files
+    from test_native_programs import carrying_engine, engine_files
 
     compiler = next((c for c in ("gcc", "clang") if shutil.which(c)), None)
     if compiler is None:
         print("neither gcc nor clang is installed: apt install gcc")
         return 1
     folder.mkdir(parents=True, exist_ok=True)
-    engines = engine_files(folder)
+    engines = engine_files(folder) | {"carrying": carrying_engine(folder)}
     checked = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1".split()
     mutate = compiled("mutate", folder, [compiler], *checked)
     for seed, engine in enumerate(engines.values()):
@@ -55,7 +55,7 @@ def main(folder: Path) -> int:
     for seed, engine in enumerate(engines.values(), 100):
         print(f"mutate, {engine.name}:", run(fast, engine, 8000, seed))
     interface = compiled("interface", folder, [compiler], *checked)
-    print("interface under ASan and UBSan:", run(interface, engines["static"], engines["cnn"]))
+    print("interface under ASan and UBSan:", run(interface, engines["static"], engines["cnn"], engines["carrying"]))
     print("contexts:", run(compiled("memory", folder, [compiler], "-O2"), engines["cnn"], 10_000))
     raced = compiled("threads", folder, [compiler], "-fsanitize=thread", "-O1")
     print("threads under TSan:", run(raced, 20, *engines.values(), TSAN_OPTIONS="halt_on_error=1"))

@@ -6,7 +6,7 @@ import machines
 import numpy as np
 import pytest
 from kernel_cases import Case, named, program, region_of
-from kernel_harness import CASES, TARGETS, check, check_on, compiler, declare, laid
+from kernel_harness import CASES, TARGETS, check, check_on, compiler, declare, laid, of_level
 
 from pelton.codegen.c.templates.conv_int8 import (
     PAIRS,
@@ -205,7 +205,8 @@ def added(region, target, rows=False, nr=16) -> int:
 @pytest.mark.parametrize("isa", TARGETS)
 def test_how_products_are_added_follows_from_the_filters(isa):
     """Pairs in i16 only where all of them fit; on all levels the sums are equal."""
-    want = {"x86_64_v3": [WIDE, WIDE, PAIRS, PAIRS, SORTED], "x86_64_v4": [WIDE, WIDE, PAIRS, PAIRS, SORTED]}
+    x86 = [WIDE, WIDE, PAIRS, PAIRS, SORTED]
+    want = {"x86_64_v3": x86, "x86_64_v4": x86, "aarch64": [PAIRS] * 5, "riscv64_v": [PAIRS] * 5}
     template, target = TEMPLATES["conv_int8"], TARGETS[isa]
     cases = [*CASES["conv_int8"][:4], *(c for c in CASES["conv_int8"] if "0.5" in c.name)]
     rows = (True, False, True, False, False)
@@ -237,7 +238,7 @@ def test_pairs_of_a_row_of_taps_reach_into_the_next_tap():
     w = np.zeros((1, 3, 2, 4), np.int8)
     w[0, 2, 1, 0], w[0, 0, 1, 1] = 127, 2  # the third and fourth byte of the second row
     graph = conv("u8", (1, 3, 8, 9), 1, (2, 4)).graph
-    region, target = region_of(graph), TARGETS["x86_64_v3"]
+    region, target = region_of(graph), of_level("x86_64_v3")
     region.body.constants[region.anchor.inputs[1]][...] = w
     assert [added(region, target, rows) for rows in (False, True)] == [PAIRS, SORTED]
     w[0, 0, 1, 1], w[0, 0, 1, 0], w[0, 1, 1, 0] = 0, 100, 29  # the first and second
@@ -255,7 +256,7 @@ def test_steps_are_by_pairs_where_these_fit_for_all_outputs_of_a_panel():
 
 def test_tactics_are_shared_by_regions_that_add_products_differently():
     """Regions that differ in nothing but their weights have one key."""
-    template, target = TEMPLATES["conv_int8"], TARGETS["x86_64_v3"]
+    template, target = TEMPLATES["conv_int8"], of_level("x86_64_v3")
     few, many = (conv("u8", (1, 16, 5, 6), 9, (1, 1), most=most) for most in (64, 127))
     regions = [region_of(c.graph) for c in (few, many)]
     assert regions[0].key == regions[1].key

@@ -80,7 +80,7 @@ def test_largest_differences_on_all_levels(isa):
         check_on(TARGETS[isa], TEMPLATE, case, 1)
 
 
-@pytest.mark.parametrize("isa", TARGETS)
+@pytest.mark.parametrize("isa", [isa for isa in TARGETS if isa.startswith("x86")])
 def test_two_products_to_an_instruction(isa):
     case = CASES["matmul_int8"][0]
     region, target = region_of(case.graph), TARGETS[isa]

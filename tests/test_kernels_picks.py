@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from draw import operands
+from emulator import here
 from kernel_harness import TARGET, Case, check, declare, laid, named, program, region_of, varying, walk
 
 from pelton.system.cache import Cache
@@ -198,6 +199,7 @@ def test_against_the_reference(template, case):
     check(template, case)
 
 
+@here
 def test_trees_are_timed_with_their_own_nodes(tmp_path):
     """Other weights are any numbers while kernels race; walks down nodes that are any numbers would end outside of
     memory."""

@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+from emulator import here
 from kernel_harness import TARGET, TARGETS, linked
 
 from pelton.compiler.accuracy import check_accuracy
@@ -200,6 +201,7 @@ def planned(seed: int, target: Target) -> Compilation:
     return run_stages(start(Imported(Layers(seed).graph(12), Info()), Options(), target, "optimize"), "place")
 
 
+@here
 @SEEDS
 def test_random_layers_in_the_memory_they_are_given(seed):
     run(planned(seed, TARGET).placed, seed, TARGET)
@@ -211,6 +213,7 @@ def test_random_layers_for_cpus_of_other_levels(seed, target):
     run(planned(seed, target).placed, seed, target)
 
 
+@here
 @SEEDS
 def test_random_layers_placed_as_any_template_demands(seed):
     rng = random.Random(seed)

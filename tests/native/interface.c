@@ -1,5 +1,7 @@
-/* What the public interface promises, without Python in the process: interface STATIC DYNAMIC, two engines. The first
- * takes one array of known sizes, the second one whose first axis a run decides. */
+/* What the public interface promises, without Python in the process: interface STATIC DYNAMIC CARRYING, three engines.
+ * The first takes one array of known sizes, the others one whose first axis a run decides; the last carries several
+ * kernels for a step. */
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,12 +139,72 @@ static void test_dynamic_sizes(const char *path) {
     pelton_engine_free(e);
 }
 
+static float *outputs_of(pelton_engine *e, int64_t n, size_t *bytes) {
+    pelton_context *c = pelton_context_new(e, 2);
+    int64_t shape[PELTON_MAX_RANK];
+    memcpy(shape, pelton_input(e, 0)->shape, sizeof shape);
+    shape[0] = n;
+    CHECK(c && !pelton_set_shapes(c, (const int64_t *const[]){shape}));
+    float *x = pelton_input_data(c, 0);
+    for (size_t i = 0; i < pelton_context_input(c, 0)->bytes / sizeof *x; i++)
+        x[i] = (float)(i % 13) / 13;
+    CHECK(!pelton_run(c, NULL, NULL));
+    *bytes = pelton_context_output(c, 0)->bytes;
+    float *copy = memcpy(malloc(*bytes), pelton_output_data(c, 0), *bytes);
+    pelton_context_free(c);
+    return copy;
+}
+
+static void test_tuning(const char *path, const char *single) {
+    pelton_engine *e = pelton_load(path), *again = pelton_load(path), *other = pelton_load(single);
+    CHECK(e && again && other);
+    const int steps = pelton_steps(e);
+    int *choice = calloc((size_t)steps, sizeof *choice), *last = calloc((size_t)steps, sizeof *last), most = 0;
+    size_t bytes;
+    float *first = outputs_of(e, 3, &bytes);
+    CHECK(pelton_tune(NULL, 1, 1, NULL) && says("NULL") && pelton_tune(e, 1, -1, NULL) && says("seconds"));
+    CHECK(pelton_tune(e, 257, 1, NULL) && says("threads") && !pelton_tune(e, 2, 0, choice));
+    for (int i = 0; i < steps; i++)
+        CHECK(choice[i] == 0); /* no time, no choice */
+    CHECK(!pelton_tune(e, 2, 60, choice) && !pelton_choose(again, choice));
+    for (int i = 0; i < steps; i++) /* the last kernel of each step */
+        for (int k = 0; k < 100; k++) {
+            last[i]++;
+            if (pelton_choose(again, last)) {
+                CHECK(says("kernels, the choice is"));
+                last[i]--;
+                most = last[i] > most ? last[i] : most;
+                break;
+            }
+        }
+    CHECK(most > 0 && !pelton_choose(again, last) && pelton_choose(again, NULL));
+    pelton_context *c = pelton_context_new(again, 1);
+    CHECK(c && pelton_choose(again, choice) && says("contexts") && pelton_tune(again, 1, 1, NULL));
+    pelton_context_free(c);
+    for (int turn = 0; turn < 2; turn++) {
+        size_t now;
+        float *y = outputs_of(turn ? again : e, 3, &now);
+        CHECK(now == bytes);
+        for (size_t i = 0; i < bytes / sizeof *y; i++)
+            CHECK(fabsf(y[i] - first[i]) <= 1e-5f);
+        free(y);
+    }
+    CHECK(!pelton_tune(other, 1, 60, NULL)); /* nothing to choose from */
+    free(choice);
+    free(last);
+    free(first);
+    pelton_engine_free(e);
+    pelton_engine_free(again);
+    pelton_engine_free(other);
+}
+
 int main(int count, char **given) {
-    CHECK(count == 3);
+    CHECK(count == 4);
     test_loading(given[1]);
     test_misaligned_data(given[1]);
     test_runs(given[1]);
     test_dynamic_sizes(given[2]);
+    test_tuning(given[3], given[1]);
     puts("right");
     return 0;
 }

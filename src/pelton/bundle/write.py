@@ -9,7 +9,7 @@ from typing import Any
 
 from pelton import native
 from pelton.engine import sizes
-from pelton.engine.plan import EnginePlan
+from pelton.engine.plan import EnginePlan, Step
 from pelton.engine.stored import plan_rows
 from pelton.errors import EngineError, InputError
 from pelton.system import files
@@ -40,7 +40,7 @@ def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = N
         raise InputError(f"{name!r} is no valid name of C functions; use letters, digits and _, without a digit first")
     is_fixed = not plan.symbols and threads == 1
     code = image(bytes(plan.code)) if plan.steps else None
-    used = tables.kernels(plan.steps, code.symbols, name) if code else {}
+    used = tables.kernels(plan.steps if is_fixed else _kernels(plan), code.symbols, name) if code else {}
     made = _fixed(plan, name, used) if is_fixed else _linked(plan, name, used)
     made[f"{name}_code.bin"] = code.code if code else b""
     if len(made[f"{name}_weights.bin"]) > LARGEST:
@@ -75,13 +75,19 @@ def _fixed(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> 
     }
 
 
+def _kernels(plan: EnginePlan) -> list[Step]:
+    """Returns all steps, then all alternatives, as in the engine's file."""
+    return [*plan.steps, *(k for s in plan.steps for k in s.alternatives)]
+
+
 def _linked(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> dict[str, str | bytes]:
     rows, weights = plan_rows(plan), tables.bytes_of(plan.constants)
+    sizes = {"plan": len(rows.bytes), "weights": len(weights)}
     runtime = [p for p in sorted(SOURCES.rglob("*.[ch]")) if p.name not in ("ports.c", "bundle.h")]
     return {
         **{str(p.relative_to(SOURCES)): p.read_bytes() for p in runtime},
         f"{name}.h": tables.linked_header(name, _about(plan, name)),
-        f"{name}.c": tables.linked_source(name, plan.steps, used, {"plan": len(rows.bytes), "weights": len(weights)}),
+        f"{name}.c": tables.linked_source(name, _kernels(plan), used, sizes),
         f"{name}_data.S": tables.data_source(name, used, has_plan=True),
         f"{name}_plan.bin": rows.bytes,
         f"{name}_weights.bin": bytes(weights),

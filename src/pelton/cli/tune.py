@@ -1,4 +1,4 @@
-"""`pelton tune`: times the kernels of an engine for GPUs on the GPU of this machine."""
+"""`pelton tune`: times the kernels that an engine carries on this machine."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ if TYPE_CHECKING:
     from pelton.runtime import Engine
 
 EXAMPLES = """examples:
-  pelton tune resnet50.pelton                           times its kernels on the GPU here and overwrites the engine
+  pelton tune resnet50.pelton                           times its kernels here and overwrites the engine
   pelton tune resnet50.pelton -o resnet50_h200.pelton   writes another file
 
-An engine built without a GPU has a few alternative kernels for each step (more at higher levels), and uses the one that
-a cost model ranks first. Tuning needs neither the model nor a compiler. Engines for CPUs are tuned during the build."""
+An engine built without its GPU or CPU carries a few kernels for each step (more at higher levels), and uses the one
+that a cost model ranks first. Tuning needs neither the model nor a compiler. Engines for the CPU that built them were
+tuned then."""
 
 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "tune",
-        help="choose an engine's fastest kernels on this GPU",
+        help="choose an engine's fastest kernels on this machine",
         epilog=EXAMPLES,
-        description="Times the alternative kernels of an engine for GPUs, and selects the fastest ones.",
+        description="Times the alternative kernels of an engine on this machine, and selects the fastest ones.",
     )
-    command.add_argument("engine", help="an engine file, built with --target cuda")
+    command.add_argument("engine", help="an engine file, built with --target cuda or for another CPU")
     arguments.add_overwriting(command)
     command.add_argument(
         "--device",
@@ -84,8 +85,8 @@ def facts(before: Engine, after: Engine) -> dict[str, Any]:
                     "was_ns": old_ns,
                 }
             )
-    gpu = after.meta.get("gpu") or after.parts[0].meta.get("gpu")
-    return {"gpu": gpu, "timed": timed, "changed": changed, "ns": now, "was_ns": was}
+    gpu, cpu = after.meta.get("gpu") or after.parts[0].meta.get("gpu"), after.parts[0].plain.target.get("cpu")
+    return {"gpu": gpu, "cpu": cpu, "timed": timed, "changed": changed, "ns": now, "was_ns": was}
 
 
 def summary(found: Mapping[str, Any]) -> list[str]:
@@ -95,7 +96,7 @@ def summary(found: Mapping[str, Any]) -> list[str]:
         f" {c['tactic'].partition('@')[0]}"
         for c in found["changed"]
     ]
-    head = f"  {text.count(found['timed'], 'step')} timed on {found['gpu']}, {len(lines)} changed"
+    head = f"  {text.count(found['timed'], 'step')} timed on {found['gpu'] or found['cpu']}, {len(lines)} changed"
     if found["timed"]:
         head += f"; all of them together {text.duration(found['was_ns'])} → {text.duration(found['ns'])}"
     return [head, *lines]

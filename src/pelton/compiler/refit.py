@@ -188,6 +188,8 @@ def weights_in(model: Any) -> dict[str, np.ndarray]:
 class _Replay(CpuBackEnd):
     """A back end that repeats recorded decisions; nothing is timed or compiled."""
 
+    alternatives = 0
+
     def __init__(self, options: Options, target: Target):
         self.target, self.timing = target, None
         self.runs_on, self.meta = runs_on(target.isa), {"threads": target.threads}

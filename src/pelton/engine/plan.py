@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +197,22 @@ class Step:
     outputs: tuple[Tensor, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
     alternatives: tuple[Step, ...] = ()
+
+    @property
+    def kernels(self) -> tuple[Step, ...]:
+        """Itself, then its alternatives."""
+        return (self, *self.alternatives)
+
+    def with_kernel(self, kernel: Step, rest: Sequence[Step], **info: Any) -> Step:
+        """Returns the step with one of its kernels, and the rest as its alternatives."""
+        alternatives = tuple(replace(s, info={"tactic": s.info["tactic"]}, outputs=(), alternatives=()) for s in rest)
+        return replace(
+            kernel,
+            name=self.name,
+            info={**self.info, "tactic": kernel.info["tactic"], **info},
+            outputs=self.outputs,
+            alternatives=alternatives,
+        )
 
 
 @record(frozen=True)

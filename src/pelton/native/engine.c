@@ -80,14 +80,14 @@ static bool check_tables(const pelton_engine *e, reason *why) {
         || refuse(why, "it is altered in the constants it uses for addressing");
 }
 
-/* `linked`: the kernels of all steps, if linked into the program. */
+/* `linked`: the kernels of all steps and alternatives, if linked into the program. */
 static bool find_kernels(pelton_engine *e, const void *code, size_t size, void *const *linked, reason *why) {
     const plan *p = e->plan;
     if (linked) {
-        memcpy(e->kernels, linked, sizeof *e->kernels * (size_t)p->head->steps);
+        memcpy(e->kernels, linked, sizeof *e->kernels * (size_t)p->all);
         return true;
     }
-    for (int32_t i = 0; i < p->head->steps; i++) {
+    for (int32_t i = 0; i < p->all; i++) {
         const char *symbol = p->text + p->steps[i].symbol;
         if (!*symbol)
             continue;
@@ -108,9 +108,12 @@ static bool start(pelton_engine *e, const void *code, size_t size, void *const *
         e->constants = e->own ? memcpy(e->own, e->constants, (size_t)e->plan->constants) : NULL;
     }
     e->tables = memory_zeros((size_t)h->buffers, sizeof *e->tables);
-    e->kernels = memory_zeros((size_t)h->steps, sizeof *e->kernels);
-    if (!e->constants || !e->tables || !e->kernels)
+    e->kernels = memory_zeros((size_t)e->plan->all, sizeof *e->kernels);
+    e->chosen = memory_take((size_t)h->steps * sizeof *e->chosen);
+    if (!e->constants || !e->tables || !e->kernels || !e->chosen)
         return refuse(why, "there is no memory for it");
+    for (int32_t i = 0; i < h->steps; i++)
+        e->chosen[i] = i;
     return check_machine(e->plan, why) && copy_tables(e, why) && find_kernels(e, code, size, linked, why);
 }
 
@@ -328,6 +331,7 @@ void pelton_engine_free(pelton_engine *e) {
     plan_close(&e->own_plan);
     memory_give(e->tables);
     memory_give(e->kernels);
+    memory_give(e->chosen);
     memory_give(e->ports);
     memory_give(e->own);
     memory_give(e->copy);

@@ -20,7 +20,8 @@ struct pelton_engine {
     int32_t buffers;
     char **tables;              /* copies of buffers that kernels use for addressing */
     void *code;
-    kernel **kernels;           /* of the steps; NULL for host steps */
+    kernel **kernels;           /* of the steps, then of their alternatives; NULL for host steps */
+    int32_t *chosen;            /* by step: its own row, or that of an alternative */
     pelton_port *ports;         /* inputs, then outputs */
     struct chain *chain;        /* of a script; the plan then has only its ports */
 };

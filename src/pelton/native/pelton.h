@@ -64,7 +64,7 @@ PELTON_API pelton_engine *pelton_load_memory(const void *data, size_t size);
 typedef struct {
     const void *plan, *constants;       /* at multiples of 64 bytes */
     size_t plan_size, constants_size;
-    void *const *kernels;               /* of all steps */
+    void *const *kernels;               /* of all steps, then of their alternatives */
 } pelton_linked;
 PELTON_API pelton_engine *pelton_load_linked(const pelton_linked *);
 PELTON_API void pelton_engine_free(pelton_engine *);            /* NULL does nothing; existing contexts go on */
@@ -94,6 +94,13 @@ PELTON_API int pelton_run(pelton_context *, const void *const *inputs, void *con
  * with zeros. */
 PELTON_API void *pelton_input_data(pelton_context *, int i);
 PELTON_API void *pelton_output_data(pelton_context *, int i);
+
+/* Engines built without their machine carry several kernels for a step. pelton_tune times them here, in whole runs at
+ * the optimum sizes, for about so many seconds, and selects the fastest; call it before the engine has a context.
+ * threads: as in pelton_context_new. choice: the kernel of each step, pelton_steps() numbers, which a program keeps and
+ * passes to pelton_choose when it loads the engine again; NULL if it does not. */
+PELTON_API int pelton_tune(pelton_engine *, int threads, double seconds, int *choice);
+PELTON_API int pelton_choose(pelton_engine *, const int *choice);
 
 /* The number of steps, the name of one, and the begin and end of each in ns, in a run without overlap. */
 PELTON_API int pelton_steps(const pelton_engine *);

@@ -61,9 +61,11 @@ program *pelton_prepared_program(const prepared *r, int32_t begin, int32_t end) 
     const pelton_context *c = r->context;
     const plan *p = c->engine->plan;
     int64_t all_words = 0, all_patches = 0;
+    const int32_t *chosen = c->engine->chosen;
     for (int32_t i = begin; i < end; i++) {
-        all_patches += p->steps[i].args;
-        all_words += (int64_t)p->steps[i].args + p->steps[i].dims;
+        const plan_step *s = &p->steps[chosen[i]];
+        all_patches += s->args;
+        all_words += (int64_t)s->args + s->dims;
     }
     step_row *rows = memory_zeros((size_t)(end - begin), sizeof *rows);
     int64_t *words = memory_zeros((size_t)all_words, sizeof *words);
@@ -72,12 +74,13 @@ program *pelton_prepared_program(const prepared *r, int32_t begin, int32_t end) 
     if (rows && words && patches) {
         int64_t word = 0, patched = 0;
         for (int32_t i = begin; i < end; i++) {
-            const plan_step *s = &p->steps[i];
-            rows[i - begin] = (step_row){(int64_t)(intptr_t)c->engine->kernels[i], word, r->cells[p->tiles + i],
-                                         s->grain, s->wave, r->cells[p->scratch + i], r->cells[p->phases + i]};
+            const int32_t k = chosen[i];
+            const plan_step *s = &p->steps[k];
+            rows[i - begin] = (step_row){(int64_t)(intptr_t)c->engine->kernels[k], word, r->cells[p->tiles + k],
+                                         s->grain, s->wave, r->cells[p->scratch + k], r->cells[p->phases + k]};
             memcpy(words + word, r->cells + s->words, sizeof *words * ((size_t)s->args + s->dims));
-            for (int32_t k = 0; k < s->args; k++, word++) {
-                const int32_t number = p->operands[s->operands + k];
+            for (int32_t a = 0; a < s->args; a++, word++) {
+                const int32_t number = p->operands[s->operands + a];
                 const buffer_row *b = &p->buffers[number];
                 if (b->kind == INPUT || b->kind == OUTPUT)
                     patches[patched++] = (patch_row){word, b->offset + (b->kind == OUTPUT ? p->head->inputs : 0),
@@ -137,7 +140,7 @@ static bool place(prepared *r, const int64_t *symbols, bool *moved, reason *why)
     if (!plan_resolve(p, symbols, r->cells, r->starts, &arena, why))
         return false;
     size_t scratch = 0, more = 0;
-    for (int32_t i = 0; i < p->head->steps; i++) {
+    for (int32_t i = 0; i < p->all; i++) {
         const size_t own = whole_pages(r->cells[p->scratch + i]);
         scratch = own > scratch ? own : scratch;
     }

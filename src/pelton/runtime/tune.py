@@ -1,4 +1,4 @@
-"""Selects the fastest of the alternative kernels that an engine carries, timed on the GPU of this machine."""
+"""Selects the fastest of the alternative kernels that an engine carries, timed on this machine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ def tune(
     budget: float | None = None,
     progress: Callable[[str, int, int], Any] | None = None,
 ) -> Engine:
-    """Selects the fastest alternative kernel of each step, timed at the optimum sizes on a GPU; returns a new engine.
+    """Selects the fastest alternative kernel of each step, timed at the optimum sizes; returns a new engine.
 
-    This needs neither the model nor a compiler. The results of a step's kernels are compared; kernels with different
-    results are dropped with a warning in the log.
+    This needs neither the model nor a compiler. On GPUs the results of a step's kernels are compared; kernels with
+    different results are dropped with a warning in the log.
 
-    engine: an engine for GPUs, or its file; it stays unchanged. device: the number of the GPU. budget: seconds; later
-    steps stay as they are. progress: called with a stage, the work done, and the total.
-    Raises EngineError if there is no such GPU or the engine has no code for it, InputError for engines of CPUs.
+    engine: an engine for GPUs, or one built for a CPU other than the building one, or its file; it stays unchanged.
+    device: the number of the GPU. budget: seconds; later steps stay as they are. progress: called with a stage, the
+    work done, and the total.
+    Raises EngineError if there is no such GPU or CPU or the engine has no code for it, InputError for engines that
+    carry no alternatives.
     """
     engine = engine if isinstance(engine, Engine) else load(engine, device=None)
     deadline = None if budget is None else time.monotonic() + budget

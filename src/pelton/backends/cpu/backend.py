@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_bool, create_string_buffer
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from pelton.system.memory import address
 from pelton.system.share import cores
 
 from ..arrays import inputs_to_numpy, fit
-from ..device import Backend
+from ..device import Backend, ProgressCallback
 from ..plan import Plan
 from .check import check_machine
 from .machine import describe
@@ -97,12 +97,19 @@ def load(plan: Plan, device: Any) -> CpuLoaded:
     return CpuLoaded(plan, Handle(made, "engine"), constants)
 
 
-def tune(label: str, engines: Sequence[EnginePlan], *_: Any) -> NoReturn:
-    """Raises InputError: engines for CPUs are tuned when they are built."""
-    raise InputError(
-        f"engine {label!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or"
-        " with --target cuda"
-    )
+def tune(
+    label: str, engines: Sequence[EnginePlan], device: Any, deadline: float | None, progress: ProgressCallback | None
+) -> list[EnginePlan]:
+    """Returns the engines with the fastest kernel of each step, in whole runs at the optimum sizes; the device is
+    ignored. Raises InputError if no step has a choice, as where kernels were timed while the engine was built."""
+    if not any(s.alternatives for plain in engines for s in plain.steps):
+        raise InputError(
+            f"the kernels of engine {label!r} were timed while it was built, and it carries no others; build it for"
+            " another machine than the building one, with level 3 or higher, to time them here"
+        )
+    from .kernel_choice import tune_engine  # imported only for tuning
+
+    return [tune_engine(plain, deadline, progress) for plain in engines]
 
 
 BACKEND = Backend(check_machine, open_code, load, CpuWorkspace, tune)

@@ -25,7 +25,7 @@ from .agree import Trial, groups
 from .bundle import unpack
 from .clock import MAX_TURNS, Clock, TimedCandidate, hang_error
 from .device import ALIGN, TRAILING, Device, Function, Launch, Memory, KernelHangs, launches
-from .loaded import CudaLoaded, with_kernel
+from .loaded import CudaLoaded
 from .prepared import CudaPrepared, up
 from .workspace import CudaWorkspace
 
@@ -96,7 +96,7 @@ def _examine(bench: _Bench, progress: ProgressCallback | None, stage: str, known
         if progress is not None and progress(stage, done, count) is False:
             raise Cancelled(f"cancelled in stage {stage!r} at step {done} of {count}")
         step = _of_installed_library(ready.plain.steps[done], device)
-        kernels = tuple((s.symbol, s.tiles, s.phases, s.dims) for s in (step, *step.alternatives))
+        kernels = tuple((s.symbol, s.tiles, s.phases, s.dims) for s in step.kernels)
         if step.alternatives and step.tiles and kernels not in known and not bench.late():
             known[kernels] = bench.look(step, ready)
         by_step[done] = known.get(kernels, KernelFindings())
@@ -117,15 +117,14 @@ def _of_installed_library(step: Step, device: Device) -> Step:
 def _choose_kernel(step: Step, found: KernelFindings) -> Step:
     """Returns the step with the fastest of its kernels, or the first if none is timed, the others as alternatives,
     without the odd ones."""
-    kernels = [s for s in (step, *step.alternatives) if s.info["tactic"] not in found.odd]
+    kernels = [s for s in step.kernels if s.info["tactic"] not in found.odd]
     best = kernels[0]
     for other in kernels[1:]:
         ns, best_ns = found.times.get(other.info["tactic"]), found.times.get(best.info["tactic"])
         if ns is not None and (best_ns is None or ns < best_ns * MARGIN):
             best = other
-    return with_kernel(
+    return step.with_kernel(
         best,
-        step,
         [s for s in kernels if s is not best],
         **({"times_ns": dict(sorted(found.times.items()))} if found.times else {}),
     )
@@ -146,7 +145,7 @@ class _Bench:
         """Returns the findings of those of the step's kernels that run here."""
         kernels = tuple(
             replace(s, name=step.name)
-            for s in (step, *step.alternatives)
+            for s in step.kernels
             if s.symbol not in LIBRARIES or s.symbol in self.device.libraries
         )
         copies = _Copies(self.device, ready, kernels, MAX_TURNS if self.clock else 1)

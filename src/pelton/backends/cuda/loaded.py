@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
 
 from pelton.logs import Logger
 from pelton.engine.cubin import Cubin
@@ -114,16 +112,4 @@ class CudaLoaded:
 def without_library(step: Step) -> Step:
     """Returns the step with the first alternative that is one of the engine's own kernels."""
     own = next(s for s in step.alternatives if s.symbol not in LIBRARIES)
-    return with_kernel(own, step, [step, *(s for s in step.alternatives if s is not own)])
-
-
-def with_kernel(kernel: Step, step: Step, rest: Sequence[Step], **info: Any) -> Step:
-    """Returns the step with one of its kernels, and the rest as its alternatives."""
-    alternatives = tuple(replace(s, info={"tactic": s.info["tactic"]}, outputs=(), alternatives=()) for s in rest)
-    return replace(
-        kernel,
-        name=step.name,
-        info={**step.info, "tactic": kernel.info["tactic"], **info},
-        outputs=step.outputs,
-        alternatives=alternatives,
-    )
+    return step.with_kernel(own, [s for s in step.kernels if s is not own])

@@ -27,6 +27,7 @@ FLAGS = (
     "-O3",
     "-fPIC",
     "-ffreestanding",
+    "-fsigned-char",  # the masks that comparisons of bytes give are vectors of char
     "-fno-math-errno",
     "-ffp-contract=off",
     "-fno-stack-protector",

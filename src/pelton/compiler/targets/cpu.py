@@ -30,6 +30,8 @@ from pelton.tuning.timing_cache import template_hash
 
 from .interface import BackEnd, Choices, create_timing, open_timing_cache, progress_reporter
 
+# The number of further kernels for each step in engines for other machines, by level.
+ALTERNATIVES = {0: 0, 1: 0, 2: 0, 3: 2, 4: 4, 5: 8}
 HALVES: Mapping[str, DType] = {"fp16": F16, "bf16": BF16}  # by precision
 
 log = Logger("pelton.build")
@@ -38,12 +40,13 @@ log = Logger("pelton.build")
 class CpuBackEnd:
     """See `BackEnd`."""
 
-    alternatives = 0
-
     def __init__(
         self, options: Options, target: Target, compiler: ClangCompiler, timing: search.Timing | None, guard: Guard
     ):
         self.target, self.timing = target, timing
+        # kernels that cannot be timed here are timed where the engine runs
+        replays = options.load_tactics or options.refit
+        self.alternatives = ALTERNATIVES[options.level] if lacks(target.isa) and not replays else 0
         self.runs_on: Mapping[str, Any] = runs_on(target.isa)
         self.meta: Mapping[str, Any] = {"threads": target.threads}
         self._compiler, self._guard, self._tell = compiler, guard, progress_reporter(options)
@@ -53,7 +56,8 @@ class CpuBackEnd:
         return placed, choices, ()
 
     def generate_code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
-        sources = {c.kernel.symbol: c.kernel.source for c in choices.values()}
+        kernels = [k for c in choices.values() for k in (c.kernel, *(k for _, k in c.alternatives))]
+        sources = {k.symbol: k.source for k in kernels}
         objects = self._compiler.objects(sources, lambda done: self._tell("compile", done, len(sources)))
         self._tell("link", 0, 1)
         return choices, self._compiler.link(objects)
@@ -107,7 +111,9 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     between = weight_traffic(weights, target.l3)
     lacking, times_any = lacks(target.isa), options.level > 0 and options.load_tactics is None
     if lacking and times_any:
-        log.warning("kernels are not timed, a cost model chooses: the engine needs %s", lacking)
+        log.warning(
+            "kernels are not timed, a cost model chooses: the engine needs %s; `pelton tune` times them there", lacking
+        )
     with (
         ClangCompiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler,
         open_timing_cache(options, _key(machine, target, between, options), kept) as times,

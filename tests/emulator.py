@@ -1,0 +1,99 @@
+"""Runs kernels for other architectures under QEMU's emulation of user processes.
+
+With PELTON_TEST_EMULATE=aarch64_dotprod, or another level, in the environment, the tests of kernels walk them for this
+level. `riscv64_v:256` has vectors of 256 bits.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from pelton import native
+from pelton.targets import ISAS
+
+LEVEL, _, VLEN = os.environ.get("PELTON_TEST_EMULATE", "").partition(":")
+# The least CPU of each level that QEMU knows: an instruction of a higher level ends the process.
+CPUS = {
+    "aarch64": "cortex-a53",
+    "aarch64_dotprod": "neoverse-n1",
+    "aarch64_i8mm": "max,sve=off",
+    "riscv64_v": f"rv64,v=true,vlen={VLEN or 128},vext_spec=v1.0",
+}
+here = pytest.mark.skipif(bool(LEVEL), reason="its kernels run in this process, which is not emulated")
+Words = Sequence[tuple[int, int]]
+
+
+def command(level: str) -> list[str]:
+    """What runs a program of a level's architecture."""
+    emulator = shutil.which(f"qemu-{ISAS[level].arch}")
+    assert emulator, "the emulator is missing: apt install qemu-user"
+    return [emulator, "-cpu", CPUS[level]]
+
+
+@cache
+def _runner(arch: str) -> Path:
+    """A static program that runs a kernel; compiled once, as the C library below it takes a minute."""
+    source, here = Path(__file__).parent / "native" / "run_kernel.c", Path(__file__).parents[1] / "build" / "emulator"
+    made = here / arch / f"run_kernel-{sha256(source.read_bytes()).hexdigest()[:12]}"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        part = made.with_suffix(f".{os.getpid()}")
+        zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch}-linux-musl", "-static", "-O1"]
+        command = [*zig, "-fno-sanitize=all", f"-I{Path(native.PATH).parent}", source, "-o", part]
+        caches = {"ZIG_GLOBAL_CACHE_DIR": str(here / "zig"), "ZIG_LOCAL_CACHE_DIR": str(here / "zig")}
+        subprocess.run(command, check=True, env={**os.environ, **caches})
+        os.replace(part, made)
+    return made
+
+
+def run(
+    level: str,
+    code: bytes,
+    symbol: str,
+    buffers: Sequence[memoryview],
+    words: Words,
+    scratch: tuple[int, int],
+    calls: Sequence[tuple[int, int]],
+) -> int:
+    """The status of a process that ran a kernel: negative where a signal ended it. buffers: whole pages each, which
+    are changed in place; words, scratch: (buffer, offset), or (-1, value)."""
+
+    def numbers() -> Iterator[int]:
+        at = 0
+        yield len(buffers)
+        for b in buffers:
+            yield from (at, len(b))
+            at += len(b)
+        yield len(words)
+        for pair in words:
+            yield from pair
+        yield from scratch
+        yield len(calls)
+        for pair in calls:
+            yield from pair
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        library, memory = Path(folder, "code.so"), Path(folder, "memory")
+        library.write_bytes(code)
+        with memory.open("wb") as file:
+            for b in buffers:
+                file.write(b)
+        done = subprocess.run(
+            [*command(level), _runner(ISAS[level].arch), library, symbol, memory],
+            input=b"".join(n.to_bytes(8, "little", signed=True) for n in numbers()),
+            capture_output=True,
+        )
+        with memory.open("rb") as file:
+            for b in buffers:
+                file.readinto(b)
+    return done.returncode
