@@ -59,6 +59,9 @@ def main(folder: Path) -> int:
     print("contexts:", run(compiled("memory", folder, [compiler], "-O2"), engines["cnn"], 10_000))
     raced = compiled("threads", folder, [compiler], "-fsanitize=thread", "-O1")
     print("threads under TSan:", run(raced, 20, *engines.values(), TSAN_OPTIONS="halt_on_error=1"))
+    for system, flags in (("here", ()), ("any POSIX system", ("-DPELTON_POSIX",))):
+        claims = compiled("claims", folder, [compiler], "-fsanitize=thread", "-O1", *flags)
+        print(f"claims under TSan, {system}:", run(claims, 4, TSAN_OPTIONS="halt_on_error=1 die_after_fork=0"))
     return 0
 
 

@@ -7,7 +7,7 @@ from models import small_cnn
 
 import pelton
 from pelton.backends.arrays import random_inputs
-from pelton.backends.cpu import kernel_choice, machine
+from pelton.backends.cpu import backend, machine
 from pelton.cli import main
 from pelton.errors import Cancelled, InputError
 
@@ -35,13 +35,13 @@ def test_the_fastest_kernel_of_each_step_is_selected(carrying, monkeypatch):
     choices = [len(step.alternatives) for step in engine.plain.steps]
     assert max(choices) >= 2 and {len(s.alternatives) for s in carrying(level=0).plain.steps} == {0}
     asked = list[str]()
-    plain = kernel_choice.CpuWorkspace.prepare
+    plain = backend.CpuWorkspace.prepare
 
     class Slow:
         """Each step's last kernel takes the least time."""
 
         def __init__(self, ready):
-            self.steps = ready.plain.steps
+            self.steps, self.threads = ready.plain.steps, 2
 
         def profile(self, inputs):
             for step, first in zip(self.steps, engine.plain.steps):
@@ -49,7 +49,7 @@ def test_the_fastest_kernel_of_each_step_is_selected(carrying, monkeypatch):
                 asked.append(step.symbol)
                 yield step, 1000 - 100 * number
 
-    monkeypatch.setattr(kernel_choice.CpuWorkspace, "prepare", lambda *args: Slow(plain(*args)))
+    monkeypatch.setattr(backend.CpuWorkspace, "prepare", lambda *args: Slow(plain(*args)))
     tuned = pelton.tune(engine)
     monkeypatch.undo()
     assert [s.symbol for s in tuned.plain.steps] == [s.kernels[-1].symbol for s in engine.plain.steps]

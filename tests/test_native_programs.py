@@ -50,8 +50,9 @@ def engines(tmp_path_factory, kernel_cache):
 def program(tmp_path_factory):
     folder = tmp_path_factory.mktemp("programs")
 
-    def make(name: str) -> Path:
-        return compiled(name, folder, [zig(), "cc"], "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+    def make(name: str, *flags: str) -> Path:
+        checked = ("-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+        return compiled(name, folder, [zig(), "cc"], *checked, *flags)
 
     return make
 
@@ -70,6 +71,12 @@ def test_altered_files_are_refused_or_harmless(engines, program):
 
 def test_threads_get_what_one_thread_gets(engines, program):
     assert run(program("threads"), 3, *engines.values()) == "all equal"
+
+
+@pytest.mark.parametrize("flags", [(), ("-DPELTON_POSIX",)])
+def test_every_tile_is_claimed_once(program, flags):
+    """With late workers, sleepers, nested runs and forks; on Linux, and as on any other POSIX system."""
+    assert run(program("claims", *flags), 0.4) == "each tile once"
 
 
 def test_contexts_give_back_their_memory(engines, program):

@@ -26,6 +26,7 @@ _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 _NEON = ("neon",)
 _DOTPROD = (*_NEON, "dotprod", "fullfp16")
 _I8MM = (*_DOTPROD, "bf16", "i8mm")
+_NO_X18 = ("-ffixed-x18",)  # other systems than Linux reserve this register; bundles run there, too
 _X86, _ARM, _RISCV = "x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu"
 
 
@@ -73,10 +74,14 @@ ISAS: Mapping[str, Isa] = MappingProxyType(
             bf16=True,
             flags=("-mavx512vnni", "-mavx512bf16"),
         ),
-        "aarch64": Isa(_ARM, "armv8-a", _NEON, 4, 32, factor="i8", by_lane=True),
-        "aarch64_dotprod": Isa(_ARM, "armv8-a+dotprod+fp16", _DOTPROD, 4, 32, "fours", "i8", by_lane=True),
-        "aarch64_i8mm": Isa(_ARM, "armv8-a+dotprod+fp16+bf16+i8mm", _I8MM, 4, 32, "fours", "i8", by_lane=True),
-        "riscv64_v": Isa(_RISCV, "rv64gcv", ("v",), 4, 32, flags=("-mabi=lp64d",)),
+        "aarch64": Isa(_ARM, "armv8-a", _NEON, 4, 32, factor="i8", by_lane=True, flags=_NO_X18),
+        "aarch64_dotprod": Isa(
+            _ARM, "armv8-a+dotprod+fp16", _DOTPROD, 4, 32, "fours", "i8", by_lane=True, flags=_NO_X18
+        ),
+        "aarch64_i8mm": Isa(
+            _ARM, "armv8-a+dotprod+fp16+bf16+i8mm", _I8MM, 4, 32, "fours", "i8", by_lane=True, flags=_NO_X18
+        ),
+        "riscv64_v": Isa(_RISCV, "rv64gcv", ("v",), 4, 32, factor="i8", flags=("-mabi=lp64d",)),
     }
 )
 # All known levels of CPUs → the features that they need.

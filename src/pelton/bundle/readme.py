@@ -8,15 +8,14 @@ from pelton.engine.plan import SIZES, EnginePlan
 
 from . import tables
 
-HEAD = """#define _POSIX_C_SOURCE 199309L
-#include <stdio.h>
+HEAD = """#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 """
 TIMING = """
 static double milliseconds(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    timespec_get(&t, TIME_UTC);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
@@ -165,8 +164,8 @@ def fixed_readme(plan: EnginePlan, name: str, where: tables.BundleMemory) -> str
     rows = [("weights", len(where.weights)), ("working memory, static", where.arena + where.scratch)]
     return f"""# {name}
 
-An engine that Pelton made of a network, as C sources: one function, one thread, no library, no allocation. For x86-64
-CPUs with {", ".join(plan.target.get("features", ())) or "no special features"}.
+An engine that Pelton made of a network, as C sources: one function, one thread, no library, no allocation.
+{_where(plan)}
 
 ```sh
 cc -O2 -I. main.c {name}.c {name}_data.S cpu.c -o main && ./main
@@ -185,8 +184,8 @@ cc -O2 -I. main.c {name}.c {name}_data.S cpu.c -o main && ./main
 def linked_readme(plan: EnginePlan, name: str) -> str:
     return f"""# {name}
 
-An engine that Pelton made of a network, as C sources, with the runtime as source. For x86-64 CPUs with
-{", ".join(plan.target.get("features", ())) or "no special features"}.
+An engine that Pelton made of a network, as C sources, with the runtime as source.
+{_where(plan)}
 
 ```sh
 cmake -B build && cmake --build build && build/main
@@ -201,6 +200,15 @@ cmake -B build && cmake --build build && build/main
 | weights | {len(plan.constants):,} |
 | working memory of a context, at the usual sizes | {plan.arena:,} |
 """
+
+
+def _where(plan: EnginePlan) -> str:
+    """Writes where the sources compile and run."""
+    target = plan.target
+    features = ", ".join(target.get("features", ())) or "no special features"
+    return f"""For {target["arch"]} CPUs with
+{features}. The machine code is the same for Linux, Android, macOS, iOS and Windows; compile the sources with
+GCC or clang for the system of your choice."""
 
 
 def _ports(plan: EnginePlan) -> str:

@@ -96,42 +96,51 @@ def memory(plan: EnginePlan, name: str) -> BundleMemory:
     return BundleMemory(bytes(data), bases, -(-plan.arena // PAGE) * PAGE, -(-scratch // PAGE) * PAGE)
 
 
-def kernels(steps: Sequence[Step], symbols: Mapping[str, int], name: str) -> dict[str, tuple[str, int]]:
-    """Maps symbols of the engine to (symbol of the program, offset in the code), for all that the steps use."""
-    used = dict.fromkeys(s.symbol for s in steps)
-    return {symbol: (f"{name}_kernel_{i}", symbols[symbol]) for i, symbol in enumerate(used)}
+def kernels(steps: Sequence[Step], symbols: Mapping[str, int], name: str) -> dict[str, str]:
+    """Maps symbols of the engine to their addresses in the program, as C, for all that the steps use."""
+    return {s.symbol: f"(kernel *)(void *)({name}_code + {symbols[s.symbol]})" for s in steps}
 
 
-def data_source(name: str, used: Mapping[str, tuple[str, int]], has_plan: bool = False) -> str:
-    """Writes assembly with the code and the weights, and the plan if needed, for GNU as and clang."""
-    kinds = ("weights", "plan") if has_plan else ("weights",)
-    data = "".join(
-        f"    .balign {PAGE}\n    .globl {name}_{kind}\n    .hidden {name}_{kind}\n{name}_{kind}:\n"
-        f'    .incbin "{name}_{kind}.bin"\n'
-        for kind in kinds
-    )
-    kernels = "".join(
-        f"    .globl {symbol}\n    .hidden {symbol}\n    .type {symbol}, @function\n"
-        f"    .set {symbol}, {name}_code + {at}\n"
-        for symbol, at in used.values()
-    )
+def data_source(name: str, has_plan: bool = False) -> str:
+    """Writes assembly with the code and the weights, and the plan if needed, for GNU as and clang, and for ELF, Mach-O
+    (iOS, macOS) and COFF (Windows)."""
+
+    def piece(kind: str) -> str:
+        symbol = f"SYMBOL({name}_{kind})"
+        lines = (f".balign {PAGE}", f".globl {symbol}", f"HIDE({symbol})", f'.incbin "{name}_{kind}.bin"')
+        return "    {}\n    {}\n    {}\n".format(*lines) + f"{symbol}:\n    {lines[-1]}\n"
+
+    data = "".join(map(piece, ("weights", "plan") if has_plan else ("weights",)))
     return f"""/* The machine code and the weights of {name}. */
-    .section .rodata.{name}, "a", @progbits
-{data}    .section .text.{name}, "ax", @progbits
-    .balign {PAGE}
-{name}_code:
-    .incbin "{name}_code.bin"
-{kernels}    .section .note.GNU-stack, "", @progbits
-"""
+#if defined(__APPLE__)
+#define SYMBOL(name) _##name
+#define HIDE(symbol) .private_extern symbol
+#define DATA .section __TEXT,__const
+#define CODE .section __TEXT,__text,regular,pure_instructions
+#elif defined(_WIN32)
+#define SYMBOL(name) name
+#define HIDE(symbol)
+#define DATA .section .rdata,"dr"
+#define CODE .section .text,"xr"
+#else
+#define SYMBOL(name) name
+#define HIDE(symbol) .hidden symbol
+#define DATA .section .rodata.{name},"a",%progbits
+#define CODE .section .text.{name},"ax",%progbits
+    .section .note.GNU-stack,"",%progbits
+#endif
+    DATA
+{data}    CODE
+{piece("code")}"""
 
 
-def fixed_source(plan: EnginePlan, name: str, of: BundleMemory, used: Mapping[str, tuple[str, int]]) -> str:
+def fixed_source(plan: EnginePlan, name: str, of: BundleMemory, used: Mapping[str, str]) -> str:
     """Writes the C source of an engine of known sizes, which runs by `bundle.h`."""
     words: list[str] = []
     patches: list[str] = []
     steps: list[str] = []
     for s in plan.steps:
-        steps.append(f"    {{{used[s.symbol][0]}, {len(words)}, {s.tiles * s.phases}}}, /* {_comment(s.name)} */")
+        steps.append(f"    {{{used[s.symbol]}, {len(words)}, {s.tiles * s.phases}}}, /* {_comment(s.name)} */")
         for a in s.args:
             base, at = of.bases[a.buffer]
             if not base:
@@ -141,15 +150,13 @@ def fixed_source(plan: EnginePlan, name: str, of: BundleMemory, used: Mapping[st
     ins, outs = names(plan)
     ports = ", ".join(f"(char *){n}" for n in (*ins, *outs))
     features = ", ".join(f'"{f}"' for f in plan.target.get("features", ()))
-    externs = ", ".join(symbol for symbol, _ in used.values())
     arena = f"static _Alignas({PAGE}) char {name}_memory[{of.arena}];\n" if of.arena else ""
     return f"""#include "{name}.h"
 
 #include "bundle.h"
 #include "cpu.h"
 
-extern const char {name}_weights[] __attribute__((visibility("hidden")));
-extern __attribute__((visibility("hidden"))) kernel {externs};
+extern HIDDEN const char {name}_code[], {name}_weights[];
 
 {arena}static _Alignas({PAGE}) char scratch[{max(of.scratch, PAGE)}];
 
@@ -229,19 +236,14 @@ const char *{name}_lacks(void);
 """
 
 
-def linked_source(
-    name: str, steps: Sequence[Step], used: Mapping[str, tuple[str, int]], sizes: Mapping[str, int]
-) -> str:
+def linked_source(name: str, steps: Sequence[Step], used: Mapping[str, str], sizes: Mapping[str, int]) -> str:
     """Writes the C source of an engine for the whole runtime. sizes: bytes of its `plan` and its `weights`."""
-    externs = ", ".join(symbol for symbol, _ in used.values())
-    of_steps = "\n".join(f"    (void *){used[s.symbol][0]}, /* {_comment(s.name)} */" for s in steps)
+    of_steps = "\n".join(f"    (void *)({used[s.symbol]}), /* {_comment(s.name)} */" for s in steps)
     return f"""#include "{name}.h"
 
 #include "kernel.h"
 
-extern const char {name}_weights[] __attribute__((visibility("hidden")));
-extern const char {name}_plan[] __attribute__((visibility("hidden")));
-extern __attribute__((visibility("hidden"))) kernel {externs};
+extern HIDDEN const char {name}_code[], {name}_plan[], {name}_weights[];
 
 static void *const kernels[] = {{
 {of_steps}

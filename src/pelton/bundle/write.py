@@ -40,7 +40,7 @@ def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = N
         raise InputError(f"{name!r} is no valid name of C functions; use letters, digits and _, without a digit first")
     is_fixed = not plan.symbols and threads == 1
     code = image(bytes(plan.code)) if plan.steps else None
-    used = tables.kernels(plan.steps if is_fixed else _kernels(plan), code.symbols, name) if code else {}
+    used = tables.kernels(_kernels(plan), code.symbols, name) if code else {}
     made = _fixed(plan, name, used) if is_fixed else _linked(plan, name, used)
     made[f"{name}_code.bin"] = code.code if code else b""
     if len(made[f"{name}_weights.bin"]) > LARGEST:
@@ -61,13 +61,13 @@ def _about(plan: EnginePlan, name: str) -> str:
     return f"{name}: an engine for {plan.target.get('isa')}, written by Pelton {VERSION}."
 
 
-def _fixed(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> dict[str, str | bytes]:
+def _fixed(plan: EnginePlan, name: str, used: Mapping[str, str]) -> dict[str, str | bytes]:
     where = tables.memory(plan, name)
     return {
         **{file: (SOURCES / file).read_bytes() for file in FIXED},
         f"{name}.h": tables.fixed_header(plan, name, _about(plan, name)),
         f"{name}.c": tables.fixed_source(plan, name, where, used),
-        f"{name}_data.S": tables.data_source(name, used),
+        f"{name}_data.S": tables.data_source(name),
         f"{name}_weights.bin": where.weights,
         "main.c": readme.fixed_main(plan, name),
         "CMakeLists.txt": readme.cmake(name, ("cpu.c",), threads=False),
@@ -80,7 +80,7 @@ def _kernels(plan: EnginePlan) -> list[Step]:
     return [*plan.steps, *(k for s in plan.steps for k in s.alternatives)]
 
 
-def _linked(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) -> dict[str, str | bytes]:
+def _linked(plan: EnginePlan, name: str, used: Mapping[str, str]) -> dict[str, str | bytes]:
     rows, weights = plan_rows(plan), tables.bytes_of(plan.constants)
     sizes = {"plan": len(rows.bytes), "weights": len(weights)}
     runtime = [p for p in sorted(SOURCES.rglob("*.[ch]")) if p.name not in ("ports.c", "bundle.h")]
@@ -88,7 +88,7 @@ def _linked(plan: EnginePlan, name: str, used: Mapping[str, tuple[str, int]]) ->
         **{str(p.relative_to(SOURCES)): p.read_bytes() for p in runtime},
         f"{name}.h": tables.linked_header(name, _about(plan, name)),
         f"{name}.c": tables.linked_source(name, _kernels(plan), used, sizes),
-        f"{name}_data.S": tables.data_source(name, used, has_plan=True),
+        f"{name}_data.S": tables.data_source(name, has_plan=True),
         f"{name}_plan.bin": rows.bytes,
         f"{name}_weights.bin": bytes(weights),
         "main.c": readme.linked_main(plan, name),

@@ -102,14 +102,14 @@ void pelton_context_free(pelton_context *c) {
 }
 
 static bool enter(pelton_context *c) {
-    if (!atomic_exchange(&c->busy, true))
+    if (!atomic_exchange(&c->busy, 1))
         return true;
     fail("this context is in a run already; threads need contexts of their own");
     return false;
 }
 
 static int leave(pelton_context *c, int result) {
-    atomic_store(&c->busy, false);
+    atomic_store(&c->busy, 0);
     return result;
 }
 

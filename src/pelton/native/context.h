@@ -21,7 +21,7 @@ struct pelton_context {
     size_t *data_bytes;
     char **addresses;
     chain_run *chain;           /* of a script */
-    _Atomic bool busy;
+    _Atomic int busy;           /* RISC-V has no exchange of a byte */
 };
 
 /* An engine for one set of shapes, in the memory of a context. */

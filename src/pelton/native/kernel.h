@@ -6,7 +6,17 @@
 
 typedef int64_t idx; /* of tiles, steps and sizes, here and in kernels (codegen/c/src/vec.h), whatever a long is */
 typedef union { void *p; idx d; } args;
-typedef void kernel(const args *a, idx begin, idx end, void *scratch);
+#if defined(_WIN32) && defined(__x86_64__)
+#define CONVENTION __attribute__((sysv_abi)) /* the code of an engine is one for all systems */
+#else
+#define CONVENTION
+#endif
+typedef CONVENTION void kernel(const args *a, idx begin, idx end, void *scratch);
+#if defined(_WIN32)
+#define HIDDEN
+#else
+#define HIDDEN __attribute__((visibility("hidden")))
+#endif
 
 /* Kernels run with denormals flushed, rounding to nearest and no traps, whatever the caller has set. Returns the
  * caller's mode. RISC-V flushes nothing and has no traps: results below 2^-126, which other CPUs make zero, stay. */

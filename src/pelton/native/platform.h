@@ -2,6 +2,7 @@
  *
  *     now                             ns of a clock that never goes back
  *     word_wait, word_wake            sleep while a word is `seen` (or less), and wake the sleepers
+ *     words_after_fork                makes both usable in a forked child
  *     placement, placement_of_caller, place_elsewhere, place_self
  *                                     the CPUs where a new thread may run; empty without affinity
  *     cpus_here, memory_here          CPUs of this process without quotas; bytes of the machine

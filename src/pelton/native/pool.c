@@ -1,4 +1,5 @@
-/* The threads of the process: started on demand, parked on one word, joining any open run. */
+/* The threads of the process: started on demand, parked on one word, joining any open run. The order of each atomic
+ * access has its reason in docs/memory-order.md. */
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -45,7 +46,7 @@ static bool join(seat *s, run *r) {
     uint64_t state = atomic_load_explicit(&s->state, memory_order_acquire);
     while (state & OPEN && (state & JOINED) < atomic_load_explicit(&s->limit, memory_order_relaxed))
         if (atomic_compare_exchange_weak_explicit(&s->state, &state, state + 1,
-                                                  memory_order_acq_rel, memory_order_acquire)) {
+                                                  memory_order_acquire, memory_order_acquire)) {
             *r = (run){.epoch = state >> 32, .stepwise = state & STEPWISE};
             return true;
         }
@@ -99,19 +100,19 @@ static void *work(void *unused) {
     place_self(&own);
     enter_kernel_mode();
     for (;;) {
-        uint32_t seen = atomic_load(&pool.bell);
+        uint32_t seen = atomic_load_explicit(&pool.bell, memory_order_acquire);
         if (assist())
             continue;
         pool_enter();                                /* a spinning thread occupies a core, too */
         spin idle = spin_for(pool_crowded() ? 0 : SPIN_NS, false);
         bool rung = false;
-        while (!(rung = atomic_load(&pool.bell) != seen) && keep_spinning(&idle)) {}
+        while (!(rung = atomic_load_explicit(&pool.bell, memory_order_relaxed) != seen) && keep_spinning(&idle)) {}
         pool_leave();
         if (!rung) {
             /* before the bell is read; ringers read `parked` after ringing */
             atomic_fetch_add(&pool.parked, 1);
             word_wait(&pool.bell, seen);
-            atomic_fetch_sub(&pool.parked, 1);
+            atomic_fetch_sub_explicit(&pool.parked, 1, memory_order_relaxed);
         }
     }
     return NULL;
@@ -131,16 +132,17 @@ static void hire(idx workers) {
     pthread_attr_init(&elsewhere);
     allowed = placement_of_caller();
     place_elsewhere(&allowed, &elsewhere);
-    pool.retry_at = 0;
-    while (atomic_load(&pool.workers) < workers && !pool.retry_at) {
+    int64_t again = 0;
+    while (atomic_load_explicit(&pool.workers, memory_order_relaxed) < workers && !again) {
         pthread_t thread;
         if (pthread_create(&thread, &elsewhere, work, NULL)) {
-            pool.retry_at = now() + RETRY_NS;        /* the existing threads finish the run */
+            again = now() + RETRY_NS;                /* the existing threads finish the run */
         } else {
             pthread_detach(thread);
-            atomic_fetch_add(&pool.workers, 1);
+            atomic_fetch_add_explicit(&pool.workers, 1, memory_order_relaxed);
         }
     }
+    atomic_store_explicit(&pool.retry_at, again, memory_order_relaxed);
     pthread_attr_destroy(&elsewhere);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_mutex_unlock(&pool.lock);
@@ -172,12 +174,13 @@ run seat_open(seat *s, bool stepwise) {
     do {
         opened = ((state >> 32) + 1) << 32 | (stepwise ? STEPWISE : 0) | OPEN | (state & JOINED);
     } while (!atomic_compare_exchange_weak_explicit(&s->state, &state, opened,
-                                                    memory_order_acq_rel, memory_order_relaxed));
+                                                    memory_order_release, memory_order_relaxed));
     s->entry = -1;
     for (int i = 0; i < OPEN_RUNS && s->entry < 0; i++) {
         seat *empty = NULL;
         if (!atomic_load_explicit(&pool.open[i], memory_order_relaxed)
-            && atomic_compare_exchange_strong(&pool.open[i], &empty, s))
+            && atomic_compare_exchange_strong_explicit(&pool.open[i], &empty, s,
+                                                       memory_order_release, memory_order_relaxed))
             s->entry = i;
     }
     if (s->entry >= 0) {
@@ -191,9 +194,9 @@ run seat_open(seat *s, bool stepwise) {
 uint32_t seat_epoch(const seat *s) { return atomic_load_explicit(&s->state, memory_order_relaxed) >> 32; }
 
 void seat_close(seat *s) {
-    atomic_fetch_and_explicit(&s->state, ~OPEN, memory_order_acq_rel);
+    atomic_fetch_and_explicit(&s->state, ~OPEN, memory_order_relaxed);
     if (s->entry >= 0)
-        atomic_store_explicit(&pool.open[s->entry], NULL, memory_order_release);
+        atomic_store_explicit(&pool.open[s->entry], NULL, memory_order_relaxed);
 }
 
 static void before_fork(void) { pthread_mutex_lock(&pool.lock); }
@@ -202,12 +205,13 @@ static void after_fork_in_parent(void) { pthread_mutex_unlock(&pool.lock); }
 /* The child has only this thread: it starts with an empty pool, and seats detect that by the generation. */
 static void after_fork_in_child(void) {
     pthread_mutex_init(&pool.lock, NULL);
+    words_after_fork();
     for (int i = 0; i < OPEN_RUNS; i++)
         atomic_store(&pool.open[i], NULL);
     atomic_store(&pool.workers, 0);
     atomic_store(&pool.parked, 0);
     atomic_store(&pool.computing, 0);
-    pool.retry_at = 0;
+    atomic_store(&pool.retry_at, 0);
     pool.generation++;
 }
 
@@ -229,17 +233,17 @@ seat *seat_take(program *p, idx threads) {
     s->program = p;
     s->generation = pool.generation;
     s->entry = -1;
-    atomic_store(&s->limit, (uint32_t)(threads - 1));
-    atomic_store(&s->slots[0], 1);
+    atomic_store_explicit(&s->limit, (uint32_t)(threads - 1), memory_order_relaxed);
+    atomic_store_explicit(&s->slots[0], 1, memory_order_relaxed);
     return s;
 }
 
 void seat_give(seat *s) {
     while (s->generation == pool.generation && atomic_load_explicit(&s->state, memory_order_acquire) & JOINED)
         sched_yield();
-    atomic_fetch_and(&s->state, ~(JOINED | OPEN));
+    atomic_fetch_and_explicit(&s->state, ~(JOINED | OPEN), memory_order_relaxed);
     for (int i = 0; i < MAX_THREADS / 64; i++)
-        atomic_store(&s->slots[i], 0);
+        atomic_store_explicit(&s->slots[i], 0, memory_order_relaxed);
     pthread_mutex_lock(&pool.lock);
     s->next = pool.unused;
     pool.unused = s;

@@ -1,4 +1,5 @@
-/* Runs the steps of a program: participants claim tiles from counters, and a wave ends when all its tiles are done. */
+/* Runs the steps of a program: participants claim tiles from counters, and a wave ends when all its tiles are done. The
+ * order of each atomic access has its reason in docs/memory-order.md. */
 #define _GNU_SOURCE
 #include "program.h"
 
@@ -202,7 +203,7 @@ static inline void execute(const unit *u, idx begin, idx end, void *scratch) {
 }
 
 static bool reached(wave *w, uint64_t target) {
-    return (int64_t)(atomic_load(&w->done) - target) >= 0;
+    return (int64_t)(atomic_load_explicit(&w->done, memory_order_acquire) - target) >= 0;
 }
 
 /* Adds finished tiles; the thread that adds the last wakes those that wait for them. */
@@ -210,7 +211,7 @@ static void credit(program *p, wave *w, idx tiles, uint64_t target) {
     if (p->stamps)
         atomic_store_explicit(&p->stamps[2 * w->step + 1], now(), memory_order_relaxed);
     if (atomic_fetch_add(&w->done, (uint64_t)tiles) + (uint64_t)tiles == target && atomic_load(&p->sleepers)) {
-        atomic_fetch_add(&p->bell, 1);
+        atomic_fetch_add_explicit(&p->bell, 1, memory_order_release);
         word_wake(&p->bell, INT_MAX);
     }
 }
@@ -224,12 +225,12 @@ static void await(program *p, wave *w, uint64_t target) {
             return;
     atomic_fetch_add(&p->sleepers, 1);   /* before the check below; finishers read `sleepers` after finishing */
     for (;;) {
-        uint32_t seen = atomic_load(&p->bell);
-        if (reached(w, target))
+        uint32_t seen = atomic_load_explicit(&p->bell, memory_order_acquire);
+        if ((int64_t)(atomic_load(&w->done) - target) >= 0)   /* not reached(): that load is too weak here */
             break;
         word_wait(&p->bell, seen);
     }
-    atomic_fetch_sub(&p->sleepers, 1);
+    atomic_fetch_sub_explicit(&p->sleepers, 1, memory_order_relaxed);
 }
 
 /* Runs the rest of the waves from `start` on. Slot 0 is the caller. */
@@ -267,7 +268,7 @@ static void walk_alone(program *p, const schedule *s) {
         for (const unit *u = w->units; u < w->units + w->count; u++)
             execute(u, 0, u->tiles * w->phases, p->scratch);
         if (p->stamps)
-            p->stamps[2 * w->step + 1] = now();
+            atomic_store_explicit(&p->stamps[2 * w->step + 1], now(), memory_order_relaxed);
     }
 }
 

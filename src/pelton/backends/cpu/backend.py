@@ -109,7 +109,11 @@ def tune(
         )
     from .kernel_choice import tune_engine  # imported only for tuning
 
-    return [tune_engine(plain, deadline, progress) for plain in engines]
+    return [tune_engine(plain, _prepared, deadline, progress) for plain in engines]
+
+
+def _prepared(plain: EnginePlan, values: Mapping[str, int]) -> CpuReady:
+    return CpuWorkspace(load(Plan(plain), None), None).prepare(values, lambda: None)
 
 
 BACKEND = Backend(check_machine, open_code, load, CpuWorkspace, tune)

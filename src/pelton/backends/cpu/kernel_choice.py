@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pelton.engine import sizes
@@ -11,25 +12,28 @@ from pelton.errors import Cancelled
 
 from ..arrays import random_inputs
 from ..device import ProgressCallback
-from ..plan import Plan
-from .backend import CpuWorkspace, load
 from .machine import describe
+from .prepared import CpuReady
 
 ROUNDS = 9
 MARGIN = 0.98  # another kernel must need at most this part of the first one's time
 
 
-def tune_engine(plain: EnginePlan, deadline: float | None, progress: ProgressCallback | None) -> EnginePlan:
-    """Returns the engine with the fastest kernel of each step, as far as timed until the deadline.
+def tune_engine(
+    plain: EnginePlan,
+    prepare: Callable[[EnginePlan, Mapping[str, int]], CpuReady],
+    deadline: float | None,
+    progress: ProgressCallback | None,
+) -> EnginePlan:
+    """Returns the engine with the fastest kernel of each step, as far as timed until the deadline. prepare: loads an
+    engine for sizes by name.
 
     Each run gives every step one of its kernels, so that caches are as in real runs; the least times count.
     """
     most = max((len(s.kernels) for s in plain.steps), default=0)
     optimum, spent = sizes.optimum_sizes(plain), [dict[str, int]() for _ in plain.steps]
     inputs = random_inputs(sizes.ports(plain, optimum))
-    runs = [_nth_kernels(plain, k) for k in range(most)]
-    workspaces = [CpuWorkspace(load(Plan(replace(plain, steps=steps)), None), None) for steps in runs]
-    ready = [workspace.prepare(optimum, lambda: None) for workspace in workspaces]
+    ready = [prepare(replace(plain, steps=_nth_kernels(plain, k)), optimum) for k in range(most)]
     for i in range(ROUNDS * most):
         if deadline is not None and time.monotonic() >= deadline:
             break
@@ -42,7 +46,7 @@ def tune_engine(plain: EnginePlan, deadline: float | None, progress: ProgressCal
         progress("tune", ROUNDS * most, ROUNDS * most)
     steps = tuple(_fastest(step, times) if step.alternatives else step for step, times in zip(plain.steps, spent))
     target = {**plain.target, "cpu": describe()["model"]}
-    return replace(plain, steps=steps, target=target, meta={**plain.meta, "threads": workspaces[0].threads})
+    return replace(plain, steps=steps, target=target, meta={**plain.meta, "threads": ready[0].threads})
 
 
 def _nth_kernels(plain: EnginePlan, n: int) -> tuple[Step, ...]:

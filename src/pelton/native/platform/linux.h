@@ -24,6 +24,8 @@ static inline void word_wake(_Atomic uint32_t *word, int sleepers) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, sleepers, NULL, NULL, 0);
 }
 
+static inline void words_after_fork(void) {}
+
 typedef struct {
     cpu_set_t cpus;
     bool known;

@@ -31,6 +31,12 @@ static inline void word_wake(_Atomic uint32_t *word, int sleepers) {
     pthread_mutex_unlock(&word_lock);
 }
 
+/* Another thread may have held the lock, and does not exist in the child. */
+static inline void words_after_fork(void) {
+    pthread_mutex_init(&word_lock, NULL);
+    pthread_cond_init(&word_changed, NULL);
+}
+
 typedef struct {
     char unused;
 } placement;

@@ -8,8 +8,8 @@
 
 // <region>
 enum : idx { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1 };
-enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW = 5, SIGNED = 0, FLIPPED = 0, DOT = 2, ROWS = 1,
-             BEYOND = 1, COPIED = 0 };
+enum : idx { PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1, XN = 315, XH = 35, XW = 5, SIGNED = 0, FLIPPED = 0, DOT = 2,
+             ROWS = 1, BEYOND = 1, COPIED = 0 };
 #define X_AT(b) ((b) * XN)
 #define PAD 3
 #define ORDER 0

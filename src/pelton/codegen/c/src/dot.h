@@ -3,8 +3,8 @@
 #include "vec.h"
 
 // AT_ONCE: one instruction. PAIRS: two products are added in i16 first, which the build has shown to be exact for these
-// weights. Both multiply u8 by i8 on x86, i8 by i8 elsewhere. WIDE: factors are widened to i16; exact for all. SORTED: PAIRS where that is exact for the weights
-// of a step, WIDE for the other steps, which come last.
+// weights. Both multiply u8 by i8 on x86, i8 by i8 elsewhere. WIDE: factors are widened to i16; exact for all. SORTED:
+// PAIRS where that is exact for the weights of a step, WIDE for the other steps, which come last.
 enum : idx { AT_ONCE = 0, PAIRS = 1, WIDE = 2, SORTED = 3 };
 
 typedef i16 vi16x2 __attribute__((ext_vector_type(2 * VL)));

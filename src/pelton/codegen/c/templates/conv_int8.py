@@ -195,11 +195,10 @@ class Filters:
         self.fits = None if target.level.dot == "fours" else steps_by_pairs(self.runs, nr, target.level.factor)
         self.dot = AT_ONCE if self.fits is None else dot_method(self.fits, self.runs.shape[2], single)
         self.copied = single and self.dot == WIDE
-        self.signed, self.flipped = signed, is_flipped(self.dot, signed, target)
-        self.offset = 0 if not self.flipped else 128 if signed else -128
+        self.signed, self.offset = signed, added_to_bytes(self.dot, signed, target)
 
     def constants(self) -> Text:
-        how = dict(SIGNED=self.signed, FLIPPED=self.flipped, DOT=self.dot, ROWS=self.rows, BEYOND=self.beyond)
+        how = dict(SIGNED=self.signed, FLIPPED=self.offset != 0, DOT=self.dot, ROWS=self.rows, BEYOND=self.beyond)
         return constants(**how, COPIED=self.copied) + macro("ORDER", "2" if self.dot == SORTED else "0")
 
     def scratch(self, tactic: Tactic) -> int:
@@ -270,10 +269,12 @@ def dot_method(fits: np.ndarray, channels: int, single: bool) -> int:
     return SORTED if 0 < whole.shape[-1] < 1 << 16 and whole.mean() >= least else WIDE
 
 
-def is_flipped(dot: int, signed: bool, target: Target) -> bool:
-    """Returns True if the bytes of an image are multiplied less 128, or 128 more: if a sum by `dot` takes bytes of the
-    other sign than the image has."""
-    return dot != WIDE and signed != (target.level.factor == "i8")
+def added_to_bytes(dot: int, signed: bool, target: Target) -> int:
+    """Returns what is added to the bytes of an image before a sum by `dot` multiplies them: 128 or -128 if it takes
+    bytes of the other sign, else 0."""
+    if dot == WIDE or signed == (target.level.factor == "i8"):
+        return 0
+    return 128 if signed else -128
 
 
 def steps_by_pairs(w: np.ndarray, nr: int, factor: str = "u8") -> np.ndarray:

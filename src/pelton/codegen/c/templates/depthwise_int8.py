@@ -9,7 +9,7 @@ from pelton.ir.types import I8, DType
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
-from .conv_int8 import AT_ONCE, PAIRS, WIDE, accumulates_rejection, bytes_rejection, is_flipped, pairs_fit
+from .conv_int8 import AT_ONCE, PAIRS, WIDE, accumulates_rejection, bytes_rejection, added_to_bytes, pairs_fit
 from .depthwise import MAX_UNROLLED, Depthwise
 from .images import pixel_tail, window_geometry
 from pelton.codegen.c.emit import constants, kernel, macro
@@ -51,12 +51,11 @@ class DepthwiseInt8(Depthwise):
         per_column = tactic["NV"] * ceil_div(s.kh, 4) * (s.kw + 3)
         columns = 3 * ((tactic["TW"] - 1) * s.sw + (s.kw - 1) * s.dw + 1)
         edges = isinstance(s.ow, int) and isinstance(s.w, int) and columns * per_column <= MAX_UNROLLED
-        flipped = is_flipped(how, signed, target)
-        sizes = dict(C=s.c, PADDED=s.padded, SIGNED=signed, FLIPPED=flipped, DOT=how)
+        offset = added_to_bytes(how, signed, target)
+        sizes = dict(C=s.c, PADDED=s.padded, SIGNED=signed, FLIPPED=offset != 0, DOT=how)
         block = constants(**sizes, **s.sizes(layouts[x])) + f"#define EDGES {int(edges)}\n" + end.text
         block += macro("PAD", "*(const i8 *)a[2].p" if padding else str(node.attrs["pad_value"]))
         sources = (w,) if begin is None else (w, bias)
-        offset = 0 if not flipped else 128 if signed else -128
         packed = _packed(sources, filters, begin, target.lanes, how, offset)
         return kernel(
             "depthwise_int8.c",
