@@ -43,7 +43,7 @@ help:
 	@echo "make examples-native  compile and run the examples of C, C++, Rust, Go and JavaScript, where these are installed"
 	@echo "make bench         the six networks of README beside four other runtimes, whose packages and torch it installs (4 GB)"
 	@echo "                   [MODELS='tuned untuned a.onnx folder-of-models'] [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
-	@echo "make wheels        a wheel and the sources in dist/, checked: what is in them, what they run on, that they install"
+	@echo "make wheels        wheels for x86-64 and AArch64 and the sources in dist/, checked: what is in them, what they run on, that they install"
 	@echo "make explorer      bundle the page of pelton view again, with esbuild (needs npm)"
 	@echo "make test-explorer that page in headless Chromium (apt install chromium), and its pictures in docs/images"
 	@echo "make clean         remove what these have made"
@@ -119,12 +119,16 @@ test-importers: importers-venv build/importers/tflite
 formats-torch: importers-venv
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.pytorch --page docs/formats.md $(ARGS)
 
-# A wheel for every Python 3 and glibc from 2.17 on, and the sources with documents and tests, in dist/.
+# Wheels for every Python 3 and glibc from 2.17 on, and the sources with documents and tests, in dist/.
 wheels:
 	test -x build/wheels/bin/python || $(PYTHON) -m venv build/wheels
 	build/wheels/bin/python -m pip install $(QUIET) --disable-pip-version-check build auditwheel pytest
 	rm -rf dist
-	build/wheels/bin/python -m build --outdir dist
+	build/wheels/bin/python -m build --sdist --outdir dist
+	for machine in x86_64 aarch64; do \
+		build/wheels/bin/python -m pip wheel $(QUIET) --disable-pip-version-check --no-deps -w dist \
+			-C--build-option=--plat-name=linux-$$machine dist/*.tar.gz || exit 1; \
+	done
 	PELTON_DIST=dist build/wheels/bin/python -m pytest -q -p no:cacheprovider --noconftest tests/test_release.py
 
 test-runtime: $(STAMP)

@@ -1,5 +1,8 @@
 """Compiles the native library of the runtime when a wheel, an editable install or `build_ext --inplace` asks for it;
-the rest is in pyproject.toml."""
+the rest is in pyproject.toml.
+
+`bdist_wheel --plat-name linux-aarch64` makes the wheel of another machine: zig compiles for all of them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Command, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
@@ -21,8 +24,18 @@ from setuptools.command.egg_info import egg_info
 
 HERE = Path(__file__).parent
 NATIVE = Path("src/pelton/native")
-GLIBC = (2, 17)  # the oldest C library to run with: manylinux2014
+# the oldest C library to run with: manylinux2014, and the first one of a machine
+GLIBC = {"x86_64": (2, 17), "aarch64": (2, 17), "riscv64": (2, 27)}
 FLAGS = runpy.run_path(str(HERE / NATIVE / "flags.py"))
+
+
+def architecture(command: Command) -> str:
+    """The machine that a command builds for, by `uname -m`'s name: that of a wheel, otherwise this one."""
+    _, name = command.distribution.get_option_dict("bdist_wheel").get("plat_name", ("", platform.machine()))
+    machine = name.removeprefix("linux-")
+    if machine not in GLIBC:
+        raise SystemExit(f"Pelton's runtime is made for {', '.join(GLIBC)}, not for {machine}")
+    return machine
 
 
 def scratch() -> str:
@@ -54,7 +67,8 @@ class Native(build_ext):
         out.parent.mkdir(parents=True, exist_ok=True)
         cache = Path(self.build_temp, "zig").absolute()
         cache.mkdir(parents=True, exist_ok=True)
-        target = f"{platform.machine()}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+        machine = architecture(self)
+        target = "{}-linux-gnu.{}.{}".format(machine, *GLIBC[machine])
         part = out.with_suffix(f".{os.getpid()}.part")
         command = [
             sys.executable,
@@ -86,7 +100,8 @@ class Wheel(bdist_wheel):
     """Tagged for any Python 3 on this kind of machine."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{platform.machine()}"
+        machine = architecture(self)
+        return "py3", "none", "manylinux_{}_{}_{}".format(*GLIBC[machine], machine)
 
 
 class Build(build):

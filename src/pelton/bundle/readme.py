@@ -42,7 +42,11 @@ static int write_file(const char *path, const void *from, size_t size) {
     return sound;
 }
 """
-RUNS = 100
+RUNS = """
+#ifndef RUNS
+#define RUNS 100
+#endif
+"""
 
 
 def fixed_main(plan: EnginePlan, name: str) -> str:
@@ -61,23 +65,23 @@ def fixed_main(plan: EnginePlan, name: str) -> str:
     return f"""/* Runs {name} on raw arrays in files, or on zeros: main [{usage}] */
 {HEAD}
 #include "{name}.h"
-{TIMING}
+{RUNS}{TIMING}
 {arrays}
 
 int main(int count, char **files) {{
-    static double times[{RUNS}];
+    static double times[RUNS];
     if (count != 1 && count != {1 + len(ports)})
         return fprintf(stderr, "usage: main [{usage}]\\n"), 2;
     if (count > 1 && (0{reads}))
         return 1;
-    for (int i = 0; i < {RUNS}; i++) {{
+    for (int i = 0; i < RUNS; i++) {{
         const double begin = milliseconds();
         if ({name}_run({", ".join([*ins, *outs])}))
             return fprintf(stderr, "this CPU lacks %s\\n", {name}_lacks()), 1;
         times[i] = milliseconds() - begin;
     }}
-    qsort(times, {RUNS}, sizeof *times, compare);
-    printf("%.4f ms (median of {RUNS} runs)\\n", times[{RUNS // 2}]);
+    qsort(times, RUNS, sizeof *times, compare);
+    printf("%.4f ms (median of %d runs)\\n", times[RUNS / 2], RUNS);
     return count > 1 && (0{writes});
 }}
 """
@@ -89,7 +93,7 @@ def linked_main(plan: EnginePlan, name: str) -> str:
 {HEAD}#include <string.h>
 
 #include "{name}.h"
-{TIMING.split("static int read_file")[0]}
+{RUNS}{TIMING.split("static int read_file")[0]}
 static void describe(const char *what, const pelton_port *p) {{
     printf("%s %s: [", what, p->name);
     for (int d = 0; d < p->rank; d++)
@@ -98,7 +102,7 @@ static void describe(const char *what, const pelton_port *p) {{
 }}
 
 int main(int count, char **given) {{
-    enum {{ RUNS = {RUNS}, INPUTS = {max(len(plan.inputs), 1)} }};
+    enum {{ INPUTS = {max(len(plan.inputs), 1)} }};
     static int64_t sizes[INPUTS][PELTON_MAX_RANK];
     static const int64_t *shapes[INPUTS];
     static double times[RUNS];

@@ -57,6 +57,8 @@ _SIGNATURES = {
     "pelton_code_unload": (None, [c_void_p]),
     "pelton_cpuid": (None, [c_uint32, c_uint32, c_uint32 * 4]),
     "pelton_cpu_feature": (c_char_p, [c_size_t]),
+    "pelton_cpu_model": (None, [c_char_p]),
+    "pelton_cpu_architecture": (c_char_p, []),
 }
 _WITH_THE_LOCK = {  # these use Python objects
     "pelton_python": (None, [c_void_p]),

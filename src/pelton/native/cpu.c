@@ -1,16 +1,15 @@
-/* The features of the processor (CPUID). */
+/* The features of the processor: by CPUID on x86-64, elsewhere from the kernel (AT_HWCAP). Not from /proc/cpuinfo, which
+ * under an emulator describes the wrong processor. */
 #include "cpu.h"
+
+const char *pelton_cpu_architecture(void) { return ARCHITECTURE; }
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#endif
 
 void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
     out[0] = out[1] = out[2] = out[3] = 0;
-#if defined(__x86_64__)
     __get_cpuid_count(leaf, subleaf, &out[0], &out[1], &out[2], &out[3]);
-#endif
-    (void)leaf, (void)subleaf;
 }
 
 /* The register sets that the system saves (XCR0): a feature without saved registers is unusable. */
@@ -19,10 +18,8 @@ static uint64_t saved_registers(void) {
     pelton_cpuid(1, 0, leaf);
     if (!(leaf[2] >> 27 & 1))
         return 0;
-    uint32_t low = 0, high = 0;
-#if defined(__x86_64__)
+    uint32_t low, high;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-#endif
     return (uint64_t)high << 32 | low;
 }
 
@@ -56,6 +53,131 @@ static bool has(size_t i, uint64_t saved) {
     return leaf[FEATURES[i].place] >> FEATURES[i].bit & 1 && (saved & FEATURES[i].saved) == FEATURES[i].saved;
 }
 
+void pelton_cpu_model(char name[64]) {
+    uint32_t brand[13] = {0};
+    for (uint32_t i = 0; i < 3; i++)
+        pelton_cpuid(0x80000002 + i, 0, brand + 4 * i);
+    char *to = name;
+    for (const char *at = (const char *)brand; *at; at++)
+        if (*at != ' ' || (to > name && to[-1] != ' '))
+            *to++ = *at;
+    to -= to > name && to[-1] == ' ';
+    *to = 0;
+}
+
+#else
+#include <stdio.h>
+
+#if defined(__linux__)
+#include <fcntl.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+enum { HWCAP = AT_HWCAP, HWCAP2 = AT_HWCAP2 };
+static uint64_t words(uint32_t of) { return getauxval(of); }
+#else
+enum { HWCAP, HWCAP2 };
+static uint64_t words(uint32_t of) { (void)of; return 0; }
+#endif
+
+/* Linux, arch/arm64/include/uapi/asm/hwcap.h and arch/riscv/include/uapi/asm/hwcap.h. `alike`: a second bit of the word
+ * that the feature needs, or the same. */
+static const struct { uint32_t word, bit, alike; const char *name; } FEATURES[] = {
+#if defined(__aarch64__)
+    {HWCAP, 1, 1, "neon"}, {HWCAP, 3, 3, "aes"}, {HWCAP, 6, 6, "sha2"}, {HWCAP, 7, 7, "crc"}, {HWCAP, 8, 8, "lse"},
+    {HWCAP, 9, 10, "fullfp16"}, {HWCAP, 12, 12, "rdm"}, {HWCAP, 13, 13, "jsconv"}, {HWCAP, 14, 14, "complxnum"},
+    {HWCAP, 15, 15, "rcpc"}, {HWCAP, 17, 17, "sha3"}, {HWCAP, 20, 20, "dotprod"}, {HWCAP, 22, 22, "sve"},
+    {HWCAP, 23, 23, "fp16fml"}, {HWCAP2, 1, 1, "sve2"}, {HWCAP2, 8, 8, "fptoint"}, {HWCAP2, 13, 13, "i8mm"},
+    {HWCAP2, 14, 14, "bf16"}, {HWCAP2, 23, 23, "sme"}, {HWCAP2, 37, 37, "sme2"},
+#elif defined(__riscv)
+    {HWCAP, 'a' - 'a', 'a' - 'a', "a"}, {HWCAP, 'c' - 'a', 'c' - 'a', "c"}, {HWCAP, 'd' - 'a', 'd' - 'a', "d"},
+    {HWCAP, 'f' - 'a', 'f' - 'a', "f"}, {HWCAP, 'm' - 'a', 'm' - 'a', "m"}, {HWCAP, 'v' - 'a', 'v' - 'a', "v"},
+#endif
+};
+
+enum { COUNT = sizeof FEATURES / sizeof *FEATURES };
+
+static uint64_t saved_registers(void) { return 0; } /* the kernel's words are about both */
+
+static bool has(size_t i, uint64_t saved) {
+    const uint64_t word = words(FEATURES[i].word);
+    (void)saved;
+    return word >> FEATURES[i].bit & 1 && word >> FEATURES[i].alike & 1;
+}
+
+#if defined(__aarch64__)
+/* MIDR_EL1 of a core that does most of the work. Where cores differ, those of higher part numbers are the faster ones in
+ * all processors known here, and the answer must not depend on the core that asks. */
+static uint64_t midr(void) {
+    uint64_t best = 0;
+#if defined(__linux__)
+    enum { CPUID = 11, CORES = 1024 }; /* HWCAP_CPUID: the kernel emulates the instruction */
+    for (int i = 0; i < CORES; i++) {
+        char path[96], text[32];
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/regs/identification/midr_el1", i);
+        const int file = open(path, O_RDONLY | O_CLOEXEC);
+        const ssize_t n = file < 0 ? -1 : read(file, text, sizeof text - 1);
+        if (file >= 0)
+            close(file);
+        if (n <= 0)
+            break;
+        text[n] = 0;
+        unsigned long long value = 0;
+        if (sscanf(text, "%llx", &value) == 1 && (value >> 4 & 0xfff) >= (best >> 4 & 0xfff))
+            best = value;
+    }
+    if (!best && getauxval(AT_HWCAP) >> CPUID & 1)
+        __asm__("mrs %0, midr_el1" : "=r"(best));
+#endif
+    return best;
+}
+
+/* Arm, Technical Reference Manuals of the cores, MIDR_EL1; others by their Linux drivers (asm/cputype.h). */
+static const struct { uint32_t implementer, part; const char *name; } CORES[] = {
+    {0x41, 0xd03, "Arm Cortex-A53"}, {0x41, 0xd04, "Arm Cortex-A35"}, {0x41, 0xd05, "Arm Cortex-A55"},
+    {0x41, 0xd07, "Arm Cortex-A57"}, {0x41, 0xd08, "Arm Cortex-A72"}, {0x41, 0xd09, "Arm Cortex-A73"},
+    {0x41, 0xd0a, "Arm Cortex-A75"}, {0x41, 0xd0b, "Arm Cortex-A76"}, {0x41, 0xd0c, "Arm Neoverse-N1"},
+    {0x41, 0xd0d, "Arm Cortex-A77"}, {0x41, 0xd40, "Arm Neoverse-V1"}, {0x41, 0xd41, "Arm Cortex-A78"},
+    {0x41, 0xd42, "Arm Cortex-A78AE"}, {0x41, 0xd44, "Arm Cortex-X1"}, {0x41, 0xd46, "Arm Cortex-A510"},
+    {0x41, 0xd47, "Arm Cortex-A710"}, {0x41, 0xd48, "Arm Cortex-X2"}, {0x41, 0xd49, "Arm Neoverse-N2"},
+    {0x41, 0xd4a, "Arm Neoverse-E1"}, {0x41, 0xd4b, "Arm Cortex-A78C"}, {0x41, 0xd4d, "Arm Cortex-A715"},
+    {0x41, 0xd4e, "Arm Cortex-X3"}, {0x41, 0xd4f, "Arm Neoverse-V2"}, {0x41, 0xd80, "Arm Cortex-A520"},
+    {0x41, 0xd81, "Arm Cortex-A720"}, {0x41, 0xd82, "Arm Cortex-X4"}, {0x41, 0xd84, "Arm Neoverse-V3"},
+    {0x41, 0xd85, "Arm Cortex-X925"}, {0x41, 0xd87, "Arm Cortex-A725"}, {0x41, 0xd8e, "Arm Neoverse-N3"},
+    {0x43, 0x0af, "Cavium ThunderX2"}, {0x46, 0x001, "Fujitsu A64FX"}, {0x48, 0xd01, "HiSilicon TSV110"},
+    {0x4e, 0x004, "NVIDIA Carmel"}, {0x51, 0x001, "Qualcomm Oryon"}, {0x61, 0x022, "Apple M1"},
+    {0x61, 0x023, "Apple M1"}, {0x61, 0x024, "Apple M1 Pro"}, {0x61, 0x025, "Apple M1 Pro"},
+    {0x61, 0x028, "Apple M1 Max"}, {0x61, 0x029, "Apple M1 Max"}, {0x61, 0x032, "Apple M2"},
+    {0x61, 0x033, "Apple M2"}, {0x6d, 0xd49, "Microsoft Azure Cobalt 100"}, {0xc0, 0xac3, "AmpereOne"},
+};
+
+void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
+    out[0] = leaf ? 0 : (uint32_t)midr();
+    out[1] = out[2] = out[3] = 0;
+    (void)subleaf;
+}
+
+void pelton_cpu_model(char name[64]) {
+    const uint64_t id = midr();
+    const uint32_t implementer = id >> 24 & 0xff, part = id >> 4 & 0xfff;
+    for (size_t i = 0; i < sizeof CORES / sizeof *CORES; i++)
+        if (CORES[i].implementer == implementer && CORES[i].part == part) {
+            snprintf(name, 64, "%s", CORES[i].name);
+            return;
+        }
+    snprintf(name, 64, "AArch64 0x%02x/0x%03x", implementer, part);
+}
+#else
+void pelton_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
+    out[0] = out[1] = out[2] = out[3] = 0;
+    (void)leaf, (void)subleaf;
+}
+
+/* No instruction of user programs identifies the core. */
+void pelton_cpu_model(char name[64]) { snprintf(name, 64, "%s", ARCHITECTURE); }
+#endif
+#endif
+
 static bool is_same(const char *a, const char *b) {
     while (*a && *a == *b)
         a++, b++;
@@ -67,18 +189,6 @@ bool cpu_has(const char *feature) {
         if (is_same(FEATURES[i].name, feature))
             return has(i, saved_registers());
     return false;
-}
-
-void cpu_model(char name[64]) {
-    uint32_t brand[13] = {0};
-    for (uint32_t i = 0; i < 3; i++)
-        pelton_cpuid(0x80000002 + i, 0, brand + 4 * i);
-    char *to = name;
-    for (const char *at = (const char *)brand; *at; at++)
-        if (*at != ' ' || (to > name && to[-1] != ' '))
-            *to++ = *at;
-    to -= to > name && to[-1] == ' ';
-    *to = 0;
 }
 
 const char *pelton_cpu_feature(size_t i) {

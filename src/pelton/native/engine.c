@@ -232,7 +232,7 @@ static void say_if_tuned_elsewhere(const pelton_engine *e, const char *what) {
     const char *tuned = e->plan->text + e->plan->head->cpu;
     char here[64];
     reason text;
-    cpu_model(here);
+    pelton_cpu_model(here);
     if (!logger.call || !*tuned || !strcmp(tuned, here))
         return;
     refuse(&text, "%s was tuned on %s, this is %s: it runs, a build on this machine may be faster", what, tuned, here);

@@ -19,17 +19,21 @@ typedef CONVENTION void kernel(const args *a, idx begin, idx end, void *scratch)
 #endif
 
 /* Kernels run with denormals flushed, rounding to nearest and no traps, whatever the caller has set. Returns the
- * caller's mode. */
+ * caller's mode. RISC-V flushes nothing and has no traps: results below 2^-126, which other CPUs make zero, stay. */
 static inline uint64_t enter_kernel_mode(void) {
 #if defined(__x86_64__)
     uint32_t before = __builtin_ia32_stmxcsr();
     /* all exceptions masked | flush to zero | denormals are zero */
     __builtin_ia32_ldmxcsr(0x1f80 | 1u << 15 | 1u << 6);
     return before;
-#else
+#elif defined(__aarch64__)
     uint64_t before, inside = UINT64_C(1) << 24;           /* FPCR.FZ */
     __asm__ volatile("mrs %0, fpcr" : "=r"(before));
     __asm__ volatile("msr fpcr, %0" : : "r"(inside));
+    return before;
+#elif defined(__riscv)
+    uint64_t before;
+    __asm__ volatile("fsrmi %0, 0" : "=r"(before));        /* fcsr.frm: to nearest, ties to even */
     return before;
 #endif
 }
@@ -37,8 +41,10 @@ static inline uint64_t enter_kernel_mode(void) {
 static inline void leave_kernel_mode(uint64_t before) {
 #if defined(__x86_64__)
     __builtin_ia32_ldmxcsr((uint32_t)before);
-#else
+#elif defined(__aarch64__)
     __asm__ volatile("msr fpcr, %0" : : "r"(before));
+#elif defined(__riscv)
+    __asm__ volatile("fsrm %0" : : "r"(before));
 #endif
 }
 

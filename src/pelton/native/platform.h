@@ -29,8 +29,10 @@ enum { LINE = 64 }; /* bytes of a cache line */
 static inline void pause_cpu(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
-#else
+#elif defined(__aarch64__)
     __asm__ volatile("yield");
+#elif defined(__riscv)
+    __asm__ volatile(".4byte 0x0100000f"); /* pause (Zihintpause), a hint that other CPUs ignore */
 #endif
 }
 

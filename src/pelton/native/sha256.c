@@ -1,5 +1,5 @@
-/* SHA-256 (FIPS 180-4), by the instructions of x86-64 (Intel SDM, volume 2B) where available: every load waits for a
- * hash of the code. */
+/* SHA-256 (FIPS 180-4), by the instructions of x86-64 (Intel SDM, volume 2B) or of Armv8 (Architecture Reference Manual,
+ * C7.2) where available: every load waits for a hash of the code. */
 #include "sha256.h"
 
 #include <stdatomic.h>
@@ -9,6 +9,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 static const _Alignas(16) uint32_t K[64] = {
@@ -85,10 +87,34 @@ static bool has_sha(void) {
     pelton_cpuid(7, 0, more);
     return basic[2] >> 19 & 1 && more[1] >> 29 & 1;
 }
+#define HAS_BLOCKS_BY_SHA
+#elif defined(__aarch64__)
+/* Registers hold a state as ABCD and EFGH, the first one lowest. */
+__attribute__((target("+sha2"))) static void hash_blocks_by_sha(uint32_t h[8], const uint8_t *p, size_t blocks) {
+    uint32x4_t abcd = vld1q_u32(h), efgh = vld1q_u32(h + 4);
+    for (; blocks; blocks--, p += 64) {
+        const uint32x4_t x = abcd, y = efgh;
+        uint32x4_t w[4]; /* the last 16 words of the schedule */
+#pragma GCC unroll 16
+        for (int t = 0; t < 16; t++) {
+            uint32x4_t *now = &w[t & 3];
+            *now = t < 4 ? vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 16 * t)))
+                         : vsha256su1q_u32(vsha256su0q_u32(*now, w[(t + 1) & 3]), w[(t + 2) & 3], w[(t + 3) & 3]);
+            const uint32x4_t k = vaddq_u32(*now, vld1q_u32(K + 4 * t)), before = abcd;
+            abcd = vsha256hq_u32(abcd, efgh, k);
+            efgh = vsha256h2q_u32(efgh, before, k);
+        }
+        abcd = vaddq_u32(abcd, x), efgh = vaddq_u32(efgh, y);
+    }
+    vst1q_u32(h, abcd), vst1q_u32(h + 4, efgh);
+}
+
+static bool has_sha(void) { return cpu_has("sha2"); }
+#define HAS_BLOCKS_BY_SHA
 #endif
 
 static void hash(sha256 *s, const uint8_t *p, size_t blocks) {
-#if defined(__x86_64__)
+#if defined(HAS_BLOCKS_BY_SHA)
     static _Atomic int known; /* 1: no, 2: yes */
     int found = atomic_load_explicit(&known, memory_order_relaxed);
     if (!found)

@@ -62,9 +62,17 @@ static inline int64_t cpus_here(void) {
 
 static inline int64_t memory_here(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE); }
 
+#if defined(__aarch64__)
+enum { PAGE = 64 << 10 }; /* of some kernels; others have 4 or 16 KiB */
+#else
+enum { PAGE = 4 << 10 };
+#endif
+
+static inline size_t pages_round(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+
 static inline void *pages_map(size_t bytes) {
-    enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
-    const size_t slack = bytes >= HUGE_PAGE ? HUGE_PAGE : 0, whole = (bytes + PAGE - 1) / PAGE * PAGE;
+    enum { HUGE_PAGE = 2 << 20 };
+    const size_t slack = bytes >= HUGE_PAGE ? HUGE_PAGE : 0, whole = pages_round(bytes);
     char *map = (char *)mmap(NULL, whole + slack, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED || !slack)
@@ -78,4 +86,4 @@ static inline void *pages_map(size_t bytes) {
     return map + before;
 }
 
-static inline void pages_unmap(void *pages, size_t bytes) { munmap(pages, bytes); }
+static inline void pages_unmap(void *pages, size_t bytes) { munmap(pages, pages_round(bytes)); }
