@@ -12,7 +12,7 @@ import pytest
 from models import small_cnn
 
 import pelton
-from pelton import bundle
+from pelton import bundle, native
 from pelton.backends.arrays import random_inputs
 from pelton.codegen.c.toolchain import zig
 
@@ -45,6 +45,13 @@ def test_bundles_compile_for_every_system(level, kernel_cache, tmp_path):
     for system in SYSTEMS[level]:
         for source in SOURCES:
             compiled(tmp_path, system, [source], "-c", "-o", "object")
+
+
+@pytest.mark.parametrize("system", ["x86_64-macos", "aarch64-macos"])
+def test_the_runtime_compiles_for_macos(system, tmp_path):
+    folder = Path(native.PATH).parent
+    for source in (p for p in folder.glob("*.c") if p.name != "ports.c"):
+        compiled(folder, system, [source.name], "-c", "-o", str(tmp_path / "object"))
 
 
 @pytest.mark.skipif(
