@@ -76,8 +76,27 @@ void pelton_cpu_model(char name[64]) {
 enum { HWCAP = AT_HWCAP, HWCAP2 = AT_HWCAP2 };
 static uint64_t words(uint32_t of) { return getauxval(of); }
 #else
+/* On other systems, the features that this file is compiled for. */
 enum { HWCAP, HWCAP2 };
-static uint64_t words(uint32_t of) { (void)of; return 0; }
+static uint64_t words(uint32_t of) {
+    uint64_t word[2] = {0};
+#if defined(__ARM_NEON)
+    word[HWCAP] |= 1 << 1;
+#endif
+#if defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+    word[HWCAP] |= 1 << 9 | 1 << 10;
+#endif
+#if defined(__ARM_FEATURE_DOTPROD)
+    word[HWCAP] |= 1 << 20;
+#endif
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+    word[HWCAP2] |= 1 << 13;
+#endif
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    word[HWCAP2] |= 1 << 14;
+#endif
+    return word[of];
+}
 #endif
 
 /* Linux, arch/arm64/include/uapi/asm/hwcap.h and arch/riscv/include/uapi/asm/hwcap.h. `alike`: a second bit of the word
