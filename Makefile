@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: wheels clean
+.PHONY: wheels test-arm clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -24,6 +24,7 @@ help:
 	@echo "make formats       write the tables of docs/formats.md again: the formats, and the last results of test-importers"
 	@echo "make formats-torch the table of docs/formats.md on PyTorch, again: beside eager and inductor, in hours [ARGS='--level 0 resnet50']"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
+	@echo "make test-arm      the wheel and engines for AArch64 under QEMU, in minutes (apt install qemu-user proot)"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make hooks         checks the subject of each commit before it is made"
 	@echo "make lint          ruff and mypy"
@@ -130,6 +131,21 @@ wheels:
 			-C--build-option=--plat-name=linux-$$machine dist/*.tar.gz || exit 1; \
 	done
 	PELTON_DIST=dist build/wheels/bin/python -m pytest -q -p no:cacheprovider --noconftest tests/test_release.py
+
+# The wheel for AArch64, in a Debian of that architecture below build/arm, under QEMU. Needs apt install qemu-user proot.
+ARM = build/arm
+
+$(ARM)/root:
+	$(BIN)/python scripts/arm_root.py $@.part
+	mv $@.part $@
+
+test-arm: $(STAMP) | $(ARM)/root
+	rm -rf $(ARM)/dist && mkdir -p $(ARM)/dist
+	$(BIN)/python -m pip wheel $(QUIET) --disable-pip-version-check --no-deps -w $(ARM)/dist \
+		-C--build-option=--plat-name=linux-aarch64 .
+	proot -r $(ARM)/root -q qemu-aarch64 -b /proc -b /dev -b $(CURDIR)/$(ARM)/dist:/dist -w /tmp /bin/sh -c \
+		'exec /usr/bin/python3 -m pip install -q --root-user-action=ignore --break-system-packages --no-index --no-deps --force-reinstall /dist/*.whl'
+	PELTON_ARM_ROOT=$(ARM)/root $(BIN)/python -m pytest -v -p no:cacheprovider tests/test_arm_machine.py
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime

@@ -1,9 +1,9 @@
-"""Unpacks the Debian packages of another architecture that Python needs, as a root for an emulator.
+"""Unpacks the packages for AArch64 that Pelton needs, Debian's and Python's, as a root for an emulator.
 
-    python scripts/arm_root.py FOLDER [ARCHITECTURE]
+    python scripts/arm_root.py FOLDER
 
-ARCHITECTURE is Debian's name, arm64 by default. The packages come from the sources that this system's apt knows. Nothing
-is installed on this system, and no script of a package runs: apt resolves and downloads, dpkg-deb unpacks.
+The packages come from the sources that this system's apt and pip know. Nothing is installed on this system, and no
+script of a package runs: apt resolves and downloads, dpkg-deb unpacks, pip unpacks wheels.
 """
 
 from __future__ import annotations
@@ -12,19 +12,31 @@ import subprocess
 import sys
 from pathlib import Path
 
-# coreutils and dash: what `make` of a package or a script of `pip` may call. libstdc++6: wheels with C++.
+ARCHITECTURE = "arm64"  # Debian's name
 PACKAGES = ("python3", "python3-distutils", "libstdc++6", "coreutils", "dash")
+# What reads models and compiles kernels is not needed to run engines; a session asks onnx for a model's inputs.
+WHEELS = ("pip", "numpy", "onnx>=1.17", "protobuf>=4.25.1", "ml_dtypes>=0.5")
+PLATFORMS = tuple(f"manylinux_2_{minor}_aarch64" for minor in (17, 26, 27, 28, 31, 34, 35))
 
 
-def main(root: Path, architecture: str = "arm64") -> None:
-    work = root.with_name(f"{root.name}.apt")
+def main(root: Path) -> None:
+    unpack_debian(root, root.with_name(f"{root.name}.apt"))
+    (version,) = (p.name.removeprefix("python") for p in (root / "usr" / "lib").glob("python3.*"))
+    platforms = [word for p in ("manylinux2014_aarch64", *PLATFORMS) for word in ("--platform", p)]
+    target = root / "usr" / "lib" / "python3" / "dist-packages"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary=:all:"]
+    subprocess.run([*pip, *platforms, "--python-version", version, "--target", target, *WHEELS], check=True)
+
+
+def unpack_debian(root: Path, work: Path) -> None:
+    """Unpacks PACKAGES and what they depend on; `work` keeps downloads."""
     for folder in ("state/lists/partial", "cache/archives/partial"):
         (work / folder).mkdir(parents=True, exist_ok=True)
     status = work / "status"  # of an empty system
     status.touch()
     settings = {
-        "APT::Architecture": architecture,
-        "APT::Architectures": architecture,
+        "APT::Architecture": ARCHITECTURE,
+        "APT::Architectures": ARCHITECTURE,
         "APT::Install-Recommends": "false",
         "APT::Sandbox::User": "root",
         "Acquire::Languages": "none",
@@ -46,8 +58,8 @@ def main(root: Path, architecture: str = "arm64") -> None:
     shell = root / "bin" / "sh"  # a link that a package's script makes
     if not shell.exists():
         shell.symlink_to("dash")
-    print(f"{root}: {len(packages)} packages of {architecture}")
+    print(f"{root}: {len(packages)} packages of {ARCHITECTURE}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).absolute(), *sys.argv[2:])
+    main(Path(sys.argv[1]).absolute())

@@ -14,6 +14,7 @@ import pytest
 from handmade import chain, compiled, python
 
 from pelton.backends import cpu
+from pelton.backends.cpu import machine
 from pelton.engine import file
 from pelton.errors import EngineError
 from pelton.runtime import Engine, load
@@ -45,6 +46,26 @@ def test_describe():
         assert (ours in d["features"]) == (theirs in flags), ours
     t = cpu.target("x86_64_v3")
     assert t["os"] == "linux" and t["arch"] == "x86_64" and "avx2" in t["features"] and t["cpu"] == d["model"]
+
+
+def test_caches_of_the_system(tmp_path):
+    for i, (level, kind, size) in enumerate(
+        ((1, "Data", "64K"), (1, "Instruction", "48K"), (2, "Unified", "1M"), (3, "", ""))
+    ):
+        folder = tmp_path / f"index{i}"
+        folder.mkdir()
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (folder / name).write_text(f"{text}\n")
+    (tmp_path / "index4").mkdir()
+    assert machine.caches_of_system(str(tmp_path)) == {"l1d": 64 << 10, "l1i": 48 << 10, "l2": 1 << 20}
+    assert machine.caches_of_system(str(tmp_path / "absent")) == {}
+
+
+def test_an_arm_core_is_known_by_its_register(monkeypatch):
+    """0x413fd0c1: Arm's part 0xd0c, a Neoverse N1, r3p1."""
+    monkeypatch.setattr(machine, "_cpuid", lambda leaf: (0x413FD0C1, 0, 0, 0))
+    found = machine._arm("aarch64")
+    assert (found["vendor"], found["family"], found["cpu_model"], found["stepping"]) == ("0x41", 0xD0C, 3, 1)
 
 
 def group(root, path, **files):
@@ -99,6 +120,7 @@ def test_threads_follow_the_affinity():
         import numpy as np
         from handmade import chain, expected
         from pelton.backends import cpu
+from pelton.backends.cpu import machine
         from pelton.runtime import Engine, load
         x = np.ones(1000, np.float32)
         e = Engine(chain(1000))

@@ -38,7 +38,7 @@ def lacking(*programs: str) -> str | None:
 def compile_for(triple: str, output: Path, sources: Sequence[Path], *flags: str) -> Path:
     """Compiles C by zig, and returns the program."""
     command = [sys.executable, "-m", "ziglang", "cc", "-target", triple, "-O2", "-Wall", "-Wextra", *flags]
-    _run([*command, *map(str, sources), "-o", str(output), "-lpthread", "-ldl"])
+    _run([*command, *map(str, sources), "-o", str(output), "-lpthread", "-ldl", "-lm"])
     return output
 
 
@@ -72,14 +72,16 @@ def run_file(root: Path, program: Path, engine: Path, feeds: Sequence[np.ndarray
 
 
 def run_bundle(plan: EnginePlan, feeds: Sequence[np.ndarray], folder: Path) -> list[bytes]:
-    """Exports an engine for these shapes as C, compiles it statically, runs it, and returns the bytes of the outputs."""
+    """Exports an engine for these shapes as C, compiles and runs it, and returns the bytes of the outputs."""
     shapes = {p.name: array.shape for p, array in zip(plan.inputs, feeds, strict=True)}
     fixed = bundle.at_shapes(plan, shapes)
     bundle.write(fixed, folder, "net")
     machine, level = fixed.target["arch"], fixed.target["isa"]
     sources = [folder / name for name in ("main.c", "net.c", "net_data.S", "cpu.c")]
     program = compile_for(f"{machine}-linux-musl", folder / "main", sources, "-static", "-DRUNS=1", f"-I{folder}")
-    ins, outs = ([folder / f"{kind}{i}" for i in range(n)] for kind, n in (("in", len(feeds)), ("out", len(fixed.outputs))))
+    ins, outs = (
+        [folder / f"{kind}{i}" for i in range(n)] for kind, n in (("in", len(feeds)), ("out", len(fixed.outputs)))
+    )
     for path, array in zip(ins, feeds):
         array.tofile(path)
     _run([f"qemu-{machine}", "-cpu", CPUS[level], str(program), *map(str, ins + outs)])
@@ -98,7 +100,12 @@ def guest(root: Path, *command: object, binds: Mapping[Path, str] | None = None,
 
 def environment(**more: str) -> dict[str, str]:
     """Returns the environment of programs in the root: nothing of this machine's but the path."""
-    return {"PATH": f"/usr/local/bin:{os.environ.get('PATH', '/usr/bin:/bin')}", "HOME": "/root", "LANG": "C.UTF-8", **more}
+    return {
+        "PATH": f"/usr/local/bin:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        **more,
+    }
 
 
 def arrays(outputs: Sequence[bytes], ports: Sequence[Port], like: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -124,5 +131,7 @@ def difference(got: np.ndarray, want: np.ndarray) -> float:
 def _run(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command[:8])} … ended with {done.returncode}: {(done.stdout + done.stderr)[-3000:]}")
+        raise RuntimeError(
+            f"{' '.join(command[:8])} … ended with {done.returncode}: {(done.stdout + done.stderr)[-3000:]}"
+        )
     return done.stdout

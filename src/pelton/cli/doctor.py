@@ -176,7 +176,7 @@ def format_facts(found: Mapping[str, Any]) -> str:
         limited = "" if cpu["quota"] is None else f", limited by the control group to {cpu['quota']:g}"
         rows += [
             ("CPU", f"{cpu['model']}: {cpu['cores']:g} for this process{limited}"),
-            ("", f"{cpu['isa']}; {caches}"),
+            ("", f"{cpu['isa']}; {caches or 'caches unknown'}"),
             ("builds for", cpu["target"]),
         ]
     limit = found["memory"]["limit"]

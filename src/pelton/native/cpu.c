@@ -94,8 +94,27 @@ static uint64_t words(uint32_t of) {
     return 1 << 1 | half << 9 | half << 10 | flag("hw.optional.arm.FEAT_DotProd") << 20;
 }
 #else
+/* On other systems, the features that this file is compiled for. */
 enum { HWCAP, HWCAP2 };
-static uint64_t words(uint32_t of) { return of == HWCAP ? 1 << 1 : 0; } /* NEON, which every AArch64 core has */
+static uint64_t words(uint32_t of) {
+    uint64_t word[2] = {0};
+#if defined(__ARM_NEON)
+    word[HWCAP] |= 1 << 1;
+#endif
+#if defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+    word[HWCAP] |= 1 << 9 | 1 << 10;
+#endif
+#if defined(__ARM_FEATURE_DOTPROD)
+    word[HWCAP] |= 1 << 20;
+#endif
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+    word[HWCAP2] |= 1 << 13;
+#endif
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    word[HWCAP2] |= 1 << 14;
+#endif
+    return word[of];
+}
 #endif
 
 /* Linux, arch/arm64/include/uapi/asm/hwcap.h and arch/riscv/include/uapi/asm/hwcap.h. `alike`: a second bit of the word
