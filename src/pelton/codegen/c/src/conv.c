@@ -88,6 +88,7 @@ AI void long_sum(int rows, idx n, const float *const *at, const float *w, vf32 (
 
 AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx g,
              idx n, const char *next) {
+    FREE_REGISTERS;
     vf32 acc[MR][NV], total[MR][NV];
     const float *at[MR];
     idx top[MR], left[MR];
@@ -122,6 +123,7 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
 // The same with known addresses of taps: `taps` has those of the MB pixels of a task, tap by tap.
 AI void tile_of_taps(int rows, bool edge, const tail *t, const float *const *taps, const float *w, idx b, idx p, idx g,
                      idx n) {
+    FREE_REGISTERS;
     vf32 acc[MR][NV], total[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) total[i][j] = acc[i][j] = bc_f32(0);

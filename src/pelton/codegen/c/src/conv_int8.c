@@ -136,6 +136,7 @@ AI void tile(
     int rows, bool edge, const args *a, const tail *t, const i8 *x, const i8 *padding, const i8 *w, const u16 *list,
     const i32 *copies, const i16 *wide, const i8 *next, idx b, idx p, idx g, idx n
 ) {
+    FREE_REGISTERS;
     vi32 acc[MR][NV];
     const i8 *at[MR];
     idx top[MR], left[MR];
