@@ -184,7 +184,7 @@ def tiles_by_lane(vectors: int, rows: Size) -> tuple[tuple[int, int], ...]:
     return tuple(tiles[:2])
 
 
-def instructions_by_lane(vectors: int, rows: Size, tile: tuple[int, int], steps: Size) -> Size:
+def instructions_by_lane(vectors: int, rows: Size, tile: tuple[int, int], steps: Size) -> float:
     """Returns about how many instructions a product takes where multiply-adds take a lane as a factor.
 
     Four steps of r × v take 4rv multiply-adds, a load for each row, one for every two vectors of columns, and three for
@@ -194,7 +194,7 @@ def instructions_by_lane(vectors: int, rows: Size, tile: tuple[int, int], steps:
     height, width = tile
     whole, left = divmod(rows, height) if is_known(rows) else (16, 0)
 
-    def instructions(r: Size) -> Size:
+    def instructions(r: Size) -> float:
         return (4 * r * width + r + 2 * width + 3) * steps / 4 + 6 * r * width + 40
 
     return ceil_div(vectors, width) * (whole * instructions(height) + (left > 0) * instructions(left))
