@@ -170,18 +170,18 @@ def register_tiles(columns: int, rows: Size, target: Target) -> tuple[tuple[int,
     return (two, three) if vectors % 2 == 0 or vectors % 3 == 0 else (two, three, (12, 1))
 
 
-TYPICAL_STEPS = 128  # of a product: by its length, tiles rank differently only if it is shorter than 16
+# Of a product whose sizes are not known: all tiles divide the rows.
+TYPICAL_ROWS, TYPICAL_STEPS = 336, 128
 
 
 def tiles_by_lane(vectors: int, rows: Size) -> tuple[tuple[int, int], ...]:
     """Returns the two best register tiles where multiply-adds take a lane as a factor.
 
-    The accumulators, a vector of each row and one of columns are in registers: 8 × 3 spills.
+    The accumulators, a vector of each row and one of columns are in registers: 8 × 3 spills. 4 × 4 takes 3 % more
+    instructions than 6 × 4 in ResNet-20, although more of its tiles are within a row.
     """
-    tiles = sorted(
-        ((6, 4), (7, 3), (8, 2), (12, 1)), key=lambda tile: instructions_by_lane(vectors, rows, tile, TYPICAL_STEPS)
-    )
-    return tuple(tiles[:2])
+    tiles = ((6, 4), (7, 3), (8, 2), (12, 1), (6, 1))
+    return tuple(sorted(tiles, key=lambda tile: instructions_by_lane(vectors, rows, tile, TYPICAL_STEPS))[:2])
 
 
 def instructions_by_lane(vectors: int, rows: Size, tile: tuple[int, int], steps: Size) -> float:
@@ -192,9 +192,9 @@ def instructions_by_lane(vectors: int, rows: Size, tile: tuple[int, int], steps:
     sums.
     """
     height, width = tile
-    whole, left = divmod(rows, height) if is_known(rows) else (16, 0)
+    whole, left = divmod(rows if is_known(rows) else TYPICAL_ROWS, height)
 
-    def instructions(r: Size) -> float:
+    def instructions(r: int) -> float:
         return (4 * r * width + r + 2 * width + 3) * steps / 4 + 6 * r * width + 40
 
     return ceil_div(vectors, width) * (whole * instructions(height) + (left > 0) * instructions(left))
