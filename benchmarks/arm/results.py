@@ -52,6 +52,8 @@ class NetworkCounts:
 ABOUT = """`python -m benchmarks.arm.counts` writes this section. These are instruction counts under emulation; they are
 not times. Engines are built untimed (`--level 0`), for one thread and a batch of 1. A kernel's count includes its
 pointwise operators. Outputs are compared with those of an engine for x86-64."""
+BESIDE = """XNNPACK computes the convolutions alone, all of them directly. Pelton's kernels add residuals, too, and some
+convolutions are by Winograd's algorithm."""
 
 Measured = dict[str, dict[str, NetworkCounts]]  # by network and level
 
@@ -111,13 +113,13 @@ def page(measured: Measured, versions: Mapping[str, str]) -> str:
             [
                 "## Instructions of kernels for AArch64",
                 ABOUT,
-                f"XNNPACK computes the convolutions alone. Versions: {about}.",
+                f"{BESIDE} Versions: {about}.",
                 _summary(measured),
                 *(
                     section
                     for network, levels in measured.items()
-                    for level, counts in levels.items()
-                    for section in (f"### {network}, {level}", _table(counts, level))
+                    if COMPARED in levels
+                    for section in (f"### {network}, `{COMPARED}`", _table(levels[COMPARED]))
                 ),
             ]
         )
@@ -139,8 +141,8 @@ def _summary(measured: Measured) -> str:
     return "\n".join(lines)
 
 
-def _table(counts: NetworkCounts, level: str) -> str:
-    compared = level == COMPARED and counts.xnnpack > 0
+def _table(counts: NetworkCounts) -> str:
+    compared = counts.xnnpack > 0
     head = ["kernels", "convolutions", "tactic", "instructions", "per multiply-add", *(["ratio to XNNPACK"] * compared)]
     lines = [f"| {' | '.join(head)} |", "| ---: | --- | --- |" + " ---: |" * (len(head) - 3)]
     for r in counts.rows:
