@@ -141,8 +141,8 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, 
         }
 }
 
-// True if a tile's pixels are of one row, and their windows inside of the image. Where a multiply-add takes a lane, such
-// tiles have code of their own: one address instead of one for each pixel.
+// True if a tile's pixels are of one row, and their windows inside of the image. Where a multiply-add takes a lane,
+// such tiles have code of their own: one address instead of one for each pixel.
 AI bool lies_inside(int rows, const args *a, idx p) {
     const idx y = (idx)((u64)p / OW), z = p - y * OW, top = y * SH - PT, left = z * SW - PL;
     if (!BY_LANE || rows < MR || z + rows > OW) return false;

@@ -4,8 +4,8 @@
 
 enum : idx { FAR = 1 << 16 }; // from this many on, weights come from L3 or memory and are prefetched
 
-// Empties vector registers before a tile fills them. Otherwise constants of tails that stay in some make the tile spill:
-// 6 × 4 took 173 instructions for 96 multiply-adds instead of 115.
+// Empties vector registers before a tile fills them. Otherwise constants of tails that stay in some make the tile
+// spill: 6 × 4 took 173 instructions for 96 multiply-adds instead of 115.
 #if defined __aarch64__
 #define FREE_REGISTERS \
     __asm__ volatile("" ::: \
