@@ -51,7 +51,7 @@ def count_steps(engine: pelton.Engine, x: np.ndarray, folder: Path) -> tuple[lis
 
 def xnnpack_root() -> Path:
     """Fetches XNNPACK for AArch64 once, and returns the root of its files."""
-    root, state = BUILD / "root", BUILD / "apt"
+    root, state = BUILD / "xnnpack-root", BUILD / "apt"
     if root.exists():
         return root
     for folder in ("lists/partial", "archives/partial"):
