@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: wheels test-arm counts clean
+.PHONY: wheels test-arm test-arm-kernels test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -25,6 +25,8 @@ help:
 	@echo "make formats-torch the table of docs/formats.md on PyTorch, again: beside eager and inductor, in hours [ARGS='--level 0 resnet50']"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make test-arm      the wheel and engines for AArch64 under QEMU, in minutes (apt install qemu-user proot)"
+	@echo "make test-arm-kernels  kernels' cases for AArch64 and RISC-V under QEMU, in an hour [LEVELS='aarch64_dotprod riscv64_v:256']"
+	@echo "make test-windows  an exported engine by Wine (apt install wine)"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make hooks         checks the subject of each commit before it is made"
 	@echo "make lint          ruff and mypy"
@@ -148,6 +150,22 @@ test-arm: $(STAMP) | $(ARM)/root
 	proot -r $(ARM)/root -q qemu-aarch64 -b /proc -b /dev -b $(CURDIR)/$(ARM)/dist:/dist -w /tmp /bin/sh -c \
 		'exec /usr/bin/python3 -m pip install -q --root-user-action=ignore --break-system-packages --no-index --no-deps --force-reinstall /dist/*.whl'
 	PELTON_ARM_ROOT=$(ARM)/root $(BIN)/python -m pytest -v -p no:cacheprovider tests/test_arm_machine.py
+
+# Kernels' cases for other architectures. QEMU comes from Debian's stable release: version 7 fails on vectors of RISC-V.
+LEVELS ?= aarch64 aarch64_dotprod aarch64_i8mm riscv64_v riscv64_v:256
+
+$(ARM)/qemu:
+	$(BIN)/python scripts/qemu.py $@.part
+	mv $@.part $@
+
+test-arm-kernels: $(STAMP) | $(ARM)/qemu
+	for level in $(LEVELS); do \
+		PATH="$(CURDIR)/$(ARM)/qemu/usr/bin:$$PATH" PELTON_TEST_EMULATE=$$level \
+			$(BIN)/python -m pytest -q -n auto --dist worksteal -p no:cacheprovider tests/test_kernels*.py || exit 1; \
+	done
+
+test-windows: $(STAMP)
+	PELTON_TEST_WINE=1 $(BIN)/python -m pytest -v -p no:cacheprovider tests/test_bundle_systems.py
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime

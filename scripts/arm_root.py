@@ -28,15 +28,13 @@ def main(root: Path) -> None:
     subprocess.run([*pip, *platforms, "--python-version", version, "--target", target, *WHEELS], check=True)
 
 
-def unpack_debian(root: Path, work: Path) -> None:
-    """Unpacks PACKAGES and what they depend on; `work` keeps downloads."""
+def apt(work: Path, **more: object) -> list[str]:
+    """Returns the command of an apt that knows of no installed package, and keeps all its files in a folder."""
     for folder in ("state/lists/partial", "cache/archives/partial"):
         (work / folder).mkdir(parents=True, exist_ok=True)
-    status = work / "status"  # of an empty system
+    status = work / "status"
     status.touch()
     settings = {
-        "APT::Architecture": ARCHITECTURE,
-        "APT::Architectures": ARCHITECTURE,
         "APT::Install-Recommends": "false",
         "APT::Sandbox::User": "root",
         "Acquire::Languages": "none",
@@ -44,11 +42,17 @@ def unpack_debian(root: Path, work: Path) -> None:
         "Dir::State": work / "state",
         "Dir::State::status": status,
         "Dir::Cache": work / "cache",
+        **more,
     }
-    apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in settings.items())]
+    return ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in settings.items())]
+
+
+def unpack_debian(root: Path, work: Path) -> None:
+    """Unpacks PACKAGES and what they depend on; `work` keeps downloads."""
+    command = apt(work, **{"APT::Architecture": ARCHITECTURE, "APT::Architectures": ARCHITECTURE})
     # sources that have no such packages are an error of `update`, but of no importance
-    subprocess.run([*apt, "update"], stderr=subprocess.DEVNULL)
-    subprocess.run([*apt, "install", "--yes", "--download-only", *PACKAGES], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, "update"], stderr=subprocess.DEVNULL)
+    subprocess.run([*command, "install", "--yes", "--download-only", *PACKAGES], check=True, stdout=subprocess.DEVNULL)
     root.mkdir(parents=True, exist_ok=True)
     packages = sorted((work / "cache" / "archives").glob("*.deb"))
     for package in packages:

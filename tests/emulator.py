@@ -36,7 +36,7 @@ Words = Sequence[tuple[int, int]]
 def command(level: str) -> list[str]:
     """What runs a program of a level's architecture."""
     emulator = shutil.which(f"qemu-{ISAS[level].arch}")
-    assert emulator, "the emulator is missing: apt install qemu-user"
+    assert emulator, "the emulator is missing: `make test-arm-kernels` unpacks it"
     return [emulator, "-cpu", CPUS[level]]
 
 
