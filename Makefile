@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: wheels test-arm clean
+.PHONY: wheels test-arm counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -45,6 +45,8 @@ help:
 	@echo "make bench         the six networks of README beside four other runtimes, whose packages and torch it installs (4 GB)"
 	@echo "                   [MODELS='tuned untuned a.onnx folder-of-models'] [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make wheels        wheels for x86-64 and AArch64 and the sources in dist/, checked: what is in them, what they run on, that they install"
+	@echo "make counts        write benchmarks/arm/results.md again: instructions of kernels for AArch64 under QEMU, beside XNNPACK's"
+	@echo "                   [ARGS='mlperf_tiny --level aarch64_dotprod --check'] (apt install qemu-user gcc)"
 	@echo "make explorer      bundle the page of pelton view again, with esbuild (needs npm)"
 	@echo "make test-explorer that page in headless Chromium (apt install chromium), and its pictures in docs/images"
 	@echo "make clean         remove what these have made"
@@ -284,6 +286,9 @@ build/bench/untuned: | $(BENCH_VENV)
 
 bench: $(STAMP) $(filter build/bench/%,$(BENCH_MODELS)) | $(BENCH_VENV)
 	$(BIN)/python benchmarks/cpu/run.py $(BENCH_MODELS) --peers-python $(BENCH_PEERS) $(ARGS)
+
+counts: $(STAMP)
+	$(BIN)/python -m benchmarks.arm.counts $(ARGS)
 
 clean:
 	rm -rf .venv build dist src/pelton.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis src/pelton/native/libpelton.so

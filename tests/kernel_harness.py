@@ -47,8 +47,10 @@ __all__ += [
     "walk",
 ]
 
-# Where this CPU is taken for another, kernels have been walked for its own level: the best guess, for one level.
-TACTICS = 1 if machines.TAKEN_FOR else 2
+# Where this CPU is taken for another or emulates one, kernels have been walked for its own level: the best guess, for
+# one level.
+IS_OTHER = bool(machines.TAKEN_FOR or emulator.LEVEL)
+TACTICS = 1 if IS_OTHER else 2
 # `make test-all` takes every case for both:
 DYNAMIC = 5  # one case in so many also runs with dynamic dimensions
 GAPPED = 3  # where this CPU is taken for another, one case in so many also runs in gapped memory
@@ -165,7 +167,7 @@ def check(template: Template, case: Case, most: int = TACTICS, gaps: bool | None
         pytest.skip(f"a kernel of {case.level} alone")
     ran = check_on(TARGET, template, case, most, gaps)
     is_first = any(case is first for first in CASES.get(template.name, ())[:1])
-    if not machines.TAKEN_FOR and (is_first or crc32(f"{case.name} {template.name}".encode()) % OTHERS == 0):
+    if not IS_OTHER and (is_first or crc32(f"{case.name} {template.name}".encode()) % OTHERS == 0):
         for target in TARGETS.values():
             if target.isa != TARGET.isa:
                 check_on(replace(target, threads=TARGET.threads), template, case, 1)
@@ -174,7 +176,7 @@ def check(template: Template, case: Case, most: int = TACTICS, gaps: bool | None
 
 def _takes_gaps(template: Template, case: Case) -> bool:
     """True if a case also runs in gapped memory: all do for this CPU's own level, one in so many for others."""
-    return not machines.TAKEN_FOR or crc32(f"{template.name} {case.name}".encode()) % GAPPED == 0
+    return not IS_OTHER or crc32(f"{template.name} {case.name}".encode()) % GAPPED == 0
 
 
 def check_on(target: Target, template: Template, case: Case, most: int, gaps: bool | None = None) -> int:

@@ -1,1 +1,1 @@
-"""Engines for AArch64 and RISC-V under an emulator, beside x86-64."""
+"""Engines for AArch64 and RISC-V under an emulator: outputs beside x86-64, and instruction counts."""

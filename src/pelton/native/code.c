@@ -3,6 +3,7 @@
 #include "code.h"
 #include "export.h"
 
+#if defined(__linux__)
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -115,3 +116,22 @@ void code_unload(void *code) { dlclose(code); }
 
 EXPORT void *pelton_code_symbol(void *code, const char *name) { return dlsym(code, name); }
 EXPORT void pelton_code_unload(void *code) { dlclose(code); }
+
+#else /* engine files are made for Linux; engines linked into a program have nothing to load */
+bool code_is_sound(const void *bytes, size_t size, reason *why) {
+    (void)bytes, (void)size;
+    return refuse(why, "its machine code is loaded on Linux alone; link the engine into the program: `pelton export`");
+}
+
+void *code_load(const void *bytes, size_t size, reason *why) {
+    code_is_sound(bytes, size, why);
+    return NULL;
+}
+
+void *code_symbol(void *code, const char *name) {
+    (void)code, (void)name;
+    return NULL;
+}
+
+void code_unload(void *code) { (void)code; }
+#endif

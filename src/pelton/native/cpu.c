@@ -75,6 +75,24 @@ void pelton_cpu_model(char name[64]) {
 
 enum { HWCAP = AT_HWCAP, HWCAP2 = AT_HWCAP2 };
 static uint64_t words(uint32_t of) { return getauxval(of); }
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+
+enum { HWCAP, HWCAP2 };
+
+static uint64_t flag(const char *name) {
+    int value = 0;
+    size_t size = sizeof value;
+    return !sysctlbyname(name, &value, &size, NULL, 0) && value;
+}
+
+/* The bits of features that engines need, in Linux's places. */
+static uint64_t words(uint32_t of) {
+    if (of == HWCAP2)
+        return flag("hw.optional.arm.FEAT_I8MM") << 13 | flag("hw.optional.arm.FEAT_BF16") << 14;
+    const uint64_t half = flag("hw.optional.arm.FEAT_FP16");
+    return 1 << 1 | half << 9 | half << 10 | flag("hw.optional.arm.FEAT_DotProd") << 20;
+}
 #else
 /* On other systems, the features that this file is compiled for. */
 enum { HWCAP, HWCAP2 };

@@ -41,9 +41,10 @@ int fail(const char *what) {
 
 static bool is_other(const char *wanted, const char *here) { return *wanted && strcmp(wanted, here); }
 
-static bool check_machine(const plan *p, reason *why) {
+/* Code that is linked into a program runs on any system. */
+static bool check_machine(const plan *p, bool is_linked, reason *why) {
     const plan_head *h = p->head;
-    if (is_other(p->text + h->os, OS) || is_other(p->text + h->arch, ARCHITECTURE))
+    if ((!is_linked && is_other(p->text + h->os, OS)) || is_other(p->text + h->arch, ARCHITECTURE))
         return refuse(why, "it is for %s on %s, this is %s on %s", p->text + h->os, p->text + h->arch, OS,
                       ARCHITECTURE);
     for (int32_t i = 0; i < h->features; i++)
@@ -114,7 +115,7 @@ static bool start(pelton_engine *e, const void *code, size_t size, void *const *
         return refuse(why, "there is no memory for it");
     for (int32_t i = 0; i < h->steps; i++)
         e->chosen[i] = i;
-    return check_machine(e->plan, why) && copy_tables(e, why) && find_kernels(e, code, size, linked, why);
+    return check_machine(e->plan, linked, why) && copy_tables(e, why) && find_kernels(e, code, size, linked, why);
 }
 
 pelton_engine *pelton_engine_of(const plan *p, const void *code, size_t size, const char *constants, reason *why) {

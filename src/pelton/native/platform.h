@@ -20,7 +20,7 @@
 
 enum { LINE = 64 }; /* bytes of a cache line */
 
-#if defined(__linux__) && !defined(PELTON_POSIX)
+#if defined(__linux__) && !defined(__ANDROID__) && !defined(PELTON_POSIX)
 #include "platform/linux.h"
 #else
 #include "platform/posix.h"

@@ -86,8 +86,31 @@ AI void long_sum(int rows, idx n, const float *const *at, const float *w, vf32 (
     }
 }
 
+// True if a tile's pixels are of one row, and their windows inside of the image. Where a multiply-add takes a lane,
+// such tiles have code of their own: one address instead of one for each pixel.
+AI bool lies_inside(int rows, const args *a, idx p) {
+    const idx y = (idx)((u64)p / OW), z = p - y * OW, top = y * SH - PT, left = z * SW - PL;
+    if (!BY_LANE || rows < MR || z + rows > OW) return false;
+    return !PADDED || (top >= 0 && top + (KH - 1) * DH < H && left >= 0 && left + (rows - 1) * SW + (KW - 1) * DW < W);
+}
+
+// The sums of an inner tile.
+AI void inner_sums(int rows, const args *a, const float *x, const float *w, vf32 (*acc)[NV], vf32 (*total)[NV],
+                   const char *next, idx p) {
+    const float *from = x + (idx)((u64)p / OW) * SH * XH + (idx)((u64)p % OW) * SW * XW - PT * XH - PL * XW, *at[MR];
+    const idx run = JOINED ? KW * C : C;
+    for (idx kh = 0; kh < KH; kh++, from += DH * XH) {
+        for (idx kw = 0; kw < (JOINED ? 1 : KW); kw++, w += run * NR, next += run * STEP) {
+            unroll (int i = 0; i < rows; i++) at[i] = from + kw * DW * XW + i * SW * XW;
+            long_sum(rows, run, at, w, acc, total, next);
+        }
+        if (LONG) flush(rows, acc, total);
+    }
+}
+
 AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx g,
              idx n, const char *next) {
+    FREE_REGISTERS;
     vf32 acc[MR][NV], total[MR][NV];
     const float *at[MR];
     idx top[MR], left[MR];
@@ -98,7 +121,8 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
         inside &= left[i] >= 0 && left[i] + (KW - 1) * DW < W;
         unroll (int j = 0; j < NV; j++) total[i][j] = acc[i][j] = bc_f32(0);
     }
-    for (idx kh = 0; kh < KH; kh++) {
+    if (lies_inside(rows, a, p)) inner_sums(rows, a, x, w, acc, total, next, p);
+    else for (idx kh = 0; kh < KH; kh++) {
         if (PADDED && JOINED) {
             unroll (int i = 0; i < rows; i++) inside &= (u64)(top[i] + kh * DH) < H;
         }
@@ -122,6 +146,7 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
 // The same with known addresses of taps: `taps` has those of the MB pixels of a task, tap by tap.
 AI void tile_of_taps(int rows, bool edge, const tail *t, const float *const *taps, const float *w, idx b, idx p, idx g,
                      idx n) {
+    FREE_REGISTERS;
     vf32 acc[MR][NV], total[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) total[i][j] = acc[i][j] = bc_f32(0);

@@ -96,6 +96,25 @@ AI void step(idx how, int rows, const i8 *const *at, idx k, const i8 *w, vi32 (*
     }
 }
 
+// Four or two steps from the k-th on, for which the bytes of a pixel are one load.
+AI void steps_by_lane(int rows, int count, const i8 *const *at, idx k, const i8 *w, vi32 (*acc)[NV], const i8 *next) {
+    typedef i32 pair __attribute__((ext_vector_type(2), aligned(1), may_alias));
+    const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
+    vi32 x[MR];
+    unroll (int i = 0; i < rows; i++) {
+        const i8 *from = at[i] + k * 4;
+        if (count == 4) x[i] = *(const vi32_in_memory *)from;
+        else x[i][0] = ((const pair *)from)->x, x[i][1] = ((const pair *)from)->y;
+        x[i] ^= flip;
+    }
+    unroll (int u = 0; u < count; u++) {
+        prefetch(next + (k + u) * STEP);
+        unroll (int j = 0; j < NV; j++)
+            unroll (int i = 0; i < rows; i++)
+                acc[i][j] = dot(DOT, SUMMED_SIGNED, acc[i][j], bc_i32(x[i][u]), w + ((k + u) * NR + j * VL) * 4);
+    }
+}
+
 AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, vi32 (*acc)[NV], const i8 *next) {
     const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
     const idx fours = n / 4;
@@ -106,19 +125,9 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, 
         rolled for (; k < pairs; k++) step(PAIRS, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc, next + k * STEP);
         rolled for (; k < fours; k++) step(WIDE, rows, at, list[1 + k] * 4, w + k * 4 * NR, acc, next + k * STEP);
     } else if (DOT == AT_ONCE && BY_LANE) {
-        // four steps of a pixel are one load
-        rolled for (; k + 4 <= fours; k += 4) {
-            vi32 x[MR];
-            unroll (int i = 0; i < rows; i++) x[i] = *(const vi32_in_memory *)(at[i] + k * 4) ^ flip;
-            unroll (int u = 0; u < 4; u++) {
-                prefetch(next + (k + u) * STEP);
-                unroll (int j = 0; j < NV; j++)
-                    unroll (int i = 0; i < rows; i++)
-                        acc[i][j] = dot(DOT, SUMMED_SIGNED, acc[i][j], bc_i32(x[i][u]),
-                                        w + ((k + u) * NR + j * VL) * 4);
-            }
-        }
-        rolled for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc, next + k * STEP);
+        rolled for (; k + 4 <= fours; k += 4) steps_by_lane(rows, 4, at, k, w, acc, next);
+        if (fours % 4 >= 2) steps_by_lane(rows, 2, at, fours / 4 * 4, w, acc, next);
+        if (fours % 2) step(DOT, rows, at, (fours - 1) * 4, w + (fours - 1) * 4 * NR, acc, next + (fours - 1) * STEP);
     } else if (DOT == AT_ONCE) {
         fourfold for (; k < fours; k++) step(DOT, rows, at, k * 4, w + k * 4 * NR, acc, next + k * STEP);
     } else {
@@ -132,13 +141,37 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, 
         }
 }
 
+// True if a tile's pixels are of one row, and their windows inside of the image. Where a multiply-add takes a lane,
+// such tiles have code of their own: one address instead of one for each pixel.
+AI bool lies_inside(int rows, const args *a, idx p) {
+    const idx y = (idx)((u64)p / OW), z = p - y * OW, top = y * SH - PT, left = z * SW - PL;
+    if (!BY_LANE || rows < MR || z + rows > OW) return false;
+    return !PADDED || (top >= 0 && top + (KH - 1) * DH < H && left >= 0 && left + (rows - 1) * SW + (KW - 1) * DW < W);
+}
+
+// The sums of an inner tile.
+AI const i8 *inner_sums(int rows, const args *a, const i8 *x, const i8 *w, const u16 *list, vi32 (*acc)[NV],
+                        const i8 *next, idx p) {
+    const i8 *from = x + (idx)((u64)p / OW) * SH * XH + (idx)((u64)p % OW) * SW * XW - PT * XH - PL * XW, *at[MR];
+    for (idx kh = 0; kh < KH; kh++, from += DH * XH)
+        for (idx kw = 0; kw < (JOINED ? 1 : KW); kw++) {
+            unroll (int i = 0; i < rows; i++) at[i] = from + kw * DW * XW + i * SW * XW;
+            sum(rows, JOINED ? KW * C : C, at, w, list, acc, next);
+            w += (JOINED ? ROW : C4) * NR, next += (JOINED ? ROW : C4) / 4 * STEP;
+            if (DOT == SORTED) list += LIST;
+        }
+    return w;
+}
+
 AI void tile(
     int rows, bool edge, const args *a, const tail *t, const i8 *x, const i8 *padding, const i8 *w, const u16 *list,
     const i32 *copies, const i16 *wide, const i8 *next, idx b, idx p, idx g, idx n
 ) {
+    FREE_REGISTERS;
     vi32 acc[MR][NV];
     const i8 *at[MR];
     idx top[MR], left[MR];
+    const bool is_inner = !COPIED && lies_inside(rows, a, p);
     bool inside = true; // no pixel of the tile reaches over the left or right edge
     unroll (int i = 0; i < rows; i++) {
         top[i] = (p + i) / OW * SH - PT;
@@ -150,6 +183,8 @@ AI void tile(
     if (COPIED) {
         sum_copies(rows, copies, w, wide, acc, next);
         w += C4 * NR;
+    } else if (is_inner) {
+        w = inner_sums(rows, a, x, w, list, acc, next, p);
     } else for (idx kh = 0; kh < KH; kh++) {
         bool whole = inside;
         if (PADDED && JOINED) {

@@ -28,8 +28,23 @@ AI void copy_row(const args *a, const float *x, float *to, bool inside) {
     for (idx i = end; i < COLS; i++) to[i] = 0;
 }
 
+// Up to four taps, which are one load for each pixel: it may reach past the last row.
+AI void taps_by_lane(int rows, idx count, const float *const *at, idx offset, const float *w, vf32 (*acc)[NV]) {
+    vf32 x[MR];
+    unroll (int i = 0; i < rows; i++) x[i] = ld_f32(at[i] + offset);
+    unroll (idx u = 0; u < 4; u++)
+        if (u < count)
+            unroll (int j = 0; j < NV; j++) {
+                const vf32 v = ld_f32(w + u * NR + j * VL);
+                unroll (int i = 0; i < rows; i++) acc[i][j] = vec_fma(bc_f32(x[i][u]), v, acc[i][j]);
+            }
+}
+
 AI void taps(int rows, idx n, const float *const *at, idx offset, const float *w, vf32 (*acc)[NV]) {
-    for (idx k = 0; k < n; k++) {
+    if (BY_LANE && DW == 1) {
+        rolled for (idx k = 0; k + 4 <= n; k += 4) taps_by_lane(rows, 4, at, offset + k, w + k * NR, acc);
+        if (n % 4) taps_by_lane(rows, n % 4, at, offset + n / 4 * 4, w + n / 4 * 4 * NR, acc);
+    } else for (idx k = 0; k < n; k++) {
         vf32 v[NV];
         unroll (int j = 0; j < NV; j++) v[j] = ld_f32(w + k * NR + j * VL);
         unroll (int i = 0; i < rows; i++) {
@@ -42,6 +57,7 @@ AI void taps(int rows, idx n, const float *const *at, idx offset, const float *w
 // `rows` pixels from the block's pixel p on; q is the image's pixel that the block starts with.
 AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, idx b, idx q, idx p,
              idx n) {
+    FREE_REGISTERS;
     vf32 acc[MR][NV], total[MR][NV];
     const float *at[MR];
     unroll (int i = 0; i < rows; i++) {

@@ -39,6 +39,7 @@ enum : idx { M_VARIES = 0, TILES = ((M < MB ? M : MB) + MR - 1) / MR };
 // with every column.
 AI void tile(int rows, bool edge, const args *a, const tail *t, const float *A, const weight *p, float *part, idx kn,
              bool first, bool last, idx b, idx m, idx n, const char *next, idx step) {
+    FREE_REGISTERS;
     vf32 acc[MR * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
     if (KC <= CHAIN + CHAIN / 2 || K <= CHAIN) product_of(HALF, rows, NV, A, AR, p, kn, acc, next, step);

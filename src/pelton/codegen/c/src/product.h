@@ -4,6 +4,18 @@
 
 enum : idx { FAR = 1 << 16 }; // from this many on, weights come from L3 or memory and are prefetched
 
+// Empties vector registers before a tile fills them. Otherwise constants of tails that stay in some make the tile
+// spill: 6 × 4 took 173 instructions for 96 multiply-adds instead of 115.
+#if defined __aarch64__
+#define FREE_REGISTERS \
+    __asm__ volatile("" ::: \
+        "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", \
+        "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", \
+        "v29", "v30", "v31")
+#else
+#define FREE_REGISTERS (void)0
+#endif
+
 // Weights are f32 or, where reading them is the bottleneck, halves.
 enum : idx { HALF_F16 = 1, HALF_BF16 = 2 };
 AI vf32 weights_at(int half, const void *panel, idx i) {

@@ -32,6 +32,7 @@ typedef struct { expanded_tail wide; filtered_tail narrow; tail end; } tails;
 // `rows` pixels of a row of the first result, NR channels from c on.
 AI void expand_tile(int rows, bool edge, const args *a, const tails *t, const float *x, const float *panel, float *to,
                     idx b, idx r, idx c) {
+    FREE_REGISTERS;
     vf32 acc[rows * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
     if (IN <= CHAIN) product(rows, NV, x, XW, panel, IN, acc);
@@ -107,6 +108,7 @@ AI void block(bool edge, const args *a, const tails *t, float *ring, float *filt
 }
 
 AI void project_tile(int rows, bool edge, const tails *t, const float *x, const float *panel, idx b, idx r, idx c) {
+    FREE_REGISTERS;
     vf32 acc[rows * PV];
     unroll (int i = 0; i < rows * PV; i++) acc[i] = bc_f32(0);
     if (C <= CHAIN) product(rows, PV, x, CS, panel, C, acc);

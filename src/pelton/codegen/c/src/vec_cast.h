@@ -55,12 +55,20 @@ AI vf32 f64_to_odd(vf64 v) {
     return (vf32)(off ? ((vu32)near + (vu32)far) | 1 : (vu32)near);
 }
 
+#if defined __aarch64__
+// Arguments of clang's own functions, which are bytes whatever they hold, and the numbers of the types that they give.
+typedef signed char signed_bytes __attribute__((neon_vector_type(16)));
+enum { INT8X8 = 0, INT16X4 = 1, UINT8X8 = 16, INT32X4 = 34 };
+#endif
+
 // Rounds f32, within an integer of 8 or 16 bits or NaN, half to even. NaN gives 0, as in casts.
 AI vi32 round_within_i32(vf32 v) {
 #if defined __AVX512F__ && VL == 16
     return (vi32)__builtin_ia32_cvtps2dq512_mask(v, (vi32)0, 0xffff, 4);
 #elif defined __AVX__ && VL == 8
     return (vi32)__builtin_ia32_cvtps2dq256(v);
+#elif defined __aarch64__ // fcvtns
+    return (vi32)__builtin_neon_vcvtnq_s32_v((signed_bytes)v, INT32X4);
 #else
     return CONVERT(__builtin_elementwise_rint(v == v ? v : (vf32)0), i32);
 #endif
@@ -80,9 +88,9 @@ AI vi8 round_within_i8(vf32 v) { return CONVERT(round_within_i32(v), i8); }
 AI vu16 round_within_u16(vf32 v) { return CONVERT(round_within_i32(v), u16); }
 AI vi16 round_within_i16(vf32 v) { return CONVERT(round_within_i32(v), i16); }
 
-// Rounds f32 below 2³⁰ half to even, adds a number of up to 255, and saturates. PACK: words of i16 to bytes.
+// Rounds f32 below 2³⁰ half to even, adds a number of up to 255, and saturates. PACK, NARROW: words of i16 to bytes.
 #if defined __AVX__ && VL == 8
-#define ROUND_SATURATED(T, LOW, HIGH, PACK) \
+#define ROUND_SATURATED(T, LOW, HIGH, PACK, NARROW, BYTES) \
     AI v##T round_saturated_##T(vf32 v, i32 plus) { \
         typedef T bytes __attribute__((ext_vector_type(16))); \
         typedef short words __attribute__((vector_size(16))); \
@@ -90,15 +98,23 @@ AI vi16 round_within_i16(vf32 v) { return CONVERT(round_within_i32(v), i16); }
         const words packed = (words)__builtin_ia32_packssdw128(whole.lo, whole.hi); \
         return ((bytes)PACK(packed, packed)).lo; \
     }
+#elif defined __aarch64__
+#define ROUND_SATURATED(T, LOW, HIGH, PACK, NARROW, BYTES) \
+    AI v##T round_saturated_##T(vf32 v, i32 plus) { \
+        typedef T bytes __attribute__((ext_vector_type(8))); \
+        const vi32 whole = round_within_i32(v) + plus; \
+        const vi16 words = (vi16)__builtin_neon_vqmovn_v((signed_bytes)whole, INT16X4); \
+        return ((bytes)NARROW((signed_bytes)SHUFFLE(words, words, 0, 1, 2, 3, -1, -1, -1, -1), BYTES)).lo; \
+    }
 #else
-#define ROUND_SATURATED(T, LOW, HIGH, PACK) \
+#define ROUND_SATURATED(T, LOW, HIGH, PACK, NARROW, BYTES) \
     AI v##T round_saturated_##T(vf32 v, i32 plus) { \
         const vi32 whole = round_within_i32(v) + plus; \
         return CONVERT(__builtin_elementwise_min(__builtin_elementwise_max(whole, (vi32)(LOW)), (vi32)(HIGH)), T); \
     }
 #endif
-ROUND_SATURATED(u8, 0, 255, __builtin_ia32_packuswb128)
-ROUND_SATURATED(i8, -128, 127, __builtin_ia32_packsswb128)
+ROUND_SATURATED(u8, 0, 255, __builtin_ia32_packuswb128, __builtin_neon_vqmovun_v, UINT8X8)
+ROUND_SATURATED(i8, -128, 127, __builtin_ia32_packsswb128, __builtin_neon_vqmovn_v, INT8X8)
 
 #define CAST_STORAGE(S, F16) \
     AI vf32 cast_##S##_f16(v##S v) { return f16_widen(f16_narrow(F16)); } \

@@ -126,5 +126,5 @@ class Planar(ChannelsLast):
         shape = (ceil_div(s.oc, nr), taps, nr)
         weights = Packed((w,), f"panels{nr}planar", shape, lambda out: pack_panels(array.reshape(s.oc, taps).T, out))
         tiles = s.n * ceil_div(s.oh, rb) * ceil_div(s.oc, tactic["NB"])
-        scratch = 4 * s.c * rows * columns
+        scratch = 4 * s.c * rows * columns + (16 if target.level.by_lane else 0)
         return kernel("conv_planar.c", region, tactic, block, (x, weights, *end.operands), tiles, scratch=scratch)

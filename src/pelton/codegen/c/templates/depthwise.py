@@ -8,13 +8,42 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
-from .images import ChannelsLast, pixel_tail, window_geometry
+from .images import ChannelsLast, WindowGeometry, pixel_tail, window_geometry
 from pelton.codegen.c.emit import constants, kernel
 from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
 CHAINS = 6  # independent sums; with fewer, a kernel waits for its own last sum rather than for loads
 MAX_UNROLLED = 1536  # multiply-adds that a kernel may unroll for blocks at the edges and between them
+
+
+# Pixels and vectors of a block, where instructions decide. 384 channels on 14 × 14, in thousands of instructions:
+# 14 × 1 348, 7 × 2 373, 10 × 1 378, 6 × 2 396, 4 × 2 420.
+BLOCKS = (*((tw, 1) for tw in (14, 10, 8, 7, 6, 4)), *((tw, 2) for tw in (7, 6, 4)))
+
+
+def blocks_by_instructions(s: WindowGeometry) -> list[tuple[int, int]]:
+    """Returns BLOCKS, those that take the fewest instructions first.
+
+    A block multiplies and adds, loads columns that its pixels share and its filters, and stores with some work for each
+    sum; those that are too large to unroll come last.
+    """
+
+    def instructions(block: tuple[int, int]) -> tuple[bool, float]:
+        def of(tw: int) -> int:
+            columns = (tw - 1) * s.sw + s.kw
+            return block[1] * (tw * (s.kh * s.kw + 5) + s.kh * (columns + s.kw)) + 16
+
+        whole, left = divmod(s.ow, block[0])
+        count = (whole * of(block[0]) + (of(left) if left else 0)) / block[1]
+        return not is_unrolled(s, *block), count
+
+    return sorted(BLOCKS, key=instructions)
+
+
+def is_unrolled(s: WindowGeometry, tw: int, nv: int) -> bool:
+    """True if blocks of known sizes may be unrolled for both edges of a row and between them."""
+    return s.kh * s.kw * nv * (3 * tw + (s.kw - 1) * s.dw // s.sw) <= MAX_UNROLLED
 
 
 @template
@@ -42,6 +71,8 @@ class Depthwise(ChannelsLast):
         # a line before its other half is read: 256 channels of 10 × 20, 5 × 5, one thread, 40 → 33 µs; 96 of 112 × 112
         # with strides of two 179 → 136.
         widths = [(2, (4, 5, 6)), (1, sorted((6, 7, 8, 10, 4), key=cost))]
+        if target.level.by_lane:
+            widths = [(nv, (tw,)) for tw, nv in blocks_by_instructions(s)]
         for nv, block_widths in widths if target.lanes < 16 else reversed(widths):
             if nv == 1 or s.c >= nv * target.lanes:
                 for tw in dict.fromkeys(min(tw, s.ow) for tw in block_widths):
@@ -53,8 +84,7 @@ class Depthwise(ChannelsLast):
         node, s = region.anchor, window_geometry(region)
         x, w, bias = node.inputs
         end = pixel_tail(region, layouts, bias=bias, unit=target.lanes)
-        per_tap = tactic["NV"] * (3 * tactic["TW"] + (s.kw - 1) * s.dw // s.sw)
-        edges = isinstance(s.ow, int) and isinstance(s.w, int) and s.kh * s.kw * per_tap <= MAX_UNROLLED
+        edges = isinstance(s.ow, int) and isinstance(s.w, int) and is_unrolled(s, tactic["TW"], tactic["NV"])
         return kernel(
             "depthwise.c",
             region,

@@ -14,7 +14,17 @@ from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.code import Text, code
-from pelton.codegen.grid import Grid, all_f32, is_constant, ceil_div, fits_grid, grid_of, register_tiles, tail_rejection
+from pelton.codegen.grid import (
+    Grid,
+    all_f32,
+    is_constant,
+    ceil_div,
+    fits_grid,
+    grid_of,
+    instructions_by_lane,
+    register_tiles,
+    tail_rejection,
+)
 from pelton.codegen.c.halves import weight_text
 from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
@@ -122,6 +132,8 @@ class Gemm(Template):
         panels, blocks = ceil_div(p.n, nr), ceil_div(p.m, mb)
         tiles, splits, kn = panels * blocks * ceil_div(mb, mr), ceil_div(panels * nr, nb), min(kc, p.k)
         products = tiles * (mr * nv / 2 * p.k + 100 * ceil_div(p.k, kc))
+        if target.level.by_lane:
+            products = instructions_by_lane(ceil_div(p.n, target.lanes), p.m, (mr, nv), p.k) / 2
         panel = 4 * nr * p.k * tiles / 64 if 4 * kn * (nr + mr) > target.l1 * 0.9 else 0
         block = 4 * p.m * p.k * panels / 4 if 4 * mb * kn > target.l2 / 4 else 0
         tasks = p.batch * blocks * splits

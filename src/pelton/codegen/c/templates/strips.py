@@ -14,7 +14,7 @@ from pelton.codegen.c.emit import constants, kernel, tail
 from pelton.codegen.code import Text
 from .gemm import is_product, pack_panels
 from .images import WindowGeometry, window_geometry
-from pelton.codegen.grid import all_f32, is_constant, ceil_div, fits_grid, grid_of, tail_rejection
+from pelton.codegen.grid import all_f32, is_constant, ceil_div, fits_grid, grid_of, register_tiles, tail_rejection
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
 
@@ -121,6 +121,8 @@ class Strips(Template):
         tiles = ((4, 3), (6, 2)) if target.registers < 32 else ((8, 3), (6, 2))
         mr, nv = min(tiles, key=lambda t: ceil_div(s.w, t[0]) * t[0] * ceil_div(s.c, t[1] * lanes) * t[1])
         pm, pv = min(tiles, key=lambda t: ceil_div(out, t[1] * lanes) * t[1]) if it.project else tiles[0]
+        if target.level.by_lane:  # blocks of 7, 8 or 14 pixels instead of 6 take at least as many instructions
+            (mr, nv), (pm, pv) = register_tiles(s.c, s.w, target)[0], register_tiles(out, 2 * s.ow, target)[0]
         seen = set()
         # rows of the first product at a time, strips per thread
         for rows, strips in ((2, 2), (2, 1), (1, 2)):
