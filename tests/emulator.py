@@ -22,22 +22,17 @@ from pelton import native
 from pelton.targets import ISAS
 
 LEVEL, _, VLEN = os.environ.get("PELTON_TEST_EMULATE", "").partition(":")
-# The least CPU of each level that QEMU knows: an instruction of a higher level ends the process.
-CPUS = {
-    "aarch64": "cortex-a53",
-    "aarch64_dotprod": "neoverse-n1",
-    "aarch64_i8mm": "max,sve=off",
-    "riscv64_v": f"rv64,v=true,vlen={VLEN or 128},vext_spec=v1.0",
-}
 here = pytest.mark.skipif(bool(LEVEL), reason="its kernels run in this process, which is not emulated")
 Words = Sequence[tuple[int, int]]
 
 
 def command(level: str) -> list[str]:
     """What runs a program of a level's architecture."""
+    from benchmarks.arm.emulation import CPUS  # of this repository's root, where `make` runs tests
+
     emulator = shutil.which(f"qemu-{ISAS[level].arch}")
     assert emulator, "the emulator is missing: `make test-arm-kernels` unpacks it"
-    return [emulator, "-cpu", CPUS[level]]
+    return [emulator, "-cpu", CPUS[level] + (f",vlen={VLEN}" if VLEN else "")]
 
 
 @cache

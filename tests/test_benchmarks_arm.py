@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.arm import counts, results  # noqa: E402
-from benchmarks.arm.emulator import Counts  # noqa: E402
+from benchmarks.arm.counter import Counts  # noqa: E402
 from benchmarks.arm.layers import convolutions  # noqa: E402
 from benchmarks.arm.measure import StepCounts  # noqa: E402
 from benchmarks.arm.networks import NETWORKS  # noqa: E402

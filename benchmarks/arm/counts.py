@@ -22,7 +22,7 @@ import pelton
 from pelton.targets import ISAS
 
 from . import measure, results
-from .emulator import Counts, EmulatorError, versions
+from .counter import Counts, EmulatorError, versions
 from .layers import ConvolutionLayer, convolutions
 from .networks import NETWORKS
 from .results import CountRow, Measured, NetworkCounts

@@ -12,7 +12,7 @@ import numpy as np
 import pelton
 from pelton import bundle
 
-from .emulator import BUILD, FOLDER, Counts, compile_program, count, run
+from .counter import BUILD, FOLDER, Counts, compile_program, count, run
 from .layers import ConvolutionLayer
 
 # Debian's XNNPACK and what it needs; unpacked into a folder, not installed
