@@ -92,11 +92,11 @@ def cases(folder, kernel_cache) -> dict[str, Case]:
 
 @pytest.fixture(scope="session")
 def inside(root, folder):
-    """Runs a command in the root, where /work is the folder of engines, and returns what it prints."""
+    """Runs a command in the root, where /engines is the folder of engines, and returns what it prints."""
 
     def run(*command: object, cpu: str = "max", status: int = 0) -> str:
         done = subprocess.run(
-            emulation.guest(root, *command, binds={folder: "/work"}, cpu=cpu),
+            emulation.guest(root, *command, binds={folder: "/engines"}, cpu=cpu),
             capture_output=True,
             text=True,
             env=emulation.environment(),
@@ -113,9 +113,9 @@ import numpy as np
 import pelton
 for name in sys.argv[1:]:
     case = name.partition("-")[0]
-    engine = pelton.load(f"/work/{name}.pelton")
-    (y,) = engine.run({engine.inputs[0].name: np.load(f"/work/{case}.npy")}).values()
-    np.save(f"/work/{name}.out.npy", y)
+    engine = pelton.load(f"/engines/{name}.pelton")
+    (y,) = engine.run({engine.inputs[0].name: np.load(f"/engines/{case}.npy")}).values()
+    np.save(f"/engines/{name}.out.npy", y)
 """
 
 
@@ -193,26 +193,26 @@ def test_exported_engines_give_the_same(cases, kernel_cache, level, tmp_path):
 
 
 def test_an_engine_for_a_better_cpu_is_rejected(cases, inside):
-    said = inside("pelton", "bench", "/work/qdq-aarch64_dotprod.pelton", cpu="cortex-a72", status=2)
+    said = inside("pelton", "bench", "/engines/qdq-aarch64_dotprod.pelton", cpu="cortex-a72", status=2)
     assert "needs a CPU with dotprod, fullfp16 (level aarch64_dotprod), this one (Arm Cortex-A72)" in said
     assert "build it for the target cpu:aarch64" in said
 
 
 def test_commands_about_engines(cases, inside):
-    said = inside("pelton", "inspect", "/work/fp32-aarch64_dotprod.pelton")
+    said = inside("pelton", "inspect", "/engines/fp32-aarch64_dotprod.pelton")
     assert "aarch64_dotprod" in said and "logits" in said
-    said = inside("pelton", "bench", "/work/fp32-aarch64_dotprod.pelton", "--iterations", 3)
+    said = inside("pelton", "bench", "/engines/fp32-aarch64_dotprod.pelton", "--iterations", 3)
     assert "ms" in said
 
 
 SESSION = """
 import numpy as np
 import pelton
-x = np.load("/work/fp32.npy")
-session = pelton.InferenceSession("/work/fp32-aarch64_dotprod.pelton")
+x = np.load("/engines/fp32.npy")
+session = pelton.InferenceSession("/engines/fp32-aarch64_dotprod.pelton")
 assert [i.name for i in session.get_inputs()] == ["image"]
 (y,) = session.run(None, {"image": x})
-np.save("/work/session.npy", y)
+np.save("/engines/session.npy", y)
 """
 
 

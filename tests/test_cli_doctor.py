@@ -68,8 +68,8 @@ def test_uses_ask_for_packages_of_the_extras():
 def test_a_cpu_that_runs_no_engines(capsys, cpu_of):
     cpu_of("x86_64_v2")
     found = json.loads(said(capsys, "--json", status=1))
-    assert "AVX2" in found["cpu"]["problem"] and found["cpu"]["isa"] == "x86_64_v2"
-    assert "cpu: engines need a CPU with AVX2 and FMA; this one lacks avx, avx2" in said(capsys, status=1)
+    assert "level x86_64_v3" in found["cpu"]["problem"] and found["cpu"]["isa"] == "x86_64_v2"
+    assert "cpu: engines need a CPU of level x86_64_v3; this one lacks avx, avx2" in said(capsys, status=1)
 
 
 def test_limits_and_problems_are_told(capsys, monkeypatch):

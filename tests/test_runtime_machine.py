@@ -120,7 +120,6 @@ def test_threads_follow_the_affinity():
         import numpy as np
         from handmade import chain, expected
         from pelton.backends import cpu
-from pelton.backends.cpu import machine
         from pelton.runtime import Engine, load
         x = np.ones(1000, np.float32)
         e = Engine(chain(1000))

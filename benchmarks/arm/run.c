@@ -1,5 +1,5 @@
-/* Runs an engine on arrays in files: run ENGINE FOLDER. Reads FOLDER/inI, each behind the sizes of its shape in FOLDER/shapeI
- * as i64, and writes FOLDER/outI. */
+/* Runs an engine on arrays in files: run ENGINE FOLDER. Reads array I from FOLDER/inI and its shape, as i64, from
+ * FOLDER/shapeI, and writes FOLDER/outI. */
 #include <pelton.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ int main(int count, char **given) {
         read_all(given[2], "in", i, &inputs[i]);
         read_all(given[2], "shape", i, &shapes[i]);
     }
-    if (pelton_set_shapes(context, (const int64_t *const *)shapes) || pelton_run(context, (const void *const *)inputs, NULL))
+    if (pelton_set_shapes(context, (const int64_t *const *)shapes)
+        || pelton_run(context, (const void *const *)inputs, NULL))
         return fprintf(stderr, "%s\n", pelton_error()), 1;
     for (int i = 0; i < pelton_outputs(engine); i++) {
         char path[4096];

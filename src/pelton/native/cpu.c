@@ -1,5 +1,5 @@
-/* The features of the processor: by CPUID on x86-64, elsewhere from the kernel (AT_HWCAP). Not from /proc/cpuinfo, which
- * under an emulator describes the wrong processor. */
+/* The features of the processor: by CPUID on x86-64, elsewhere from the kernel (AT_HWCAP). Not from /proc/cpuinfo,
+ * which under an emulator describes the wrong processor. */
 #include "cpu.h"
 
 const char *pelton_cpu_architecture(void) { return ARCHITECTURE; }
@@ -143,8 +143,8 @@ static bool has(size_t i, uint64_t saved) {
 }
 
 #if defined(__aarch64__)
-/* MIDR_EL1 of a core that does most of the work. Where cores differ, those of higher part numbers are the faster ones in
- * all processors known here, and the answer must not depend on the core that asks. */
+/* MIDR_EL1 of a core that does most of the work. Where cores differ, those of higher part numbers are the faster ones
+ * in all processors known here, and the answer must not depend on the core that asks. */
 static uint64_t midr(void) {
     uint64_t best = 0;
 #if defined(__linux__)

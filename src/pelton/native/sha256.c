@@ -1,5 +1,5 @@
-/* SHA-256 (FIPS 180-4), by the instructions of x86-64 (Intel SDM, volume 2B) or of Armv8 (Architecture Reference Manual,
- * C7.2) where available: every load waits for a hash of the code. */
+/* SHA-256 (FIPS 180-4), by the instructions of x86-64 (Intel SDM, volume 2B) or of Armv8 (Architecture Reference
+ * Manual, C7.2) where available: every load waits for a hash of the code. */
 #include "sha256.h"
 
 #include <stdatomic.h>
