@@ -70,6 +70,7 @@ void pelton_cpu_model(char name[64]) {
 
 #if defined(__linux__)
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -159,8 +160,8 @@ static uint64_t midr(void) {
         if (n <= 0)
             break;
         text[n] = 0;
-        unsigned long long value = 0;
-        if (sscanf(text, "%llx", &value) == 1 && (value >> 4 & 0xfff) >= (best >> 4 & 0xfff))
+        uint64_t value = 0;
+        if (sscanf(text, "%" SCNx64, &value) == 1 && (value >> 4 & 0xfff) >= (best >> 4 & 0xfff))
             best = value;
     }
     if (!best && getauxval(AT_HWCAP) >> CPUID & 1)
