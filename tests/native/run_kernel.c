@@ -32,13 +32,17 @@ static char *pages(size_t size, int access, int flags, int file, int64_t at, cha
     return p;
 }
 
-/* Maps the segments of a shared object that needs no other, and relocates it. */
-static char *load(const char *path) {
+static const char *contents(const char *path) {
     int file = open(path, O_RDONLY);
     struct stat of;
     if (file < 0 || fstat(file, &of))
         exit(5);
-    const char *from = pages((size_t)of.st_size, PROT_READ, MAP_PRIVATE, file, 0, NULL);
+    return pages((size_t)of.st_size, PROT_READ, MAP_PRIVATE, file, 0, NULL);
+}
+
+/* Maps the segments of a shared object that needs no other, and relocates it. */
+static char *load(const char *path) {
+    const char *from = contents(path);
     const Elf64_Ehdr *h = (const void *)from;
     const Elf64_Phdr *p = (const void *)(from + h->e_phoff);
     uint64_t size = 0;
@@ -74,11 +78,7 @@ static char *load(const char *path) {
 
 /* A function's address, by its name in the object's section of dynamic symbols. */
 static char *find(char *base, const char *path, const char *name) {
-    int file = open(path, O_RDONLY);
-    struct stat of;
-    if (file < 0 || fstat(file, &of))
-        exit(5);
-    const char *from = pages((size_t)of.st_size, PROT_READ, MAP_PRIVATE, file, 0, NULL);
+    const char *from = contents(path);
     const Elf64_Ehdr *h = (const void *)from;
     const Elf64_Shdr *s = (const void *)(from + h->e_shoff);
     for (int i = 0; i < h->e_shnum; i++) {
