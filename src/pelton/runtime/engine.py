@@ -84,9 +84,11 @@ class Engine:
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
         """Returns input name → shape, for these values of dynamic dimensions; missing ones have their optimum."""
-        return {
-            p.name: p.numbers for p in sizes.ports(self.plain, {**sizes.optimum_sizes(self.plain), **(values or {})})
-        }
+        return {p.name: p.numbers for p in self.ports(values)}
+
+    def ports(self, values: Mapping[str, int] | None = None) -> tuple[Port, ...]:
+        """Returns the inputs with sizes for these values of dynamic dimensions; missing ones have their optimum."""
+        return sizes.ports(self.plain, {**sizes.optimum_sizes(self.plain), **(values or {})})
 
     @property
     def parts(self) -> tuple[Engine, ...]:

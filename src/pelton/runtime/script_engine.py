@@ -11,7 +11,7 @@ from typing import Any
 
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends import backend
-from pelton.engine import script_file, sizes
+from pelton.engine import script_file
 from pelton.engine.constants import bytes_of
 from pelton.engine.plan import DynamicDimension, Port, Step, numpy_dtype, strings_in
 from pelton.engine.script import (
@@ -102,16 +102,6 @@ class ScriptEngine(Engine):
     @property
     def symbols(self) -> tuple[DynamicDimension, ...]:
         return self.script.symbols
-
-    def ports(self, values: Mapping[str, int]) -> tuple[Port, ...]:
-        """Returns the inputs for these values of the symbols."""
-        return sizes.ports(self.script, values)
-
-    def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
-        return {
-            p.name: p.numbers
-            for p in self.ports({**{s.name: s.optimum for s in self.script.symbols}, **(values or {})})
-        }
 
     @property
     def parts(self) -> tuple[Engine, ...]:

@@ -1,0 +1,277 @@
+"""The server over HTTP, an ASGI application: inference on a path of its own, all else by Starlette's routes."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+
+from . import open_inference
+from .requests import InferRequest, RequestError
+from .routes import Route, other_routes
+from .server import Running, Server
+
+log = logging.getLogger("pelton.serve")
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+JSON = (b"content-type", b"application/json")
+OCTETS = (b"content-type", b"application/octet-stream")
+HEADER_LENGTH = b"inference-header-content-length"
+COMPRESSED = 1024  # bytes of an answer from which on compression is worth its time
+
+
+class Disconnect(Exception):
+    """The client has gone."""
+
+
+class Application:
+    """The ASGI application of a server. `await application(scope, receive, send)` answers one request."""
+
+    def __init__(self, server: Server):
+        self.server, self.options = server, server.options
+        self.under_way = 0
+        self._other: Route = other_routes(server)
+        self._paths: dict[str, tuple[str, str] | None] = {}  # of inference → model and version
+        token = self.options.token
+        self._bearer = None if token is None else b"Bearer " + token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._other(scope, receive, send)
+            return
+        if self.under_way >= self.options.requests:
+            await self._fail(send, RequestError(f"{self.under_way} requests are under way", "full", 1.0))
+            return
+        self.under_way += 1
+        try:
+            headers = self._headers(scope)
+            if scope["method"] == "POST" and (target := self._target(scope["path"])) is not None:
+                await self._infer(*target, headers, receive, send)
+            else:
+                await self._rest(scope, headers, receive, send)
+        except RequestError as e:
+            await self._fail(send, e)
+        except Disconnect:
+            pass
+        except Exception:
+            log.exception("a request failed in the server")
+            await self._fail(send, RequestError("the request failed; the server's log says why", "internal"))
+        finally:
+            self.under_way -= 1
+
+    def with_cross_origin(self) -> Any:
+        """Returns the application, behind Starlette's CORS if the options name origins."""
+        if not self.options.origins:
+            return self
+        from starlette.middleware.cors import CORSMiddleware
+
+        return CORSMiddleware(
+            self,
+            allow_origins=self.options.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["Inference-Header-Content-Length"],
+        )
+
+    def _headers(self, scope: Scope) -> dict[bytes, bytes]:
+        """Returns the headers by name. Raises RequestError without the server's token, if it has one."""
+        headers = dict(scope["headers"])
+        if self._bearer is not None and not hmac.compare_digest(headers.get(b"authorization", b""), self._bearer):
+            if not scope["path"].startswith("/v2/health/"):
+                raise RequestError("this server needs the header 'Authorization: Bearer TOKEN'", "unauthenticated")
+        return headers
+
+    def _target(self, path: str) -> tuple[str, str] | None:
+        """Returns the model and version that a path of inference names; None for other paths."""
+        if path in self._paths:
+            return self._paths[path]
+        parts = path.split("/")
+        target = None
+        if parts[:3] == ["", "v2", "models"] and parts[-1] == "infer":
+            if len(parts) == 5:
+                target = unquote(parts[3]), ""
+            elif len(parts) == 7 and parts[4] == "versions":
+                target = unquote(parts[3]), unquote(parts[5])
+        if len(self._paths) < 4096:  # a client may ask for any path
+            self._paths[path] = target
+        return target
+
+    async def _infer(
+        self, name: str, version: str, headers: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        body = await self.body(headers, receive)
+        arrived = time.monotonic_ns()
+        length = headers.get(HEADER_LENGTH)
+        request = self._request(body, length, name, version)
+        running = await self.begin(request, arrived)
+        if running.future is not None:
+            await self._wait(running.future, receive)
+        parts, json_bytes = running.finish(lambda v, answers: open_inference.write(request, v, answers))
+        if json_bytes is None:
+            answer = [JSON]
+        else:
+            answer = [OCTETS, (HEADER_LENGTH, b"%d" % json_bytes)]
+        await self.answer(send, 200, b"".join(parts) if len(parts) > 1 else parts[0], answer, headers)
+
+    def _request(self, body: bytes, length: bytes | None, name: str, version: str) -> InferRequest:
+        if length is None:
+            return open_inference.read(body, None, name, version, self.server.regions.view)
+        if not length.isdigit() or len(length) > 18:
+            raise RequestError("Inference-Header-Content-Length is a number of bytes, got " + repr(length[:40]))
+        if int(length) == 0:
+            inputs = self.server.model(name, version).metadata()["inputs"]
+            return open_inference.raw_request(body, name, version, inputs)
+        return open_inference.read(body, int(length), name, version, self.server.regions.view)
+
+    async def begin(self, request: InferRequest, arrived: int) -> Running:
+        """Starts a request; one that takes its thread for long runs in another."""
+        if self.server.model(request.model, request.version).blocking:
+            return await asyncio.get_running_loop().run_in_executor(None, self.server.begin, request, arrived)
+        return self.server.begin(request, arrived)
+
+    async def _wait(self, future: Any, receive: Receive) -> None:
+        """Waits for a run; cancels it if the client goes. Raises Disconnect then."""
+        done = asyncio.wrap_future(future)
+        gone = asyncio.ensure_future(_disconnect(receive))
+        try:
+            await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                future.cancel()
+                raise Disconnect
+        finally:
+            gone.cancel()
+            if done.done() and not done.cancelled():
+                done.exception()  # `finish` raises it
+
+    async def body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """Reads and decompresses a body. Raises RequestError for one that is too large, late, or of another encoding,
+        Disconnect if the client goes."""
+        limit = self.options.body
+        length = headers.get(b"content-length")
+        if length is not None and (not length.isdigit() or int(length) > limit):
+            raise too_large(limit)
+        try:
+            message = await receive()
+            if not message.get("more_body") and message["type"] == "http.request":
+                body: bytes = message.get("body", b"")
+            else:
+                body = await asyncio.wait_for(_rest_of(message, receive, limit), self.options.body_seconds)
+        except asyncio.TimeoutError:
+            raise RequestError(f"the body did not arrive within {self.options.body_seconds:g} s", "late") from None
+        if len(body) > limit:
+            raise too_large(limit)
+        encoding = headers.get(b"content-encoding")
+        return body if encoding is None else inflate(body, encoding, limit)
+
+    async def _rest(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        """Answers by a route: the body is read first, within its limits."""
+        body = await self.body(headers, receive) if scope["method"] in ("POST", "PUT", "DELETE") else b""
+        scope["pelton.body"], scope["pelton.application"], scope["pelton.headers"] = body, self, headers
+        await self._other(scope, receive, send)
+
+    async def answer(
+        self,
+        send: Send,
+        status: int,
+        body: Any,
+        headers: list[tuple[bytes, bytes]],
+        asked: dict[bytes, bytes] | None = None,
+    ) -> None:
+        """Sends an answer, compressed if the client accepts it. asked: the headers of the request."""
+        accepted = asked.get(b"accept-encoding") if asked else None
+        if accepted is not None and len(body) >= COMPRESSED:
+            encoding = _chosen(accepted, headers[0] is JSON)
+            if encoding is not None:
+                body = deflate(body, encoding)
+                headers = [*headers, (b"content-encoding", encoding.encode())]
+        await send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [*headers, (b"content-length", b"%d" % len(body))],
+            }
+        )
+        await send({"type": "http.response.body", "body": body})
+
+    async def _fail(self, send: Send, error: RequestError) -> None:
+        headers = [JSON]
+        if error.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
+        if error.fault in ("large", "late", "unauthenticated"):
+            headers.append((b"connection", b"close"))  # what is left of the body is not read
+        await self.answer(send, error.status, orjson.dumps({"error": str(error)}), headers)
+
+
+def too_large(limit: int) -> RequestError:
+    return RequestError(
+        f"the request exceeds the maximum allowed input size of {limit} bytes. Use --http-max-input-size to increase"
+        " the limit.",
+        "large",
+    )
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _rest_of(message: Message, receive: Receive, limit: int) -> bytes:
+    pieces, size = [], 0
+    while True:
+        if message["type"] == "http.disconnect":
+            raise Disconnect
+        piece = message.get("body", b"")
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise too_large(limit)
+        if not message.get("more_body"):
+            return b"".join(pieces)
+        message = await receive()
+
+
+def inflate(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """Decompresses a body of at most `limit` bytes. Raises RequestError for other encodings, damage, and more bytes."""
+    kind = encoding.strip().lower()
+    if kind in (b"identity", b""):
+        return body
+    if kind not in (b"gzip", b"deflate"):
+        raise RequestError(f"Content-Encoding is gzip or deflate, got {encoding[:40]!r}", "encoding")
+    stream = zlib.decompressobj(31 if kind == b"gzip" else 15)
+    try:
+        content = stream.decompress(body, limit + 1)
+    except zlib.error as e:
+        raise RequestError(f"the body is no {kind.decode()}: {e}") from None
+    if len(content) > limit:
+        raise too_large(limit)
+    if not stream.eof or stream.unused_data:
+        raise RequestError(f"the body is not one whole stream of {kind.decode()}")
+    return content
+
+
+def deflate(body: Any, encoding: str) -> bytes:
+    """Compresses an answer by "gzip" or "deflate"."""
+    stream = zlib.compressobj(1, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
+    return stream.compress(body) + stream.flush()
+
+
+def _chosen(accepted: bytes, text: bool) -> str | None:
+    """Returns the encoding for an answer. Arrays hardly shrink: they are compressed for clients that accept that one
+    encoding alone, as those do which ask for it."""
+    names = [part.partition(b";") for part in accepted.lower().split(b",")]
+    known = [n.strip().decode("latin-1") for n, _, q in names if q.strip() != b"q=0"]
+    known = [n for n in known if n in ("gzip", "deflate")]
+    if not known or not (text or len(names) == 1):
+        return None
+    return "gzip" if "gzip" in known else "deflate"

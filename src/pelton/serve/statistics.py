@@ -1,0 +1,82 @@
+"""Counts and durations of a served model, as the protocol's extension "statistics" and the metrics report them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+# upper bounds of latency buckets, in seconds
+BUCKETS = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+
+class Statistics:
+    """Statistics of one version of a model since it was loaded. All times are nanoseconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.counts = dict.fromkeys(PARTS, 0)
+        self.ns = dict.fromkeys(PARTS, 0)
+        self.rows = self.executions = 0
+        self.last = 0  # milliseconds since 1970 of the last request
+        self.batches: dict[int, list[int]] = {}  # rows of a run → runs, nanoseconds
+        self.buckets = [0] * (len(BUCKETS) + 1)
+        self.faults: dict[str, int] = {}
+
+    def succeeded(self, rows: int, total: int, queue: int, read: int, run: int, write: int) -> None:
+        """Counts an answered request: its rows and the durations of its parts."""
+        with self._lock:
+            for part, ns in zip(PARTS, (total, None, queue, read, run, write)):
+                if ns is not None:
+                    self.counts[part] += 1
+                    self.ns[part] += ns
+            self.rows += rows
+            self.last = time.time_ns() // 1_000_000
+            seconds, place = total / 1e9, 0
+            while place < len(BUCKETS) and seconds > BUCKETS[place]:
+                place += 1
+            self.buckets[place] += 1
+
+    def executed(self, rows: int, ns: int) -> None:
+        """Counts a run of the engine."""
+        with self._lock:
+            self.executions += 1
+            batch = self.batches.setdefault(rows, [0, 0])
+            batch[0] += 1
+            batch[1] += ns
+
+    def failed(self, fault: str, total: int) -> None:
+        """Counts a rejected or failed request."""
+        with self._lock:
+            self.counts["fail"] += 1
+            self.ns["fail"] += total
+            self.faults[fault] = self.faults.get(fault, 0) + 1
+
+    def cached(self, hit: bool, ns: int) -> None:
+        """Counts a look into the response cache."""
+        part = "cache_hit" if hit else "cache_miss"
+        with self._lock:
+            self.counts[part] += 1
+            self.ns[part] += ns
+
+    def report(self, name: str, version: str) -> dict[str, Any]:
+        """Returns the statistics as the protocol has them."""
+        with self._lock:
+            return {
+                "name": name,
+                "version": version,
+                "last_inference": self.last,
+                "inference_count": self.rows,
+                "execution_count": self.executions,
+                "inference_stats": {p: {"count": self.counts[p], "ns": self.ns[p]} for p in PARTS},
+                "batch_stats": [
+                    {
+                        "batch_size": rows,
+                        "compute_input": {"count": runs, "ns": 0},
+                        "compute_infer": {"count": runs, "ns": ns},
+                        "compute_output": {"count": runs, "ns": 0},
+                    }
+                    for rows, (runs, ns) in sorted(self.batches.items())
+                ],
+            }
