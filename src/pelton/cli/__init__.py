@@ -30,7 +30,7 @@ from . import (
     export,
     formats,
 )
-from . import import_env, inspect, output, refit, run, sign, streams, terminal, trace, trtexec, tune, view
+from . import import_env, inspect, output, refit, run, serve, sign, streams, terminal, trace, trtexec, tune, view
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans a
 model (of ONNX, or another format) into one engine file, `run` runs it, `bench` says how fast it is and where the time
@@ -46,7 +46,7 @@ EXAMPLES = """from a model to an answer:
 # Commands in the order of `pelton --help`: a new one is a module with `add` and `main`, and a line here.
 GROUPS = {
     "build": (build, tune, refit, sign),
-    "run and measure": (run, bench, trtexec, demo),
+    "run and measure": (run, serve, bench, trtexec, demo),
     "understand": (inspect, view, explain, trace, check, compare),
     "convert and formats": (convert, export, formats, import_env),
     "machine": (doctor, cache, completion),

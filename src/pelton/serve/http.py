@@ -107,9 +107,7 @@ class Application:
             self._paths[path] = target
         return target
 
-    async def _infer(
-        self, name: str, version: str, headers: dict[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
+    async def _infer(self, name: str, version: str, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         body = await self.body(headers, receive)
         arrived = time.monotonic_ns()
         length = headers.get(HEADER_LENGTH)

@@ -50,8 +50,7 @@ def _built(source: Path, level: int) -> Engine:
             log.warning("the cached engine of %s is built again: %s", source, e)
     log.info("building %s at level %d", source, level)
     with Needs("building models"):
-        import pelton.builder  # noqa: F401  only this needs the compiler
-    engine: Engine = pelton.build(str(source), level=level)
+        engine: Engine = pelton.build(str(source), level=level)
     if kept is None:
         return engine
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,9 @@ class ModelCollector:
         requests = CounterMetricFamily("pelton_requests", "Requests by outcome", labels=(*LABELS, "outcome"))
         rows = CounterMetricFamily("pelton_rows", "Rows of answered requests", labels=LABELS)
         runs = CounterMetricFamily("pelton_runs", "Runs of engines", labels=LABELS)
-        seconds = CounterMetricFamily("pelton_seconds", "Seconds of answered requests by part", labels=(*LABELS, "part"))
+        seconds = CounterMetricFamily(
+            "pelton_seconds", "Seconds of answered requests by part", labels=(*LABELS, "part")
+        )
         waiting = GaugeMetricFamily("pelton_waiting", "Rows or runs in the queue", labels=LABELS)
         latency = HistogramMetricFamily(
             "pelton_latency_seconds", "Seconds from a request's arrival to its answer", labels=LABELS
@@ -86,7 +88,9 @@ def start(server: Server) -> Callable[[], None]:
     try:
         http, thread = start_http_server(options.metrics_port, options.host, registry(server))
     except OSError as e:
-        raise InputError(f"port {options.metrics_port} of {options.host} cannot be opened: {e}; choose another") from None
+        raise InputError(
+            f"port {options.metrics_port} of {options.host} cannot be opened: {e}; choose another"
+        ) from None
 
     def stop() -> None:
         http.shutdown()

@@ -97,7 +97,9 @@ class ServedModel:
 
     def describe(self, batching: Batching | None) -> str:
         """Returns a line about how the model runs, for the log."""
-        how = "in line" if self.inline else "by sequence" if self.sequences else f"{self.queue and self.queue.jobs} jobs"
+        how = (
+            "in line" if self.inline else "by sequence" if self.sequences else f"{self.queue and self.queue.jobs} jobs"
+        )
         text = f"model {self.name!r} version {self.version}: {how}, {self.measured.seconds * 1e6:.0f} µs a run"
         if self.measured.tried:
             best = max(self.measured.tried.values())
@@ -231,7 +233,9 @@ def fault_of(error: BaseException) -> RequestError:
     if isinstance(error, InputError):
         return RequestError(str(error))
     log.error("a run failed: %s", error, exc_info=not isinstance(error, Error))
-    return RequestError(str(error) if isinstance(error, Error) else "the run failed; the server's log says why", "internal")
+    return RequestError(
+        str(error) if isinstance(error, Error) else "the run failed; the server's log says why", "internal"
+    )
 
 
 def batch_axis(engine: Engine, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str | None:

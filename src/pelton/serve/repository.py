@@ -1,8 +1,8 @@
 """Model repositories: folders of models with versions, as on disk.
 
-    models/NAME/VERSION/model.pelton      VERSION is a number; model.onnx, … are built first
-    models/NAME/config.pbtxt              optional
-    models/NAME.pelton                    a model of one version, 1
+models/NAME/VERSION/model.pelton      VERSION is a number; model.onnx, … are built first
+models/NAME/config.pbtxt              optional
+models/NAME.pelton                    a model of one version, 1
 """
 
 from __future__ import annotations

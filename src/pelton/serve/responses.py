@@ -1,4 +1,4 @@
-"""The response cache: outputs of requests by the hash of their inputs, bounded in bytes, least recently used first out."""
+"""The response cache: outputs by the hash of the inputs, bounded in bytes; the least recently used go first."""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ class Sequences:
             *((output, names) for output in self.states.values()),
         ):
             if wanted not in known:
-                raise InputError(f"sequence_batching of model {name!r} names {wanted!r}, which its engine does not have")
+                raise InputError(
+                    f"sequence_batching of model {name!r} names {wanted!r}, which its engine does not have"
+                )
         self.hidden = frozenset((*self.states, *self.states.values(), *(c[0] for c in self.controls)))
         self._live: dict[Any, Sequence] = {}
         self._lock = threading.Lock()
@@ -81,7 +83,9 @@ class Sequences:
         with sequence.lock:
             if sequence.ended:
                 raise self._not_started(id)
-            outputs = self.engine.run({**inputs, **sequence.states, **self._control(inputs, id, bool(start), bool(end))})
+            outputs = self.engine.run(
+                {**inputs, **sequence.states, **self._control(inputs, id, bool(start), bool(end))}
+            )
             for state, output in self.states.items():
                 sequence.states[state] = outputs.pop(output)
             sequence.used = time.monotonic()

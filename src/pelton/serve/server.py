@@ -40,7 +40,9 @@ EXTENSIONS = (
     "trace",
     "logging",
 )
-POLLED = "explicit model load / unload is not allowed if polling is enabled; start the server with --model-control explicit"
+POLLED = (
+    "explicit model load / unload is not allowed if polling is enabled; start the server with --model-control explicit"
+)
 Table = dict[tuple[str, str], ServedModel]
 
 
@@ -300,9 +302,7 @@ class Running:
         else:
             queue, running = run.started_ns - run.queued_ns, run.ended_ns - run.started_ns
         rows = model.rows(self.request.inputs)
-        statistics.succeeded(
-            rows, now - self.arrived, queue, self.begun - self.arrived, running, now - ended
-        )
+        statistics.succeeded(rows, now - self.arrived, queue, self.begun - self.arrived, running, now - ended)
         return written
 
     def _result(self) -> Outputs:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from .options import ServeOptions
 
-PAYS = 1.3  # least ratio of rows a second with and without batches at which batching is worth its wait
+PAYS = 1.3  # least ratio of a row's time alone to its time in a batch at which batching is worth its wait
+HOP = 60e-6  # seconds to another thread and back, which every request of a batch takes
 SIZES = (1, 4, 16, 32, 64)
 SECONDS = 0.5  # of measuring, at most, for each size
 LONG = 0.25  # seconds of a run from which on larger batches are not measured
@@ -59,7 +60,7 @@ def measure(engine: Engine, axis: str | None, config: Any, options: ServeOptions
     # the smallest batch within a tenth of the best: larger ones only wait longer
     best = max(rates.values())
     batch = min(rows for rows, rate in rates.items() if rate >= 0.9 * best)
-    return Measured(seconds[1], rates, batch if best >= PAYS * rates[1] else 1)
+    return Measured(seconds[1], rates, batch if seconds[1] >= PAYS * (1 / best + HOP) else 1)
 
 
 def _inputs(engine: Engine, sizes: Mapping[str, int]) -> dict[str, Any]:

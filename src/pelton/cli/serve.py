@@ -1,0 +1,178 @@
+"""`pelton serve`: serves models over HTTP and gRPC."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from pelton.errors import InputError, Needs
+
+from . import arguments
+
+EXAMPLES = """examples:
+  pelton serve model.pelton                       http://127.0.0.1:8000/v2/models/model/infer, gRPC on 8001
+  pelton serve models/                            a repository: models/NAME/VERSION/model.pelton, watched for changes
+  pelton serve models/ --slo 20ms                 batches that keep the answer within 20 ms; late requests are refused
+  pelton serve models/ --host 0.0.0.0 --token-file token.txt --tls-cert cert.pem --tls-key key.pem
+  pelton serve models/ --model-control explicit --load-model resnet50        clients load and unload models
+
+Clients: tritonclient, the REST calls of TensorFlow Serving, any client of the Open Inference Protocol. The metrics on
+port 8002 are for Prometheus. Stops on SIGTERM or Ctrl-C once all requests are answered."""
+
+
+def milliseconds(text: str) -> float:
+    """Parses a duration such as 20ms or 0.5s, in seconds."""
+    for unit, scale in (("ms", 1e-3), ("us", 1e-6), ("s", 1.0)):
+        if text.endswith(unit):
+            return arguments.positive(text.removesuffix(unit)) * scale
+    raise argparse.ArgumentTypeError(f"expected a duration such as 20ms, got {text!r}")
+
+
+def batch(text: str) -> str | int:
+    """Parses "auto", "off", or a number of rows."""
+    return text if text in ("auto", "off") else arguments.int_in_range(1, 1 << 16, "auto, off, or rows")(text)
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        "serve",
+        help="serve models over HTTP and gRPC",
+        description="Serves engines and models by the Open Inference Protocol and TensorFlow Serving's REST calls.",
+        epilog=EXAMPLES,
+    )
+    command.add_argument("models", nargs="+", type=Path, help="engines, models, or repositories of models")
+    port = arguments.int_in_range(0, 65535, "a port")
+    network = command.add_argument_group("network")
+    network.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    network.add_argument("--http-port", type=port, default=8000, metavar="PORT", help="default 8000")
+    network.add_argument("--grpc-port", type=port, default=8001, metavar="PORT", help="default 8001")
+    network.add_argument("--metrics-port", type=port, default=8002, metavar="PORT", help="default 8002")
+    network.add_argument("--no-http", action="store_true", help="serve no HTTP")
+    network.add_argument("--no-grpc", action="store_true", help="serve no gRPC")
+    network.add_argument("--no-metrics", action="store_true", help="serve no metrics")
+    network.add_argument("--unix", metavar="PATH", help="listen on a socket file, too; gRPC on PATH.grpc")
+    network.add_argument("--name", default="pelton", help="name of the server in its metadata (default pelton)")
+    network.add_argument("--token-file", type=Path, metavar="FILE", help="require the bearer token in this file")
+    network.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM): serve HTTPS")
+    network.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of the certificate (PEM)")
+    network.add_argument(
+        "--tls-client-ca", type=Path, metavar="FILE", help="require certificates of clients, of this CA"
+    )
+    network.add_argument(
+        "--cors-origin", action="append", default=[], metavar="URL", help="allow pages of this origin (repeatable)"
+    )
+    models = command.add_argument_group("models")
+    models.add_argument(
+        "--model-control",
+        choices=("none", "poll", "explicit"),
+        default="poll",
+        help="poll (default): watch the folders; explicit: clients load and unload; none: as at the start",
+    )
+    models.add_argument(
+        "--load-model",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="load at the start of explicit control; * for all",
+    )
+    models.add_argument("--poll-seconds", type=arguments.positive, default=1.0, metavar="S", help="default 1")
+    models.add_argument(
+        "--trust", action="append", default=[], metavar="KEY", help="load only engines signed by this key"
+    )
+    running = command.add_argument_group("running")
+    running.add_argument(
+        "--batch",
+        type=batch,
+        default="auto",
+        help="auto (default): batches where measuring shows that they pay; off; or the most rows",
+    )
+    running.add_argument(
+        "--slo", type=milliseconds, metavar="TIME", help="time from a request to its answer, such as 20ms"
+    )
+    running.add_argument(
+        "--jobs", type=arguments.int_in_range(1, 256, "jobs"), metavar="N", help="runs at once, per model"
+    )
+    running.add_argument(
+        "--threads", type=arguments.int_in_range(1, 256, "threads"), metavar="N", help="threads per run"
+    )
+    running.add_argument(
+        "--queue",
+        type=arguments.int_in_range(1, 1 << 20, "rows"),
+        default=4096,
+        metavar="ROWS",
+        help="most waiting rows",
+    )
+    running.add_argument(
+        "--response-cache",
+        type=arguments.size,
+        default=0,
+        metavar="SIZE",
+        help="cache of answers, where models enable it",
+    )
+    limits = command.add_argument_group("limits")
+    limits.add_argument(
+        "--http-max-input-size",
+        type=arguments.size,
+        default=64 << 20,
+        metavar="SIZE",
+        help="bytes of a request (64MiB)",
+    )
+    limits.add_argument(
+        "--max-requests",
+        type=arguments.int_in_range(1, 1 << 20, "requests"),
+        default=1024,
+        metavar="N",
+        help="under way at once",
+    )
+    limits.add_argument(
+        "--drain", type=arguments.seconds, default=30.0, metavar="S", help="wait for requests at the end"
+    )
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    with Needs("serving", InputError):
+        from pelton.serve.options import ServeOptions
+        from pelton.serve.run import serve
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise InputError("--tls-cert and --tls-key go together: give both, or neither")
+    for path in (args.tls_cert, args.tls_key, args.tls_client_ca, args.token_file):
+        if path is not None and not os.access(path, os.R_OK):
+            raise InputError(f"{path} cannot be read")
+    token = None if args.token_file is None else args.token_file.read_text().strip()
+    if token == "":
+        raise InputError(f"{args.token_file} holds no token: write one line")
+    serve(
+        ServeOptions(
+            models=tuple(args.models),
+            host=args.host,
+            http_port=args.http_port,
+            grpc_port=args.grpc_port,
+            metrics_port=args.metrics_port,
+            http=not args.no_http,
+            grpc=not args.no_grpc,
+            metrics=not args.no_metrics,
+            unix=args.unix,
+            name=args.name,
+            control=args.model_control,
+            startup=tuple(args.load_model),
+            poll=args.poll_seconds,
+            batch=args.batch,
+            slo=args.slo,
+            jobs=args.jobs,
+            threads=args.threads,
+            bound=args.queue,
+            body=args.http_max_input_size,
+            requests=args.max_requests,
+            drain=args.drain,
+            cache=args.response_cache,
+            token=token,
+            origins=tuple(args.cors_origin),
+            certificate=args.tls_cert,
+            key=args.tls_key,
+            client_ca=args.tls_client_ca,
+            trust=tuple(args.trust),
+        ),
+        ready=lambda line: print(f"serving on {line}", flush=True),
+    )
