@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: wheels test-arm test-arm-kernels test-windows counts clean
+.PHONY: serve-schema wheels test-arm test-arm-kernels test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-arm-kernels  kernels' cases for AArch64 and RISC-V under QEMU, in an hour [LEVELS='aarch64_dotprod riscv64_v:256']"
 	@echo "make test-windows  an exported engine by Wine (apt install wine)"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
+	@echo "make serve-schema compile the messages of gRPC and of model configurations again"
 	@echo "make hooks         checks the subject of each commit before it is made"
 	@echo "make lint          ruff and mypy"
 	@echo "make typing        mypy --strict and pyright on what programs write: examples and tests/typing"
@@ -184,6 +185,13 @@ caffe-schema:
 	test -x build/protoc/bin/python || $(PYTHON) -m venv build/protoc
 	build/protoc/bin/python -m pip install $(QUIET) --disable-pip-version-check grpcio-tools
 	build/protoc/bin/python -m grpc_tools.protoc -I $(CAFFE) --descriptor_set_out=$(CAFFE)/schema.binpb caffe.proto forks.proto weights.proto
+
+SERVE = src/pelton/serve
+
+serve-schema:
+	test -x build/protoc/bin/python || $(PYTHON) -m venv build/protoc
+	build/protoc/bin/python -m pip install $(QUIET) --disable-pip-version-check grpcio-tools
+	build/protoc/bin/python -m grpc_tools.protoc -I $(SERVE) --descriptor_set_out=$(SERVE)/schema.binpb open_inference.proto
 
 # what examples import besides Pelton has no types where it is not installed
 # Checks the subject of each commit before it is made.

@@ -54,7 +54,8 @@ BELOW = {
     "builder": ("quantize",),
     "diagnose": ("builder", "reference"),
     "compat": ("runtime", "public"),
-    "cli": ("diagnose", "compat", "exporters", "explorer", "bundle"),
+    "serve": ("runtime", "explorer", "public"),
+    "cli": ("diagnose", "compat", "exporters", "explorer", "bundle", "serve"),
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {

@@ -41,6 +41,7 @@ CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+WIDE = {"i": np.dtype("i8"), "u": np.dtype("u8")}  # kind of a type → the type of its contents
 Response = schema.message("ModelInferResponse")
 StreamResponse = schema.message("ModelStreamInferResponse")
 EXTRA = 1 << 20  # bytes of a message beside its tensors
@@ -328,9 +329,7 @@ def _contents(tensor: Any, datatype: str, shape: list[int], count: int) -> np.nd
         array = np.empty(count, object)
         array[:] = [str(v, "utf-8", "surrogateescape") for v in values]
         return array.reshape(shape)
-    wide = np.fromiter(
-        values, np.dtype("i8") if dtype.kind == "i" else np.dtype("u8") if dtype.kind == "u" else dtype, count
-    )
+    wide = np.fromiter(values, WIDE.get(dtype.kind, dtype), count)
     if dtype.kind in "iu" and count:
         limits = np.iinfo(dtype)
         if wide.min() < limits.min or wide.max() > limits.max:

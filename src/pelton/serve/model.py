@@ -20,7 +20,7 @@ from .requests import InferRequest, OutputRequest, RequestError
 from .sequences import Sequences
 from .settings import ModelSettings
 from .statistics import Statistics
-from .warmup import Measured, measure
+from .warmup import RunTimes, measure
 
 log = logging.getLogger("pelton.serve")
 
@@ -66,7 +66,7 @@ class ServedModel:
         maximum = next(s.maximum for s in self.engine.symbols if s.name == self.axis)
         return min(maximum, (1 << 31) - 1)
 
-    def _batching(self, options: ServeOptions, measured: Measured) -> Batching | None:
+    def _batching(self, options: ServeOptions, measured: RunTimes) -> Batching | None:
         """Returns the batching that the configuration, the options or the measurement asks for."""
         written, asked = self.settings.batching, self.settings.parameters.get("batching", options.batch)
         slo = self._slo(options)
@@ -97,9 +97,9 @@ class ServedModel:
 
     def describe(self, batching: Batching | None) -> str:
         """Returns a line about how the model runs, for the log."""
-        how = (
-            "in line" if self.inline else "by sequence" if self.sequences else f"{self.queue and self.queue.jobs} jobs"
-        )
+        how = "in line" if self.inline else "by sequence"
+        if self.queue is not None:
+            how = f"{self.queue.jobs} jobs"
         text = f"model {self.name!r} version {self.version}: {how}, {self.measured.seconds * 1e6:.0f} µs a run"
         if self.measured.tried:
             best = max(self.measured.tried.values())

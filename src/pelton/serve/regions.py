@@ -22,7 +22,7 @@ MOST = 1024  # regions
 
 
 @dataclass(frozen=True)
-class Region:
+class SharedRegion:
     """A registered region: `size` bytes from `offset` on of the object `key`, mapped, and open as `handle`."""
 
     name: str
@@ -41,10 +41,10 @@ class Regions:
     """The registered regions of a server."""
 
     def __init__(self) -> None:
-        self._regions: dict[str, Region] = {}
+        self._regions: dict[str, SharedRegion] = {}
         self._lock = threading.Lock()
 
-    def __iter__(self) -> Iterator[Region]:
+    def __iter__(self) -> Iterator[SharedRegion]:
         return iter(list(self._regions.values()))
 
     def register(self, name: str, key: Any, offset: Any, size: Any) -> None:
@@ -59,7 +59,7 @@ class Regions:
                 raise RequestError(f"shared memory region '{name}' already in manager")
             if len(self._regions) >= MOST:
                 raise RequestError(f"{MOST} shared memory regions are registered; unregister some", "full")
-            self._regions[name] = Region(name, key, offset, size, *_mapped(key, offset + size))
+            self._regions[name] = SharedRegion(name, key, offset, size, *_mapped(key, offset + size))
 
     def unregister(self, name: str | None) -> None:
         """Forgets a region, or all; unknown names are ignored, as the protocol says."""
@@ -69,7 +69,7 @@ class Regions:
                 if region is not None:
                     os.close(region.handle)
 
-    def get(self, name: str) -> Region:
+    def get(self, name: str) -> SharedRegion:
         """Returns a region. Raises RequestError if there is none of the name."""
         region = self._regions.get(name)
         if region is None:

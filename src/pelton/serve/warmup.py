@@ -24,7 +24,7 @@ LONG = 0.25  # seconds of a run from which on larger batches are not measured
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunTimes:
     """seconds: median of a run at one row, or at the optimum. tried: rows of a batch → rows a second. batch: most rows
     that pay, 1 if batching does not."""
 
@@ -38,13 +38,13 @@ class Measured:
         return max(self.tried, key=lambda rows: self.tried[rows]) if self.tried else 1
 
 
-def measure(engine: Engine, axis: str | None, config: Any, options: ServeOptions) -> Measured:
+def measure(engine: Engine, axis: str | None, config: Any, options: ServeOptions) -> RunTimes:
     """Warms an engine up, and times runs of batches of growing size on random inputs; twice, to keep the faster time.
 
     axis: the dimension that counts rows; None to time one shape alone.
     """
     if axis is None:
-        return Measured(_seconds(engine, _inputs(engine, {}), options.threads))
+        return RunTimes(_seconds(engine, _inputs(engine, {}), options.threads))
     symbol = next(s for s in engine.symbols if s.name == axis)
     most = min(config.max_batch_size or symbol.maximum, symbol.maximum)
     sizes = [n for n in SIZES if symbol.minimum <= n <= most] or [symbol.minimum]
@@ -56,11 +56,11 @@ def measure(engine: Engine, axis: str | None, config: Any, options: ServeOptions
     rates = {rows: rows / s for rows, s in seconds.items()}
     first = sizes[0]
     if first != 1 or len(rates) == 1:
-        return Measured(seconds[first], {})
+        return RunTimes(seconds[first], {})
     # the smallest batch within a tenth of the best: larger ones only wait longer
     best = max(rates.values())
     batch = min(rows for rows, rate in rates.items() if rate >= 0.9 * best)
-    return Measured(seconds[1], rates, batch if seconds[1] >= PAYS * (1 / best + HOP) else 1)
+    return RunTimes(seconds[1], rates, batch if seconds[1] >= PAYS * (1 / best + HOP) else 1)
 
 
 def _inputs(engine: Engine, sizes: Mapping[str, int]) -> dict[str, Any]:
