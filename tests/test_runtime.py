@@ -15,7 +15,7 @@ import pytest
 from handmade import chain, compiled, engine, expected, python
 
 import pelton
-from pelton import AsyncQueue, AsyncRun, InferenceSession
+from pelton import AsyncQueue, InferenceSession
 from pelton.engine.plan import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError, InputError
 from pelton.runtime import Engine, load
@@ -95,8 +95,8 @@ def test_saved_and_loaded(net, x, tmp_path):
 
 def test_what_belongs_to_a_process_is_not_pickled(net):
     with AsyncQueue(net, 1) as queue:
-        session = InferenceSession(net.tobytes())
-        for found in (net.context(), queue, AsyncRun(), session, session.io_binding()):
+        session, run = InferenceSession(net.tobytes()), queue.run_async({"x": np.zeros(1000, np.float32)})
+        for found in (net.context(), queue, run, session, session.io_binding()):
             for leave in (pickle.dumps, copy.copy, copy.deepcopy):
                 with pytest.raises(TypeError, match=f"^{type(found).__name__} .* send the worker the engine"):
                     leave(found)

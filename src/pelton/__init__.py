@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError, Needs
+from .errors import BuildError, Cancelled, DeadlineError, EngineError, Error, InputError, ModelError, Needs
+from .errors import QueueFullError
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .options import BuildOptions, Options
     from .plugins import Plugin, register
     from .runtime import Context, Engine, load
+    from .runtime.batching import Batching
     from .runtime.queue import AsyncQueue, AsyncRun
     from .runtime.tune import tune
     from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
@@ -27,9 +29,11 @@ __all__ = [
     "__version__",
     "AsyncQueue",
     "AsyncRun",
+    "Batching",
     "BuildError",
     "Cancelled",
     "Context",
+    "DeadlineError",
     "DynamicDimension",
     "Engine",
     "EngineError",
@@ -44,6 +48,7 @@ __all__ = [
     "OrtValue",
     "Plugin",
     "Port",
+    "QueueFullError",
     "RunOptions",
     "SessionOptions",
     "build",
@@ -70,6 +75,7 @@ _HOMES = {
     "Context": "runtime",
     "load": "runtime",
     "tune": "runtime.tune",
+    "Batching": "runtime.batching",
     "AsyncQueue": "runtime.queue",
     "AsyncRun": "runtime.queue",
 }

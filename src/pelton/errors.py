@@ -38,6 +38,21 @@ class InputError(Error, ValueError):
     """An array, name, shape or option from the caller is not valid."""
 
 
+class QueueFullError(Error):
+    """A queue has no place for a run that would be over in time. retry_after: seconds until trying again may help."""
+
+    def __init__(self, text: str = "", retry_after: float = 1.0):
+        super().__init__(text)
+        self.retry_after = retry_after
+
+    def __reduce__(self):
+        return type(self), (*self.args, self.retry_after)
+
+
+class DeadlineError(Error):
+    """A run waited in a queue for so long that it cannot be over in time."""
+
+
 class Absent(FileNotFoundError):
     """Base class for missing files: a FileNotFoundError with `errno`, and the path as `filename`."""
 

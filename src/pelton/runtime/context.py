@@ -27,6 +27,11 @@ ENTERED = (
 )
 
 
+def zeros(ports: Sequence[Port]) -> dict[str, np.ndarray]:
+    """Returns zeros, and empty strings, by name for ports of static shapes."""
+    return {p.name: np.full(p.numbers, "" if p.dtype == "string" else 0, p.numpy_dtype) for p in ports}
+
+
 class Owner(Protocol):
     """The interface of a started engine that a context needs."""
 
@@ -34,7 +39,7 @@ class Owner(Protocol):
 
     @property
     def inputs(self) -> tuple[Port, ...]: ...
-    def shapes(self) -> dict[str, tuple[int, ...]]: ...
+    def ports(self) -> tuple[Port, ...]: ...
     def allocate(self, threads: int | None) -> Workspace: ...
 
 
@@ -248,13 +253,7 @@ class Context(InProcess):
 
         This touches all memory and starts the threads: the next run is then as fast as later ones.
         """
-        shapes = self.engine.shapes()
-        self.run(
-            {
-                p.name: np.full(shapes[p.name], "" if p.dtype == "string" else 0, p.numpy_dtype)
-                for p in self.engine.inputs
-            }
-        )
+        self.run(zeros(self.engine.ports()))
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Runs once, one step at a time; returns each step and its nanoseconds. Raises as `run` does."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import atexit
 import threading
-from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -18,32 +19,23 @@ from pelton.errors import InputError
 from pelton.system.forks import survives_fork
 from pelton.targets import is_gpu
 
-from .context import Context
+from .async_run import AsyncRun, Callback
+from .batching import Batching, Joint, Schedule, batch_axis, check_seconds, likeness
+from .context import Context, zeros
 from .in_process import InProcess
 
 ON_GPU = 2  # jobs: one copies while the other computes
 MOST = 256
+MOST_SHAPES = 256  # that a context keeps ready for batches
 
 
 class Runner(Protocol):
-    """The interface of an engine that a queue needs."""
+    """The interface of an engine that a queue needs; batching also reads its ports, dimensions and states."""
 
     @property
     def plain(self) -> Any: ...
     def context(self, threads: int | None = None) -> Context: ...
     def run_in(self, context: Context, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
-
-
-class AsyncRun(InProcess, Future[dict[str, Any]]):
-    """A started run: a `concurrent.futures.Future` of the outputs by name, which asyncio can await, too (`await
-    run`)."""
-
-    def __await__(self) -> Generator[Any, None, dict[str, Any]]:
-        return asyncio.wrap_future(self).__await__()
-
-
-# called with a finished run and its user data
-Callback = Callable[[AsyncRun, Any], object]
 
 
 class AsyncQueue(InProcess):
@@ -62,14 +54,27 @@ class AsyncQueue(InProcess):
     with hint="throughput", else one for each CPU that the process may use, 2 on a GPU.
     threads: 1 to 256 per run, on CPUs. Default: the number measured with the jobs, else the CPUs divided among the
     jobs, at least one; for one job, as `Engine.context`.
+    batching: joins waiting runs to batches, see `Batching`; outputs are then views of those of a batch.
+    bound: most waiting runs, or rows of these with batching; default: any number.
+    slo: seconds from the start of a run to its result; default: that of `batching`. The queue times a few runs first.
+    Runs that cannot be over in time are rejected when they are started, or fail with DeadlineError.
     Closing waits for all runs, as the end of `with` does. A forked child may go on using a queue, whose earlier runs
     stay with its parent.
 
-    Raises InputError for other numbers, EngineError if the engine does not run on this machine or there is not enough
-    memory for so many contexts.
+    Raises InputError for other numbers and for batching of an engine whose runs cannot be joined, EngineError if the
+    engine does not run on this machine or there is not enough memory for so many contexts.
     """
 
-    def __init__(self, engine: Runner, jobs: int | None = None, threads: int | None = None):
+    def __init__(
+        self,
+        engine: Runner,
+        jobs: int | None = None,
+        threads: int | None = None,
+        *,
+        batching: Batching | None = None,
+        bound: int | None = None,
+        slo: float | None = None,
+    ):
         on_gpu, cpus = is_gpu(engine.plain.target), default_threads()
         streams = engine.plain.meta.get("streams")
         if jobs is None and streams and streams["streams"] * streams["threads"] == cpus:
@@ -80,22 +85,36 @@ class AsyncQueue(InProcess):
             raise InputError(f"jobs is an integer from 1 to {MOST}, got {jobs!r}")
         if threads is None and jobs > 1 and not on_gpu:
             threads = max(1, cpus // jobs)
-        self.engine, self.jobs = engine, jobs
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 1):
+            raise InputError(f"bound is an integer of at least 1, got {bound!r}")
+        if slo is not None:
+            check_seconds(slo, "slo")
+        self.engine = engine
+        self.jobs, self.bound = jobs, bound
+        self.batching = _limited(engine, batching)
+        self.slo = slo if slo is not None or batching is None else batching.slo
         self._contexts = [engine.context(threads) for _ in range(jobs)]
+        if self.batching is not None:
+            for context in self._contexts:  # every number of rows is a shape
+                context.remembered = max(context.remembered, min(self.batching.max_batch, MOST_SHAPES))
+        self._types = {} if self.batching is None else {p.name: p.numpy_dtype for p in cast(Any, engine).inputs}
+        self._expected = {} if self.slo is None else _seconds(engine, self._contexts[0], self.batching)
         self._callback: Callback | None = None
         self._closed = False
         self._unlock()
         survives_fork(self)
 
     def _unlock(self) -> None:
-        self._free: SimpleQueue[Context] = SimpleQueue()
-        for context in self._contexts:
-            self._free.put(context)
+        self._schedule = Schedule(self.jobs, self.batching, self.bound, self.slo)
+        if self.slo is not None:
+            self._schedule.expect(self._expected)
+        weakref.finalize(self, self._schedule.close).atexit = False
         self._pending = 0
         self._failed: BaseException | None = None
         self._changed = threading.Condition()
-        self._pool = ThreadPoolExecutor(self.jobs, "pelton-queue")
+        self._threads: list[threading.Thread] = []
         self._working = threading.local()  # `callback`: True while this thread is in one
+        _queues.add(self)
 
     def __repr__(self) -> str:
         return f"<pelton.AsyncQueue of {self.engine!r}, {self.jobs} jobs>"
@@ -132,51 +151,153 @@ class AsyncQueue(InProcess):
             self._changed.wait_for(lambda: self._pending < self.jobs)
             return self._submit(inputs, userdata, share_inputs)
 
-    def run_async(self, inputs: Mapping[str, Any], userdata: Any = None, *, share_inputs: bool = False) -> AsyncRun:
-        """Starts a run without waiting for a job, for coroutines: the run begins when a job is free."""
-        with self._changed:
-            return self._submit(inputs, userdata, share_inputs)
+    def run_async(
+        self,
+        inputs: Mapping[str, Any],
+        userdata: Any = None,
+        *,
+        share_inputs: bool = False,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> AsyncRun:
+        """Starts a run without waiting for a job, for coroutines and servers: the run begins when a job is free.
+
+        priority: runs of a lower number begin first, those of one number in the order of their start.
+        timeout: seconds within which the run must begin; it fails with DeadlineError otherwise.
+        Other parameters as for `start_async`. Raises QueueFullError if the queue has no place for the run, or the run
+        would be late behind those that wait; InputError if the queue is closed.
+        """
+        if type(priority) is not int:
+            raise InputError(f"priority is an integer, got {priority!r}")
+        if timeout is not None:
+            check_seconds(timeout, "timeout", minimum=0.0)
+        return self._submit(inputs, userdata, share_inputs, priority, timeout)
 
     def _refuse_waiting(self, method: str, instead: str) -> None:
         """Raises InputError in a callback, whose own end it would wait for."""
         if getattr(self._working, "callback", False):
             raise InputError(f"a callback is part of a job of its queue, for which {method} would wait; {instead}")
 
-    def _submit(self, inputs: Mapping[str, Any], userdata: Any, share_inputs: bool) -> AsyncRun:
-        if self._closed:
-            raise InputError("this queue is closed; make another one")
+    def _submit(
+        self,
+        inputs: Mapping[str, Any],
+        userdata: Any,
+        share_inputs: bool,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> AsyncRun:
         if not share_inputs and isinstance(inputs, Mapping):
             inputs = {name: _copied(value) for name, value in inputs.items()}
-        run = AsyncRun()
-        self._pool.submit(self._work, run, inputs, userdata, self._callback)
-        self._pending += 1
+        run = AsyncRun(self, inputs, userdata, self._callback)
+        run.priority, run.timeout = priority, timeout
+        if self.batching is not None:
+            run.key, run.rows = likeness(inputs, self._types, self.batching.max_batch)
+        run.queued_ns = time.monotonic_ns()
+        with self._changed:
+            self._pending += 1
+            closed = self._closed
+        try:
+            if closed:
+                raise InputError("this queue is closed; make another one")
+            if not self._threads:
+                self._start_threads()
+            with self._schedule.changed:
+                self._schedule.add(run)
+        except BaseException:
+            self._over(None)
+            raise
         return run
 
-    def _work(self, run: AsyncRun, inputs: Mapping[str, Any], userdata: Any, callback: Callback | None) -> None:
+    def _start_threads(self) -> None:
+        with self._changed:
+            if self._threads:  # another thread was first
+                return
+            own, schedule = weakref.ref(self), self._schedule
+            for job in range(self.jobs):
+                joint = None if self.batching is None else Joint(self.engine, self.batching.max_batch)
+                arguments = own, schedule, job, joint
+                self._threads.append(
+                    threading.Thread(target=_work, args=arguments, name=f"pelton-queue_{job}", daemon=True)
+                )
+            for thread in self._threads:
+                thread.start()
+
+    def _execute(self, batch: list[AsyncRun], context: Context, joint: Joint | None) -> None:
+        """Executes runs that were taken together."""
+        rows = sum(run.rows for run in batch)
+        results: list[dict[str, Any]] | None = None
         failed: BaseException | None = None
+        started = time.monotonic_ns()
         try:
-            if run.set_running_or_notify_cancel():
-                context = self._free.get()
-                try:
-                    results = self.engine.run_in(context, inputs)
-                except BaseException as e:  # no caller may wait forever
-                    failed = e
-                finally:
-                    self._free.put(context)
-                if failed is None:
-                    run.set_result(results)
-                else:
-                    run.set_exception(failed)
-            if callback is not None:
+            if len(batch) == 1 or joint is None:
+                results = [self.engine.run_in(context, batch[0].inputs)]
+            else:
+                results = joint.split(batch, self.engine.run_in(context, joint.join(batch)))
+        except BaseException as e:  # no caller may wait forever
+            failed = e
+        ended = time.monotonic_ns()
+        if failed is not None and len(batch) > 1:  # the data of one run must not fail its neighbours
+            for run in batch:
+                self._execute([run], context, joint)
+            return
+        self._schedule.executed(rows, (ended - started) / 1e9)
+        for at, run in enumerate(batch):
+            run.started_ns, run.ended_ns, run.batch_rows = started, ended, rows
+            self._settle(run, None if results is None else results[at], failed)
+
+    def _settle(self, run: AsyncRun, results: dict[str, Any] | None, failed: BaseException | None) -> None:
+        """Gives a run its outputs or its exception."""
+        run.queue = run.inputs = None
+        if failed is None:
+            assert results is not None
+            run.set_result(results)
+        else:
+            run.set_exception(failed)
+        self._finish(run, failed)
+
+    def _finish_over(self) -> None:
+        """Fails the runs that waited for too long, and finishes the cancelled ones."""
+        with self._schedule.changed:
+            over, self._schedule.over = self._schedule.over, []
+        for run, error in over:
+            if error is None:
+                run.queue = run.inputs = None
+                self._finish(run)
+            elif run.set_running_or_notify_cancel():
+                self._settle(run, None, error)
+
+    def _finish(self, run: AsyncRun, failed: BaseException | None = None) -> None:
+        """Calls the callback of a run that is over, and counts it."""
+        try:
+            if run.callback is not None:
                 self._working.callback = True
-                callback(run, userdata)
+                run.callback(run, run.userdata)
         except Exception as e:
             failed = failed or e
         finally:
             self._working.callback = False
-            with self._changed:
-                self._pending, self._failed = self._pending - 1, self._failed or failed
-                self._changed.notify_all()
+            self._over(failed)
+
+    def _over(self, failed: BaseException | None) -> None:
+        with self._changed:
+            self._pending, self._failed = self._pending - 1, self._failed or failed
+            self._changed.notify_all()
+
+    @property
+    def waiting(self) -> int:
+        """The number of waiting runs; of their rows with batching."""
+        return self._schedule.rows
+
+    @property
+    def batch_limit(self) -> int:
+        """The most rows of a batch at present; 1 without batching."""
+        return max(1, int(self._schedule.limit))
+
+    def stats(self) -> dict[str, Any]:
+        """Returns counts since the start: "runs", "executions", "rows", "refused", "expired", "cancelled", and
+        "histogram": rows of an execution → executions."""
+        with self._schedule.changed:
+            return {**self._schedule.counts, "histogram": dict(self._schedule.histogram)}
 
     def wait_all(self) -> None:
         """Waits until all started runs are over. Raises the first exception of a run or callback since the last
@@ -193,7 +314,10 @@ class AsyncQueue(InProcess):
         self._refuse_waiting("close", "call it where runs are started")
         with self._changed:
             self._closed = True
-        self._pool.shutdown()
+        self._schedule.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
     def __enter__(self) -> AsyncQueue:
         return self
@@ -204,6 +328,58 @@ class AsyncQueue(InProcess):
         self.close()
         if error is None:
             self.wait_all()
+
+
+# what is still to be done when the program ends is done, as by concurrent.futures
+_queues: weakref.WeakSet[AsyncQueue] = weakref.WeakSet()
+
+
+@atexit.register
+def _finish_all() -> None:
+    for queue in list(_queues):
+        queue.close()
+
+
+def _work(own: weakref.ref[AsyncQueue], schedule: Schedule, job: int, joint: Joint | None) -> None:
+    """Executes runs until the queue is closed, or nothing refers to it any more: a waiting run does."""
+    while (batch := schedule.take()) is not None:
+        queue = batch[0].queue if batch else own()
+        if queue is not None:
+            queue._finish_over()
+            batch = [run for run in batch if run.set_running_or_notify_cancel()]
+            if batch:
+                queue._execute(batch, queue._contexts[job], joint)
+        del queue, batch
+
+
+def _limited(engine: Any, batching: Batching | None) -> Batching | None:
+    """Returns the batching with batches that the engine accepts. Raises InputError if it accepts none."""
+    if batching is None:
+        return None
+    if not isinstance(batching, Batching):
+        raise InputError(f"batching is a pelton.Batching, got {batching!r}")
+    axis = batch_axis(engine)
+    most = next(s.maximum for s in engine.symbols if s.name == axis)
+    return replace(batching, max_batch=min(batching.max_batch, most))
+
+
+def _seconds(engine: Any, context: Context, batching: Batching | None) -> dict[int, float]:
+    """Times runs on zeros, by their rows: of one row and of the largest batch; without batching, of the optimum."""
+    sizes: dict[int, dict[str, int]] = {1: {}}
+    if batching is not None:
+        axis = batch_axis(engine)
+        least = next(s.minimum for s in engine.symbols if s.name == axis)
+        sizes = {rows: {axis: rows} for rows in sorted({least, batching.max_batch})}
+    seconds = {}
+    for rows, values in sizes.items():
+        inputs = zeros(engine.ports(values))
+        times = []
+        for _ in range(4):  # the first lays out memory
+            start = time.perf_counter()
+            context.run(inputs)
+            times.append(time.perf_counter() - start)
+        seconds[rows] = sorted(times[1:])[1]
+    return seconds
 
 
 def _copied(value: Any) -> Any:

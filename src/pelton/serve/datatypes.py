@@ -106,7 +106,8 @@ def to_raw(array: np.ndarray) -> Any:
         return b""
     if not array.flags.c_contiguous:
         return array.tobytes()
-    return memoryview(array.view(np.uint16) if array.dtype.kind == "V" else array).cast("B")
+    numbers = array.view(np.uint16) if array.dtype.kind == "V" else array
+    return numbers.data.cast("B")
 
 
 def from_json(data: Any, datatype: str, shape: Sequence[int], count: int, name: str) -> np.ndarray:

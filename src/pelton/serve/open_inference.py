@@ -60,7 +60,9 @@ def _input(
     """Reads an input: its name, its array, and where the next binary data begins."""
     if type(tensor) is not dict or type(tensor.get("name")) is not str:
         raise RequestError("an input is an object with 'name', a text, 'datatype', 'shape' and 'data'")
-    name, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
+    name: str = tensor["name"]
+    datatype: Any = tensor.get("datatype")
+    shape: Any = tensor.get("shape")
     count = datatypes.elements(shape, name)
     datatypes.numpy_type(datatype, name)
     parameters = tensor.get("parameters", NONE)

@@ -134,7 +134,7 @@ class Sequences:
         rows = next((len(a) for a in inputs.values() if np.ndim(a)), 1)
         for name, kind, control in self.controls:
             port = self.ports[name]
-            shape = [rows if isinstance(d, str) and axis == 0 else d for axis, d in enumerate(port.shape)]
+            shape = [d if isinstance(d, int) else rows for d in port.shape]
             if kind == "CORRID":
                 value = str(id) if port.dtype == "string" else id
                 if isinstance(value, str) and port.dtype != "string":
