@@ -112,10 +112,9 @@ class Application:
         arrived = time.monotonic_ns()
         length = headers.get(HEADER_LENGTH)
         request = self._request(body, length, name, version)
-        running = await self.begin(request, arrived)
-        if running.future is not None:
-            await self._wait(running.future, receive)
-        parts, json_bytes = running.finish(lambda v, answers: open_inference.write(request, v, answers))
+        parts, json_bytes = await self.infer(
+            request, arrived, receive, lambda v, answers: open_inference.write(request, v, answers)
+        )
         if json_bytes is None:
             answer = [JSON]
         else:
@@ -131,6 +130,13 @@ class Application:
             inputs = self.server.model(name, version).metadata()["inputs"]
             return open_inference.raw_request(body, name, version, inputs)
         return open_inference.read(body, int(length), name, version, self.server.regions.view)
+
+    async def infer(self, request: InferRequest, arrived: int, receive: Receive, write: Callable[..., Any]) -> Any:
+        """Runs a request; returns `write(version, answers)`. Raises RequestError, Disconnect if the client goes."""
+        running = await self.begin(request, arrived)
+        if running.future is not None:
+            await self._wait(running.future, receive)
+        return running.finish(write)
 
     async def begin(self, request: InferRequest, arrived: int) -> Running:
         """Starts a request; one that takes its thread for long runs in another."""
@@ -189,7 +195,7 @@ class Application:
         """Sends an answer, compressed if the client accepts it. asked: the headers of the request."""
         accepted = asked.get(b"accept-encoding") if asked else None
         if accepted is not None and len(body) >= COMPRESSED:
-            encoding = _chosen(accepted, headers[0] is JSON)
+            encoding = _chosen(accepted, headers[0] == JSON)
             if encoding is not None:
                 body = deflate(body, encoding)
                 headers = [*headers, (b"content-encoding", encoding.encode())]

@@ -17,6 +17,7 @@ from starlette.routing import Route as StarletteRoute
 from .model import ServedModel
 from .requests import RequestError, integer
 from .server import Server
+from .tensorflow import TensorFlowApi
 
 log = logging.getLogger("pelton.serve")
 Route = Callable[..., Awaitable[None]]
@@ -198,6 +199,7 @@ def other_routes(server: Server) -> Route:
         for name, (methods, paths) in PATHS.items()
         for path in paths
     ]
+    routes.append(StarletteRoute("/v1/{rest:path}", TensorFlowApi(server)))
     return Router(routes, redirect_slashes=False, default=_unknown)
 
 
