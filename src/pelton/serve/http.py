@@ -163,8 +163,8 @@ class Application:
         Disconnect if the client goes."""
         limit = self.options.body
         length = headers.get(b"content-length")
-        if length is not None and (not length.isdigit() or int(length) > limit):
-            raise too_large(limit)
+        if length is not None and not (length.isdigit() and len(length) < 19 and int(length) <= limit):
+            raise too_large(limit, length.decode("latin-1"))
         try:
             message = await receive()
             if not message.get("more_body") and message["type"] == "http.request":
@@ -174,7 +174,7 @@ class Application:
         except asyncio.TimeoutError:
             raise RequestError(f"the body did not arrive within {self.options.body_seconds:g} s", "late") from None
         if len(body) > limit:
-            raise too_large(limit)
+            raise too_large(limit, str(len(body)))
         encoding = headers.get(b"content-encoding")
         return body if encoding is None else inflate(body, encoding, limit)
 
@@ -217,10 +217,10 @@ class Application:
         await self.answer(send, error.status, orjson.dumps({"error": str(error)}), headers)
 
 
-def too_large(limit: int) -> RequestError:
+def too_large(limit: int, size: str) -> RequestError:
     return RequestError(
-        f"the request exceeds the maximum allowed input size of {limit} bytes. Use --http-max-input-size to increase"
-        " the limit.",
+        f"request JSON size of {size[:20]} bytes exceeds the maximum allowed input size of {limit} bytes. Use"
+        " --http-max-input-size to increase the limit.",
         "large",
     )
 
@@ -239,7 +239,7 @@ async def _rest_of(message: Message, receive: Receive, limit: int) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > limit:
-            raise too_large(limit)
+            raise too_large(limit, f"at least {size}")
         if not message.get("more_body"):
             return b"".join(pieces)
         message = await receive()
@@ -258,7 +258,7 @@ def inflate(body: bytes, encoding: bytes, limit: int) -> bytes:
     except zlib.error as e:
         raise RequestError(f"the body is no {kind.decode()}: {e}") from None
     if len(content) > limit:
-        raise too_large(limit)
+        raise too_large(limit, f"at least {len(content)}")
     if not stream.eof or stream.unused_data:
         raise RequestError(f"the body is not one whole stream of {kind.decode()}")
     return content

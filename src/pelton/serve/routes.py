@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.routing import Route as StarletteRoute
 
+from .generate import Generate
 from .model import ServedModel
 from .requests import RequestError, integer
 from .server import Server
@@ -199,6 +200,9 @@ def other_routes(server: Server) -> Route:
         for name, (methods, paths) in PATHS.items()
         for path in paths
     ]
+    generate = Generate(server)
+    for path in (MODEL, VERSION):
+        routes += [StarletteRoute(path + end, generate) for end in ("/generate", "/generate_stream")]
     routes.append(StarletteRoute("/v1/{rest:path}", TensorFlowApi(server)))
     return Router(routes, redirect_slashes=False, default=_unknown)
 
