@@ -16,6 +16,7 @@ from starlette.routing import Route as StarletteRoute
 
 from .generate import Generate
 from .model import ServedModel
+from .page import Page
 from .requests import RequestError, integer
 from .server import Server
 from .tensorflow import TensorFlowApi
@@ -204,6 +205,7 @@ def other_routes(server: Server) -> Route:
     for path in (MODEL, VERSION):
         routes += [StarletteRoute(path + end, generate) for end in ("/generate", "/generate_stream")]
     routes.append(StarletteRoute("/v1/{rest:path}", TensorFlowApi(server)))
+    routes += Page(server).routes()
     return Router(routes, redirect_slashes=False, default=_unknown)
 
 
