@@ -95,20 +95,12 @@ def describe(engine: Engine, args: argparse.Namespace) -> tuple[Described, Roof 
     """Describes an engine at the requested sizes, with measured times if requested; and the machine's peak."""
     from pelton.engine.sizes import solve
     from pelton.explorer.data import Described
+    from pelton.runtime.script_engine import steps_between
 
     sizes: Mapping[str, int] = solve(engine.plain, arrays.resolve_shapes(engine, arguments.shapes(args)))
     if not args.time:
-        return Described(engine.plain, _between(engine), sizes), None
+        return Described(engine.plain, steps_between(engine), sizes), None
     feeds = arrays.draw_inputs(engine, arguments.shapes(args))
     steps, _, roof = layers.measure_beside_roof(engine, engine.context(threads=args.threads), feeds)
     times, work = [s["ns"] for s in steps], [(s["flops"], s["bytes"]) for s in steps]
-    return Described(engine.plain, _between(engine), sizes, times, work), roof
-
-
-def _between(engine: Engine) -> list[tuple[Any, Any]]:
-    """Returns the steps of a script between its engines."""
-    if engine.parts == (engine,):
-        return []
-    from pelton.runtime.script_context import between, step_of
-
-    return [(action, step_of(action)) for action in between(engine.plain.main)]
+    return Described(engine.plain, steps_between(engine), sizes, times, work), roof

@@ -15,6 +15,7 @@ from pelton.engine import script_file
 from pelton.engine.constants import bytes_of
 from pelton.engine.plan import DynamicDimension, Port, Step, numpy_dtype, strings_in
 from pelton.engine.script import (
+    Action,
     Block,
     Feed,
     HostAction,
@@ -159,3 +160,10 @@ def _function(action: HostAction) -> Call:
         from pelton import reference  # only scripts with such steps need its imports
 
         return reference.function(action.name, action.call, action.text, NATIVE)
+
+
+def steps_between(engine: Engine) -> list[tuple[Action, Step]]:
+    """Returns the steps of a script between its engines, each as an engine's step, too; none for other engines."""
+    if not isinstance(engine, ScriptEngine):
+        return []
+    return [(action, step_of(action)) for action in between(engine.plain.main)]

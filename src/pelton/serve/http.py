@@ -112,10 +112,9 @@ class Application:
         arrived = time.monotonic_ns()
         length = headers.get(HEADER_LENGTH)
         request = self._request(body, length, name, version)
-        running = await self.begin(request, arrived)
-        if running.future is not None:
-            await self._wait(running.future, receive)
-        parts, json_bytes = running.finish(lambda v, answers: open_inference.write(request, v, answers))
+        parts, json_bytes = await self.infer(
+            request, arrived, receive, lambda v, answers: open_inference.write(request, v, answers)
+        )
         if json_bytes is None:
             answer = [JSON]
         else:
@@ -131,6 +130,13 @@ class Application:
             inputs = self.server.model(name, version).metadata()["inputs"]
             return open_inference.raw_request(body, name, version, inputs)
         return open_inference.read(body, int(length), name, version, self.server.regions.view)
+
+    async def infer(self, request: InferRequest, arrived: int, receive: Receive, write: Callable[..., Any]) -> Any:
+        """Runs a request; returns `write(version, answers)`. Raises RequestError, Disconnect if the client goes."""
+        running = await self.begin(request, arrived)
+        if running.future is not None:
+            await self._wait(running.future, receive)
+        return running.finish(write)
 
     async def begin(self, request: InferRequest, arrived: int) -> Running:
         """Starts a request; one that takes its thread for long runs in another."""
@@ -157,8 +163,8 @@ class Application:
         Disconnect if the client goes."""
         limit = self.options.body
         length = headers.get(b"content-length")
-        if length is not None and (not length.isdigit() or int(length) > limit):
-            raise too_large(limit)
+        if length is not None and not (length.isdigit() and len(length) < 19 and int(length) <= limit):
+            raise too_large(limit, length.decode("latin-1"))
         try:
             message = await receive()
             if not message.get("more_body") and message["type"] == "http.request":
@@ -168,7 +174,7 @@ class Application:
         except asyncio.TimeoutError:
             raise RequestError(f"the body did not arrive within {self.options.body_seconds:g} s", "late") from None
         if len(body) > limit:
-            raise too_large(limit)
+            raise too_large(limit, str(len(body)))
         encoding = headers.get(b"content-encoding")
         return body if encoding is None else inflate(body, encoding, limit)
 
@@ -189,7 +195,7 @@ class Application:
         """Sends an answer, compressed if the client accepts it. asked: the headers of the request."""
         accepted = asked.get(b"accept-encoding") if asked else None
         if accepted is not None and len(body) >= COMPRESSED:
-            encoding = _chosen(accepted, headers[0] is JSON)
+            encoding = _chosen(accepted, headers[0] == JSON)
             if encoding is not None:
                 body = deflate(body, encoding)
                 headers = [*headers, (b"content-encoding", encoding.encode())]
@@ -211,10 +217,10 @@ class Application:
         await self.answer(send, error.status, orjson.dumps({"error": str(error)}), headers)
 
 
-def too_large(limit: int) -> RequestError:
+def too_large(limit: int, size: str) -> RequestError:
     return RequestError(
-        f"the request exceeds the maximum allowed input size of {limit} bytes. Use --http-max-input-size to increase"
-        " the limit.",
+        f"request JSON size of {size[:20]} bytes exceeds the maximum allowed input size of {limit} bytes. Use"
+        " --http-max-input-size to increase the limit.",
         "large",
     )
 
@@ -233,7 +239,7 @@ async def _rest_of(message: Message, receive: Receive, limit: int) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > limit:
-            raise too_large(limit)
+            raise too_large(limit, f"at least {size}")
         if not message.get("more_body"):
             return b"".join(pieces)
         message = await receive()
@@ -252,7 +258,7 @@ def inflate(body: bytes, encoding: bytes, limit: int) -> bytes:
     except zlib.error as e:
         raise RequestError(f"the body is no {kind.decode()}: {e}") from None
     if len(content) > limit:
-        raise too_large(limit)
+        raise too_large(limit, f"at least {len(content)}")
     if not stream.eof or stream.unused_data:
         raise RequestError(f"the body is not one whole stream of {kind.decode()}")
     return content

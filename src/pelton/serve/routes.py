@@ -14,9 +14,12 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.routing import Route as StarletteRoute
 
+from .generate import Generate
 from .model import ServedModel
+from .page import Page
 from .requests import RequestError, integer
 from .server import Server
+from .tensorflow import TensorFlowApi
 
 log = logging.getLogger("pelton.serve")
 Route = Callable[..., Awaitable[None]]
@@ -198,6 +201,11 @@ def other_routes(server: Server) -> Route:
         for name, (methods, paths) in PATHS.items()
         for path in paths
     ]
+    generate = Generate(server)
+    for path in (MODEL, VERSION):
+        routes += [StarletteRoute(path + end, generate) for end in ("/generate", "/generate_stream")]
+    routes.append(StarletteRoute("/v1/{rest:path}", TensorFlowApi(server)))
+    routes += Page(server).routes()
     return Router(routes, redirect_slashes=False, default=_unknown)
 
 
