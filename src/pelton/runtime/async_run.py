@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .in_process import InProcess
-
-if TYPE_CHECKING:
-    from .queue import AsyncQueue
 
 
 class AsyncRun(InProcess, Future[dict[str, Any]]):
@@ -25,9 +22,9 @@ class AsyncRun(InProcess, Future[dict[str, Any]]):
     rows = batch_rows = 1
     queued_ns = started_ns = ended_ns = 0
 
-    def __init__(self, queue: AsyncQueue, inputs: Any, userdata: Any, callback: Callback | None):
+    def __init__(self, queue: Any, inputs: Any, userdata: Any, callback: Callback | None):
         super().__init__()
-        self.queue: AsyncQueue | None = queue  # until it is over
+        self.queue = queue  # its AsyncQueue, until it is over
         self.inputs, self.userdata, self.callback = inputs, userdata, callback
         self.priority = 0
         self.timeout: float | None = None

@@ -16,7 +16,7 @@ import numpy as np
 from pelton.errors import DeadlineError, InputError, QueueFullError
 
 if TYPE_CHECKING:
-    from .queue import AsyncRun
+    from .async_run import AsyncRun
 
 MOST_ROWS = 1 << 16
 MARGIN = 0.8  # of the time for a run that the first batches may take
@@ -202,11 +202,11 @@ class Schedule:
             self._claim(first)
             return [first]
         limit = max(1, int(self.limit))
-        # what waits is divided among the threads that have nothing to do
-        limit = min(limit, max(first.rows, -(-self.rows // (1 + self.idle))))
         levels = self._alike.get(first.key, {})
         if self.batching.delay and self._waits(first, levels, limit):
             return None
+        # what waits is divided among the threads that have nothing to do
+        limit = min(limit, max(first.rows, -(-self.rows // (1 + self.idle))))
         batch, rows = [first], first.rows
         self._claim(first)
         for priority in sorted(levels):

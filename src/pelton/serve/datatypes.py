@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,10 @@ def numbers(data: Any, dtype: np.dtype, datatype: str, name: str) -> np.ndarray:
         raise RequestError(f"data of input {name!r} is no tensor: {e}") from None
     if not natural.size:
         return np.zeros(natural.shape, dtype)
-    if natural.dtype.kind not in KINDS[dtype.kind]:
+    if natural.dtype.kind == "f" and dtype.kind == "u" and _whole(data):  # numpy has no type for 1 beside 2^63
+        natural = np.array(data, object)
+        natural = natural.astype(dtype) if 0 <= natural.min() and natural.max() <= np.iinfo(dtype).max else natural
+    if natural.dtype.kind not in KINDS[dtype.kind] or (dtype.kind != "b" and _has_booleans(data)):
         raise RequestError(f"data of input {name!r} does not fit {datatype}: it holds {_kind_of(natural)}")
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
@@ -146,6 +149,26 @@ def numbers(data: Any, dtype: np.dtype, datatype: str, name: str) -> np.ndarray:
             return natural.astype(dtype, copy=False)
     except FloatingPointError:
         raise RequestError(f"data of input {name!r} exceeds the range of {datatype}") from None
+
+
+def _leaves(data: Any) -> Iterator[Any]:
+    """Yields the values in nested lists."""
+    pending = [data]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending.extend(value)
+        else:
+            yield value
+
+
+def _whole(data: Any) -> bool:
+    return all(type(value) is int for value in _leaves(data))
+
+
+def _has_booleans(data: Any) -> bool:
+    """Returns True if there is a boolean among the values, which numpy takes for 0 or 1."""
+    return any(value is True or value is False for value in _leaves(data))
 
 
 def _kind_of(array: np.ndarray) -> str:
