@@ -31,7 +31,7 @@ def address(tmp_path_factory):
         thread.start()
         while not server.started:
             assert thread.is_alive()
-        yield "http://127.0.0.1:%d/" % server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
         server.should_exit = True
         thread.join()
 

@@ -8,7 +8,7 @@ import webbrowser
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pelton.errors import InputError
 
