@@ -34,6 +34,8 @@ class ServedModel:
     Raises InputError if the configuration contradicts the engine, EngineError if the engine does not run here.
     """
 
+    reason = ""  # why the model cannot run at present
+
     def __init__(self, name: str, version: str, engine: Engine, settings: ModelSettings, options: ServeOptions):
         self.name, self.version, self.engine, self.settings = name, version, engine, settings
         if engine.forms:

@@ -18,6 +18,7 @@ from pelton.errors import InputAbsent, InputError
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\- ]{0,199}")
 VERSION = re.compile(r"[0-9]{1,18}")
 ENGINE = ".pelton"
+FILES = ("config.pbtxt", "pipeline.yaml")  # beside the versions; either makes a folder a model
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def scan(roots: Iterable[Path]) -> dict[str, Place]:
             if place.name in places:
                 raise InputError(f"two models have the name {place.name!r}: the second is in {root}; rename one")
             places[place.name] = place
-    return places
+    # pipelines, which need the models, last
+    return dict(sorted(places.items(), key=lambda item: not item[1].versions))
 
 
 def _places(root: Path) -> Iterable[Place]:
@@ -57,7 +59,7 @@ def _places(root: Path) -> Iterable[Place]:
         for entry in sorted(root.iterdir()):
             if not NAME.fullmatch(entry.name):
                 continue
-            if entry.is_dir() and (_versions(entry) or (entry / "config.pbtxt").is_file()):
+            if entry.is_dir() and (_versions(entry) or any((entry / f).is_file() for f in FILES)):
                 yield _folder(entry)
             elif entry.is_file() and entry.suffix == ENGINE:
                 yield _single(entry)
@@ -72,7 +74,8 @@ def _single(path: Path) -> Place:
 def _folder(path: Path) -> Place:
     versions = _versions(path)
     files = [p for v in versions.values() for p in v.iterdir()]
-    return Place(path.name, path, versions, _stamp([*versions.values(), *files, path / "config.pbtxt"]))
+    files += [*(path / name for name in FILES), *path.glob("*.py")]
+    return Place(path.name, path, versions, _stamp([*versions.values(), *files]))
 
 
 def _versions(folder: Path) -> dict[str, Path]:

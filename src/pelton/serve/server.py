@@ -17,6 +17,7 @@ from pelton.version import VERSION
 from . import loading, repository, settings as configuration
 from .model import Outputs, ServedModel, fault_of
 from .options import ServeOptions
+from .pipeline import Pipeline, is_pipeline
 from .regions import Regions
 from .repository import Place
 from .requests import InferRequest, RequestError
@@ -159,20 +160,23 @@ class Server:
             settings = self._settings(place, config)
             if settings.ignored:
                 log.warning("model %r: no effect of %s", place.name, ", ".join(settings.ignored))
-            versions = configuration.selected(settings.config, list(place.versions))
-            if not versions:
-                raise InputError(f"model {place.name!r} has no version that its version_policy selects")
-            fresh = [
-                loading.load(place.name, version, place.versions[version], settings, self.options)
-                for version in versions
-            ]
+            fresh = self._fresh(place, settings)
             table = {key: m for key, m in self.table.items() if key[0] != place.name}
             table.update({(place.name, m.version): m for m in fresh})
             table[place.name, ""] = fresh[-1]
             self._replace(place.name, table)
             self.reasons.pop(place.name, None)
             self._failed.pop(place.name, None)
-            log.info("model %r is ready: versions %s", place.name, ", ".join(versions))
+            log.info("model %r is ready: versions %s", place.name, ", ".join(m.version for m in fresh))
+
+    def _fresh(self, place: Place, settings: ModelSettings) -> list[ServedModel]:
+        """Returns the loaded versions of a model, in ascending order. Raises Error for one that cannot be loaded."""
+        if is_pipeline(place, settings):
+            return [Pipeline(self, place, settings)]
+        versions = configuration.selected(settings.config, list(place.versions))
+        if not versions:
+            raise InputError(f"model {place.name!r} has no version that its version_policy selects")
+        return [loading.load(place.name, v, place.versions[v], settings, self.options) for v in versions]
 
     def _settings(self, place: Place, config: str | None) -> ModelSettings:
         settings = configuration.read(place.folder, place.name)
@@ -197,7 +201,9 @@ class Server:
         for name in sorted({*self.places, *self.reasons, *(key[0] for key in self.table)}):
             versions = sorted({key[1] for key in self.table if key[0] == name and key[1]}, key=int)
             for version in versions:
-                rows.append({"name": name, "version": version, "state": "READY", "reason": ""})
+                reason = self.table[name, version].reason
+                state = "UNAVAILABLE" if reason else "READY"
+                rows.append({"name": name, "version": version, "state": state, "reason": reason})
             if not versions:
                 reason = self.reasons.get(name, "")
                 row: dict[str, Any] = {"name": name}
@@ -211,6 +217,8 @@ class Server:
         model = self.table.get((name, version))
         if model is None:
             self._refuse(name, version)
+        elif model.reason:
+            raise RequestError(model.reason, "unavailable")
         return model  # type: ignore[return-value]
 
     def _refuse(self, name: str, version: str) -> None:

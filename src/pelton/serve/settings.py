@@ -21,7 +21,8 @@ LARGEST = 1 << 20  # bytes of a configuration
 # what is read, top level and below; everything else is named as ignored
 READ = {
     "": "name platform backend version_policy max_batch_size input output dynamic_batching sequence_batching"
-    " instance_group default_model_filename parameters model_warmup response_cache",
+    " instance_group default_model_filename parameters model_warmup response_cache"
+    " ensemble_scheduling",
     "input": "name data_type dims optional",
     "output": "name data_type dims label_filename",
     "dynamic_batching": "preferred_batch_size max_queue_delay_microseconds default_queue_policy priority_levels"
@@ -31,6 +32,7 @@ READ = {
     "sequence_batching": "max_sequence_idle_microseconds control_input state direct oldest",
     "instance_group": "name kind count gpus",
     "model_warmup": "name count batch_size inputs",
+    "ensemble_scheduling": "step",
 }
 # parameters of config.pbtxt that Pelton defines
 PARAMETERS = ("threads", "slo_ms", "batching", "labels", "level")
