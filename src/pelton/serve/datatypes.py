@@ -110,9 +110,11 @@ def to_raw(array: np.ndarray) -> Any:
     return numbers.data.cast("B")
 
 
-def from_json(data: Any, datatype: str, shape: Sequence[int], count: int, name: str) -> np.ndarray:
+def from_json(
+    data: Any, datatype: str, shape: Sequence[int], count: int, name: str, booleans: bool = True
+) -> np.ndarray:
     """Reads a tensor from JSON: a flat or nested list in row-major order. Numbers that the type cannot hold are
-    rejected, never rounded to integers or wrapped."""
+    rejected, never rounded to integers or wrapped. booleans: False if there are none in the whole request."""
     dtype = numpy_type(datatype, name)
     if datatype == "BF16":
         raise RequestError(f"input {name!r}: BF16 has no JSON form; send it as binary data")
@@ -121,13 +123,13 @@ def from_json(data: Any, datatype: str, shape: Sequence[int], count: int, name: 
     if datatype == "BYTES":
         flat = flat_strings(data, name)
     else:
-        flat = numbers(data, dtype, datatype, name)
+        flat = numbers(data, dtype, datatype, name, booleans)
     if flat.size != count:
         raise RequestError(f"input {name!r} of shape {list(shape)} has {count} elements, got {flat.size}")
     return flat.reshape(shape)
 
 
-def numbers(data: Any, dtype: np.dtype, datatype: str, name: str) -> np.ndarray:
+def numbers(data: Any, dtype: np.dtype, datatype: str, name: str, booleans: bool = True) -> np.ndarray:
     """Reads numbers from nested lists of JSON, of any consistent shape."""
     try:
         natural = np.asarray(data)
@@ -138,7 +140,7 @@ def numbers(data: Any, dtype: np.dtype, datatype: str, name: str) -> np.ndarray:
     if natural.dtype.kind == "f" and dtype.kind == "u" and _whole(data):  # numpy has no type for 1 beside 2^63
         natural = np.array(data, object)
         natural = natural.astype(dtype) if 0 <= natural.min() and natural.max() <= np.iinfo(dtype).max else natural
-    if natural.dtype.kind not in KINDS[dtype.kind] or (dtype.kind != "b" and _has_booleans(data)):
+    if natural.dtype.kind not in KINDS[dtype.kind] or (booleans and dtype.kind != "b" and _has_booleans(data)):
         raise RequestError(f"data of input {name!r} does not fit {datatype}: it holds {_kind_of(natural)}")
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)

@@ -20,7 +20,7 @@ from .requests import InferRequest, OutputRequest, RequestError
 from .sequences import Sequences
 from .settings import ModelSettings
 from .statistics import Statistics
-from .warmup import RunTimes, measure
+from .warmup import RunTimes, measure, mixes_rows
 
 log = logging.getLogger("pelton.serve")
 
@@ -43,7 +43,7 @@ class ServedModel:
         self.statistics = Statistics()
         self.closed = False
         self.sequences = Sequences(engine, settings.sequences, name) if _has_state(engine, settings) else None
-        hidden = self.sequences.hidden if self.sequences else frozenset()
+        hidden = self.sequences.hidden if self.sequences is not None else frozenset()
         self.inputs = {p.name: p for p in engine.inputs if p.name not in hidden}
         self.outputs = {p.name: p for p in engine.outputs if p.name not in hidden}
         self._bf16 = {p.name for p in engine.inputs if p.dtype == "bf16"}
@@ -55,7 +55,7 @@ class ServedModel:
         self.batched = self.axis is not None
         self.measured = measure(engine, self.axis if self.sequences is None else None, self.config, options)
         self.queue: AsyncQueue | None = None
-        batching = self._batching(options, self.measured)
+        batching = self._independent(self._batching(options, self.measured))
         self.inline = batching is None and self.sequences is None and self.measured.seconds <= INLINE
         if not self.inline and self.sequences is None:
             self.queue = self._open_queue(batching, options)
@@ -84,6 +84,21 @@ class ServedModel:
         if asked == "off":
             return None
         return Batching(min(int(asked), largest), 0.0, slo)
+
+    def _independent(self, batching: Batching | None) -> Batching | None:
+        """Returns the batching unless rows of a batch change each other's answers. Raises InputError if the
+        configuration asks for such batches."""
+        if batching is None or self.axis is None:
+            return None
+        symbol = next(s for s in self.engine.symbols if s.name == self.axis)
+        mixed = None if symbol.minimum > 1 else mixes_rows(self.engine, self.axis, min(batching.max_batch, 4))
+        if mixed is None:
+            return batching
+        text = f"rows of a batch change each other's output {mixed!r} of model {self.name!r}"
+        if self.settings.batching is not None:
+            raise InputError(f"{text}: remove dynamic_batching from its configuration")
+        log.warning("%s: it is not batched", text)
+        return None
 
     def _slo(self, options: ServeOptions) -> float | None:
         text = self.settings.parameters.get("slo_ms")

@@ -40,8 +40,9 @@ def read(
     if type(parameters) is not dict:
         raise RequestError(f"parameters of a request are an object, got {str(parameters)[:80]!r}")
     inputs: dict[str, np.ndarray] = {}
+    booleans = body.find(b"true", 0, at) >= 0 or body.find(b"false", 0, at) >= 0
     for tensor in content["inputs"]:
-        name, array, at = _input(tensor, view, at, shared)
+        name, array, at = _input(tensor, view, at, shared, booleans)
         if name in inputs:
             raise RequestError(f"input {name!r} is given twice")
         inputs[name] = array
@@ -55,7 +56,7 @@ def read(
 
 
 def _input(
-    tensor: Any, view: memoryview, at: int, shared: Callable[[Region], memoryview]
+    tensor: Any, view: memoryview, at: int, shared: Callable[[Region], memoryview], booleans: bool
 ) -> tuple[str, np.ndarray, int]:
     """Reads an input: its name, its array, and where the next binary data begins."""
     if type(tensor) is not dict or type(tensor.get("name")) is not str:
@@ -77,7 +78,7 @@ def _input(
     elif (place := region(parameters, f"input {name!r}")) is not None:
         raw = shared(place)
     elif "data" in tensor:
-        return name, datatypes.from_json(tensor["data"], datatype, shape, count, name), at
+        return name, datatypes.from_json(tensor["data"], datatype, shape, count, name, booleans), at
     else:
         raise RequestError(f"input {name!r} has no data: neither 'data' nor 'binary_data_size' nor shared memory")
     return name, datatypes.from_raw(raw, datatype, shape, count, name), at

@@ -49,11 +49,11 @@ class Regions:
 
     def register(self, name: str, key: Any, offset: Any, size: Any) -> None:
         """Maps a region. Raises RequestError for a name in use, a key outside /dev/shm, and a range outside it."""
-        offset, size = integer(offset, "offset of a region"), integer(size, "byte_size of a region", 1)
         if not name or len(name) > 200:
             raise RequestError("a shared memory region has a name of 1 to 200 characters")
         if not isinstance(key, str) or not KEY.fullmatch(key) or key.strip("/") in (".", ".."):
             raise RequestError(f"Unable to open shared memory region: '{str(key)[:200]}'")
+        offset, size = integer(offset, "offset of a region"), integer(size, "byte_size of a region")
         with self._lock:
             if name in self._regions:
                 raise RequestError(f"shared memory region '{name}' already in manager")
@@ -110,6 +110,8 @@ def _mapped(key: str, size: int) -> tuple[mmap.mmap, int]:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size < size:
             raise RequestError(f"shared memory region '{key}' has {status.st_size} bytes, {size} were asked for")
+        if not size:
+            raise RequestError(f"failed to register shared memory region '{key}': invalid args, it has no bytes")
         return mmap.mmap(handle, size), handle
     except BaseException:
         os.close(handle)

@@ -154,7 +154,10 @@ class Endpoints:
         return []
 
     def cuda_register(self, path: dict[str, str], body: Any) -> Answer:
-        raise RequestError("this server has no CUDA shared memory; use system shared memory", "unsupported")
+        raise RequestError(
+            "failed to register shared memory region: invalid args, this server has no CUDA shared memory",
+            "unsupported",
+        )
 
     def cuda_unregister(self, path: dict[str, str], body: Any) -> Answer:
         return None

@@ -63,6 +63,26 @@ def measure(engine: Engine, axis: str | None, config: Any, options: ServeOptions
     return RunTimes(seconds[1], rates, batch if seconds[1] >= PAYS * (1 / best + HOP) else 1)
 
 
+def mixes_rows(engine: Engine, axis: str, rows: int) -> str | None:
+    """Compares a batch with its rows run one by one, on random inputs; returns the output that differs by more than a
+    thousandth of its largest value, None if there is none. Such a network (a softmax over the first axis, say) must not
+    be batched: requests would change each other's answers."""
+    inputs = _inputs(engine, {axis: rows})
+    together = engine.run(inputs)
+    alone = [engine.run({name: array[row : row + 1] for name, array in inputs.items()}) for row in range(rows)]
+    for name, array in together.items():
+        single = np.concatenate([one[name] for one in alone])
+        if array.dtype.kind in "fV":
+            wide, other = array.astype(np.float64), single.astype(np.float64)
+            scale = np.nanmax(np.abs(other), initial=0.0)
+            same = np.allclose(wide, other, rtol=0, atol=1e-3 * scale, equal_nan=True)
+        else:
+            same = array.shape == single.shape and bool((array == single).all())
+        if not same:
+            return name
+    return None
+
+
 def _inputs(engine: Engine, sizes: Mapping[str, int]) -> dict[str, Any]:
     return random_inputs(engine.ports(sizes))
 
