@@ -104,6 +104,13 @@ def add(commands) -> argparse.ArgumentParser:
         help="most waiting rows",
     )
     running.add_argument(
+        "--workers",
+        type=arguments.int_in_range(1, 256, "processes"),
+        default=1,
+        metavar="N",
+        help="processes behind one port (default 1); worker i has its metrics on --metrics-port + i",
+    )
+    running.add_argument(
         "--response-cache",
         type=arguments.size,
         default=0,
@@ -134,7 +141,7 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     with Needs("serving", InputError):
         from pelton.serve.options import ServeOptions
-        from pelton.serve.run import serve
+        from pelton.serve.workers import serve_all
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InputError("--tls-cert and --tls-key go together: give both, or neither")
     for path in (args.tls_cert, args.tls_key, args.tls_client_ca, args.token_file):
@@ -143,7 +150,7 @@ def main(args: argparse.Namespace) -> None:
     token = None if args.token_file is None else args.token_file.read_text().strip()
     if token == "":
         raise InputError(f"{args.token_file} holds no token: write one line")
-    serve(
+    serve_all(
         ServeOptions(
             models=tuple(args.models),
             host=args.host,
@@ -173,6 +180,7 @@ def main(args: argparse.Namespace) -> None:
             key=args.tls_key,
             client_ca=args.tls_client_ca,
             trust=tuple(args.trust),
+            workers=args.workers,
         ),
         ready=lambda line: print(f"serving on {line}", flush=True),
     )

@@ -81,9 +81,9 @@ def registry(server: Server) -> CollectorRegistry:
     return collected
 
 
-def start(server: Server) -> Callable[[], None]:
-    """Serves the metrics on a port of their own; returns a function that ends it. Raises InputError for a port in
-    use."""
+def start(server: Server) -> tuple[int, Callable[[], None]]:
+    """Serves the metrics on a port of their own; returns it, and a function that ends it. Raises InputError for a port
+    in use."""
     options = server.options
     try:
         http, thread = start_http_server(options.metrics_port, options.host, registry(server))
@@ -97,4 +97,4 @@ def start(server: Server) -> Callable[[], None]:
         http.server_close()
         thread.join()
 
-    return stop
+    return http.server_port, stop

@@ -43,6 +43,8 @@ class ServedModel:
         self.statistics = Statistics()
         self.closed = False
         self.sequences = Sequences(engine, settings.sequences, name) if _has_state(engine, settings) else None
+        if self.sequences is not None and options.workers > 1:
+            raise InputError(f"model {name!r} keeps state between requests, which needs one process: --workers 1")
         hidden = self.sequences.hidden if self.sequences is not None else frozenset()
         self.inputs = {p.name: p for p in engine.inputs if p.name not in hidden}
         self.outputs = {p.name: p for p in engine.outputs if p.name not in hidden}

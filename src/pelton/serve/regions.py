@@ -38,9 +38,10 @@ class SharedRegion:
 
 
 class Regions:
-    """The registered regions of a server."""
+    """The registered regions of a server. alone: False if it is one of several processes, which cannot share them."""
 
-    def __init__(self) -> None:
+    def __init__(self, alone: bool = True) -> None:
+        self._alone = alone
         self._regions: dict[str, SharedRegion] = {}
         self._lock = threading.Lock()
 
@@ -49,6 +50,8 @@ class Regions:
 
     def register(self, name: str, key: Any, offset: Any, size: Any) -> None:
         """Maps a region. Raises RequestError for a name in use, a key outside /dev/shm, and a range outside it."""
+        if not self._alone:
+            raise RequestError("shared memory needs a server of one process: --workers 1", "unsupported")
         if not name or len(name) > 200:
             raise RequestError("a shared memory region has a name of 1 to 200 characters")
         if not isinstance(key, str) or not KEY.fullmatch(key) or key.strip("/") in (".", ".."):

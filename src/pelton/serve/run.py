@@ -141,7 +141,7 @@ async def _serve(server: Server, sockets: list[socket.socket], ready: Callable[[
         if not stop.is_set():
             remote = grpc.start(server) if options.grpc else None
             counters = metrics.start(server) if options.metrics else None
-            ready(addresses(options, sockets, remote))
+            ready(addresses(options, sockets, remote, counters))
         while not stop.is_set():
             close_late(http.server_state.connections, loop.time(), options.header_seconds)
             with contextlib.suppress(asyncio.TimeoutError):
@@ -155,7 +155,7 @@ async def _serve(server: Server, sockets: list[socket.socket], ready: Callable[[
             await loop.run_in_executor(None, lambda: remote.stop(options.drain).wait())
         await serving
         if counters is not None:
-            counters()
+            counters[1]()
         await loop.run_in_executor(None, server.close)
 
 
@@ -168,7 +168,7 @@ async def _first(loading: Any, stop: asyncio.Event) -> None:
         loading.result()
 
 
-def addresses(options: ServeOptions, sockets: list[socket.socket], remote: Any) -> str:
+def addresses(options: ServeOptions, sockets: list[socket.socket], remote: Any, counters: Any) -> str:
     """Returns the addresses that a server listens on."""
     scheme = "https" if options.certificate is not None else "http"
     texts = []
@@ -177,6 +177,6 @@ def addresses(options: ServeOptions, sockets: list[socket.socket], remote: Any) 
         texts.append(f"{scheme}://{options.host}:{name[1]}" if isinstance(name, tuple) else f"unix:{name}")
     if remote is not None:
         texts.append(f"grpc://{options.host}:{remote.port}")
-    if options.metrics:
-        texts.append(f"metrics http://{options.host}:{options.metrics_port}/metrics")
+    if counters is not None:
+        texts.append(f"metrics http://{options.host}:{counters[0]}/metrics")
     return ", ".join(texts)

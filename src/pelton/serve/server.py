@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self, options: ServeOptions):
         self.options = options
-        self.regions = Regions()
+        self.regions = Regions(options.workers == 1)
         self.cache = ResponseCache(options.cache) if options.cache else None
         # (name, version) → model, and (name, "") → its latest version; replaced as a whole
         self.table: Table = {}
