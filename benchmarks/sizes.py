@@ -3,7 +3,7 @@
     python -m benchmarks.sizes [--page docs/install.md]
 
 Installs each extra into an empty folder and adds up its files, without .pyc files, which depend on the Python. `torch`
-is left out, as its size depends on the chosen build.
+is left out, as its size depends on the chosen build, and `ray` and `spark`, which bring their clusters' packages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.formats import replaced
 
 ROOT = Path(__file__).parents[1]
-LEFT_OUT = ("torch", "test", "lint", "docs")  # torch: see above; the others are of developers
+LEFT_OUT = ("torch", "ray", "spark", "test", "lint", "docs")  # torch: see above; the others are of developers
 USES = {
     "": "run engines",
     "build": "build engines, and read models of ONNX, TFLite, Caffe and Darknet",
@@ -27,6 +27,7 @@ USES = {
     "image": "photographs as inputs",
     "sign": "signatures of engine files",
     "onnxruntime": "`InferenceSession`, in place of ONNX Runtime",
+    "serve": "`pelton serve`",
     "demo": "`pelton demo`",
     "all": "all of these",
 }
