@@ -22,10 +22,10 @@ def served(tmp_path_factory):
     for name, source in (("half", half_plus_two()), ("scores", scores()), ("texts", texts()), ("types", types())):
         save(root, name, source)
     save(root, "counter", counter(), config=COUNTER)
-    with serving(root, control="explicit", startup=("*",), grpc_port=0, grpc_threads=2) as client:
+    with serving(root, control="explicit", startup=("*",), grpc_port=0) as client:
         port = remote.start(client.server)
         yield client.server, f"127.0.0.1:{port.port}"
-        port.stop(1).wait()
+        port.stop(1)
 
 
 @pytest.fixture(scope="module")

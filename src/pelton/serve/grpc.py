@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -21,6 +21,7 @@ from pelton.errors import InputError
 from . import datatypes, schema
 from .requests import NONE, InferRequest, OutputRequest, RequestError, region, requested
 from .routes import Endpoints, set_log, trace_settings
+from .worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from .server import Server
@@ -44,35 +45,37 @@ CONTENTS = {
 WIDE = {"i": np.dtype("i8"), "u": np.dtype("u8")}  # kind of a type → the type of its contents
 Response = schema.message("ModelInferResponse")
 StreamResponse = schema.message("ModelStreamInferResponse")
+THREADS = 2  # that run calls; more contend for the interpreter's lock
 EXTRA = 1 << 20  # bytes of a message beside its tensors
 
 
 class Remote:
     """A running server for gRPC. port: that it listens on."""
 
-    def __init__(self, server: Any, port: int):
-        self._server, self.port = server, port
+    def __init__(self, server: Any, pool: WorkerPool, port: int):
+        self._server, self._pool, self.port = server, pool, port
 
-    def stop(self, grace: float) -> Any:
-        """Rejects new requests and waits up to `grace` seconds for those under way; returns an event to wait for."""
-        return self._server.stop(grace)
+    def stop(self, grace: float) -> None:
+        """Rejects new requests, and waits up to `grace` seconds for those under way."""
+        self._server.stop(grace).wait()
+        self._pool.shutdown()
 
 
 def start(server: Server) -> Remote:
     """Starts the server's gRPC port. Raises InputError if it cannot be opened."""
     options = server.options
     most = options.body + EXTRA
+    pool = WorkerPool(THREADS, options.requests)
     remote = grpc.server(
-        ThreadPoolExecutor(options.grpc_threads, "pelton-grpc"),
+        pool,
         options=[
             ("grpc.max_receive_message_length", most),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", int(options.workers > 1)),
             ("grpc.max_metadata_size", options.header),
         ],
-        maximum_concurrent_rpcs=options.requests,
     )
-    remote.add_generic_rpc_handlers((_handlers(server),))
+    remote.add_generic_rpc_handlers((_handlers(server, pool),))
     address = f"[{options.host}]:{options.grpc_port}" if ":" in options.host else f"{options.host}:{options.grpc_port}"
     try:
         port = (
@@ -85,7 +88,7 @@ def start(server: Server) -> Remote:
     except RuntimeError as e:
         raise InputError(f"port {options.grpc_port} of {options.host} cannot be opened: {e}; choose another") from None
     remote.start()
-    return Remote(remote, port)
+    return Remote(remote, pool, port)
 
 
 def _credentials(server: Server) -> Any:
@@ -96,9 +99,9 @@ def _credentials(server: Server) -> Any:
     return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
 
 
-def _handlers(server: Server) -> Any:
+def _handlers(server: Server, pool: WorkerPool) -> Any:
     """Returns the handlers of all methods, by the names and types of the schema."""
-    service, token = Service(server), server.options.token
+    service, token = Service(server, pool), server.options.token
     bearer = None if token is None else f"Bearer {token}"
     handlers = {}
     for method in schema.methods():
@@ -157,8 +160,8 @@ def _authorize(context: Any, bearer: str | None) -> None:
 class Service:
     """The methods of the service, named as in the schema, in lower case with underscores."""
 
-    def __init__(self, server: Server):
-        self.server, self.endpoints = server, Endpoints(server)
+    def __init__(self, server: Server, pool: WorkerPool):
+        self.server, self.endpoints, self.pool = server, Endpoints(server), pool
 
     def server_live(self, request: Any, context: Any) -> Any:
         return schema.message("ServerLiveResponse")(live=True)
@@ -240,9 +243,13 @@ class Service:
 
     def model_infer(self, request: Any, context: Any) -> Any:
         arrived = time.monotonic_ns()
+        if self.pool.backlog() > self.server.options.requests:
+            raise RequestError(f"{self.server.options.requests} requests are under way", "full", 1.0)
         running = self.server.begin(read(request, self.server.regions.view), arrived)
         if running.future is not None:
             _cancel_with(context, running.future)
+            with self.pool.waiting():
+                wait((running.future,))
         return running.finish(lambda version, answers: write(request, version, answers))
 
     def model_stream_infer(self, request: Any, context: Any) -> Any:

@@ -53,5 +53,4 @@ class ServeOptions:
     key: Path | None = None
     client_ca: Path | None = None
     workers: int = 1
-    grpc_threads: int = 2
     trust: tuple[str, ...] = ()

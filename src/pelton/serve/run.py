@@ -152,7 +152,7 @@ async def _serve(server: Server, sockets: list[socket.socket], ready: Callable[[
         server.draining = True
         http.should_exit = True
         if remote is not None:
-            await loop.run_in_executor(None, lambda: remote.stop(options.drain).wait())
+            await loop.run_in_executor(None, remote.stop, options.drain)
         await serving
         if counters is not None:
             counters[1]()
