@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,7 @@ import numpy as np
 import pelton
 from pelton.backends.arrays import random_inputs
 
+from . import requests
 from .page import replace_part
 
 CLIENTS = 64
@@ -180,6 +183,36 @@ def batching(rounds: int, seconds: float) -> list[str]:
     return lines
 
 
+def over_http(rounds: int, seconds: float) -> list[str]:
+    """Measures batching behind `pelton serve`, with 64 connections of wrk; returns the lines of a table."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "models" / "mlp" / "1").mkdir(parents=True)
+        mlp().save(folder / "models" / "mlp" / "1" / "model.pelton")
+        x = np.random.default_rng(0).standard_normal((1, 1024)).astype(np.float32)
+        script = requests.wrk_script(folder, "x", x)
+        ports = ["--http-port", "8070", "--no-grpc", "--no-metrics"]
+        url = "http://127.0.0.1:8070"
+
+        def measure(*words: str) -> dict[str, float]:
+            command = [sys.executable, "-m", "pelton", "serve", str(folder / "models"), *ports, *words]
+            with requests.served(command, f"{url}/v2/health/ready", cpus="0,1"):
+                r = requests.wrk(script, int(seconds), f"{url}/v2/models/mlp/infer", CLIENTS, cpus="0,1")
+            return {"runs": r["rate"], "p50": r["p50"] / 1e3}
+
+        kinds = {
+            "no batches": ("--batch", "off", "--jobs", "2", "--threads", "1"),
+            "batches of up to 64": ("--batch", "64", "--jobs", "2", "--threads", "1"),
+        }
+        modes = {name: (lambda words=words: measure(*words)) for name, words in kinds.items()}
+        results = in_turns(modes, rounds)  # type: ignore[arg-type]
+    base = results["no batches"]["runs"]
+    lines = ["| batching, over HTTP | answers a second | against none | p50 ms |", "|---|--:|--:|--:|"]
+    for name, r in results.items():
+        lines.append(f"| {name} | {r['runs']:.0f} | {r['runs'] / base:.2f} | {r['p50']:.1f} |")
+    return lines
+
+
 def overload(rounds: int, seconds: float) -> list[str]:
     """Measures an engine of 20 ms under ten times its load; returns the lines of a table."""
     engine = slow(0.020)
@@ -216,7 +249,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--page", type=Path)
     args = parser.parse_args()
-    lines = [*batching(args.rounds, args.seconds), "", *overload(args.rounds, args.seconds)]
+    lines = batching(args.rounds, args.seconds)
+    lines += ["", *over_http(args.rounds, args.seconds), "", *overload(args.rounds, args.seconds)]
     print("\n".join(lines))
     if args.page:
         replace_part(args.page, BEGIN, END, lines)

@@ -5,7 +5,8 @@
 
 An engine of about a microsecond is asked with tensors of 12 KB by 16 connections (wrk for HTTP, h2load for gRPC, of
 Debian). Server and client have a CPU each. Servers take turns. CPU time is that of the server's processes, from
-/proc, user and system. `--peers`: a Python with kserve and mlserver, which serve a numpy function of the same size.
+/proc, user and system. The latency over HTTP is the median of one connection, over gRPC the mean of 16 requests at
+once. `--peers`: a Python with kserve and mlserver, which serve a numpy function of the same size.
 """
 
 from __future__ import annotations
@@ -47,24 +48,29 @@ def engine() -> pelton.Engine:
     return pelton.build(network, level=0, threads=1)
 
 
-def bodies(folder: Path) -> tuple[Path, Path]:
-    """Writes the request: a script for wrk, and a message for h2load."""
-    x = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32).tobytes()
-    tensor = {"name": "x", "shape": SHAPE, "datatype": "FP32", "parameters": {"binary_data_size": len(x)}}
+def wrk_script(folder: Path, name: str, x: np.ndarray) -> Path:
+    """Writes a script with which wrk sends a tensor as binary data."""
+    tensor = {"name": name, "shape": x.shape, "datatype": "FP32", "parameters": {"binary_data_size": x.nbytes}}
     outputs = [{"name": "y", "parameters": {"binary_data": True}}]
     head = json.dumps({"inputs": [tensor], "outputs": outputs}).encode()
-    (folder / "body.bin").write_bytes(head + x)
+    (folder / "body.bin").write_bytes(head + x.tobytes())
     script = folder / "post.lua"
     script.write_text(
         f'local f = io.open("{folder}/body.bin", "rb"); wrk.body = f:read("*a"); f:close(); wrk.method = "POST"\n'
         f'wrk.headers["Inference-Header-Content-Length"] = "{len(head)}"\n'
         'wrk.headers["Content-Type"] = "application/octet-stream"\n'
     )
-    request = schema.message("ModelInferRequest")(model_name="tiny", raw_input_contents=[x])
+    return script
+
+
+def bodies(folder: Path) -> tuple[Path, Path]:
+    """Writes the request: a script for wrk, and a message for h2load."""
+    x = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
+    request = schema.message("ModelInferRequest")(model_name="tiny", raw_input_contents=[x.tobytes()])
     request.inputs.add(name="x", datatype="FP32", shape=SHAPE)
     message = request.SerializeToString()
     (folder / "grpc.bin").write_bytes(b"\0" + struct.pack(">I", len(message)) + message)
-    return script, folder / "grpc.bin"
+    return wrk_script(folder, "x", x), folder / "grpc.bin"
 
 
 def wrk(script: Path, seconds: float, url: str) -> Result:
@@ -119,10 +125,10 @@ def ticks(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def served(command: list[str], ready: str) -> Iterator[int]:
-    """Starts a server on a CPU of its own and waits until an address answers; yields its process number."""
+def served(command: list[str], ready: str, cpus: str = "0") -> Iterator[int]:
+    """Starts a server on these CPUs, and waits until an address answers; yields its process number."""
     process = subprocess.Popen(
-        ["taskset", "-c", "0", *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        ["taskset", "-c", cpus, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
         end = time.monotonic() + 60
@@ -146,20 +152,26 @@ def served(command: list[str], ready: str) -> Iterator[int]:
             process.wait()
 
 
-def cost(pid: int, load: Callable[[], Result]) -> Result:
-    """Loads a server; adds the CPU microseconds of an answer."""
+def cost(pid: int, load: Callable[[], Result], alone: Callable[[], Result] | None = None) -> Result:
+    """Loads a server; adds the CPU microseconds of an answer. alone: loads it by one connection, whose median latency
+    is then the result's."""
     before = ticks(pid)
     result = load()
-    return {**result, "cpu": (ticks(pid) - before) * TICK / result["answers"]}
+    result["cpu"] = (ticks(pid) - before) * TICK / result["answers"]
+    return result if alone is None else {**result, "p50": alone()["p50"]}
 
 
 def measure(folder: Path, seconds: float, peers: str | None) -> dict[str, Result]:
     """Measures all servers once, one after the other."""
     script, message = bodies(folder)
     models, results = folder / "models", {}
+
+    def http(pid: int, url: str) -> Result:
+        return cost(pid, lambda: wrk(script, seconds, url), lambda: wrk(script, seconds, url, 1))
+
     echo = [sys.executable, str(FOLDER / "echo.py"), "8030"]
     with served(echo, "http://127.0.0.1:8030/") as pid:
-        results["echo, HTTP"] = cost(pid, lambda: wrk(script, seconds, "http://127.0.0.1:8030/"))
+        results["echo, HTTP"] = http(pid, "http://127.0.0.1:8030/")
     command = [
         sys.executable,
         "-m",
@@ -175,12 +187,12 @@ def measure(folder: Path, seconds: float, peers: str | None) -> dict[str, Result
     ]
     with served(command, "http://127.0.0.1:8050/v2/health/ready") as pid:
         url = "http://127.0.0.1:8050/v2/models/tiny/infer"
-        results["pelton, HTTP"] = cost(pid, lambda: wrk(script, seconds, url))
+        results["pelton, HTTP"] = http(pid, url)
         results["pelton, gRPC"] = cost(pid, lambda: h2load(message, seconds, "http://127.0.0.1:8051"))
     if peers:
         with served([peers, str(FOLDER / "peer_kserve.py")], "http://127.0.0.1:8010/v2/health/live") as pid:
             url = "http://127.0.0.1:8010/v2/models/tiny/infer"
-            results["kserve, HTTP"] = cost(pid, lambda: wrk(script, seconds, url))
+            results["kserve, HTTP"] = http(pid, url)
             results["kserve, gRPC"] = cost(pid, lambda: h2load(message, seconds, "http://127.0.0.1:8011"))
         settings = str(FOLDER / "peer_mlserver")
         with served(
