@@ -16,6 +16,8 @@ from typing import Any
 
 LOCAL = "127.0.0.1"
 START = 120  # seconds
+# before Ray is imported; the last makes it use loopback addresses, as it does by itself on systems other than Linux
+os.environ.update(RAY_USAGE_STATS_ENABLED="0", OMP_NUM_THREADS="1", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
 SPARK = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -27,7 +29,6 @@ SPARK = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1024",
     "spark.executorEnv.OMP_NUM_THREADS": "1",
-    "spark.pyspark.python": sys.executable,
 }
 
 
@@ -78,8 +79,6 @@ def own_children() -> Iterator[None]:
 @contextlib.contextmanager
 def ray_cluster() -> Iterator[Any]:
     """Starts a head with one CPU and two nodes with two each, and connects to it."""
-    # the last makes Ray use loopback addresses, which it does by itself on systems with firewalls only
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", OMP_NUM_THREADS="1", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
     import ray
     from ray.cluster_utils import Cluster
 
@@ -107,7 +106,7 @@ def spark_cluster(folder: Path) -> Iterator[tuple[Any, list[subprocess.Popen[byt
     home = Path(pyspark.__file__).parent
     env = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": LOCAL, "PYSPARK_PYTHON": sys.executable}
     env["SPARK_NO_DAEMONIZE"] = "1"
-    os.environ.update(SPARK_LOCAL_IP=LOCAL, SPARK_HOME=str(home))
+    os.environ.update(SPARK_LOCAL_IP=LOCAL, SPARK_HOME=str(home), PYSPARK_PYTHON=sys.executable)
 
     def start(kind: str, *arguments: str) -> subprocess.Popen[bytes]:
         log = open(folder / f"{kind}.log", "ab")

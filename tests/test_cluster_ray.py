@@ -7,6 +7,9 @@ import json
 import os
 import pickle
 import signal
+import sys
+import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -18,9 +21,10 @@ import pelton
 if "PELTON_TEST_CLUSTER" not in os.environ:
     pytest.skip("starts a Ray cluster: make test-cluster", allow_module_level=True)
 
-ray = pytest.importorskip("ray")
+from clusters import ray_cluster  # noqa: E402  # before Ray: it sets variables that Ray reads at its import
 
-from clusters import ray_cluster  # noqa: E402
+ray = pytest.importorskip("ray")
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have the tests
 
 MODEL = Path(pelton.__file__).parent / "data" / "resnet20_cifar10.onnx"
 ROWS = 512
@@ -68,8 +72,6 @@ class SlowPredictor(pelton.ray.Predictor):
         (Path(folder) / f"{os.getpid()}").write_text(ray.get_runtime_context().get_node_id())
 
     def __call__(self, batch):
-        import time
-
         time.sleep(0.3)
         return super().__call__(batch)
 
