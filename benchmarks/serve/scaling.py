@@ -89,8 +89,8 @@ def table(service: Service) -> list[str]:
     """Returns the lines of the table: latencies by replicas, load and balancer."""
     mean = float(np.mean(service.runs))
     lines = [
-        f"Service time on one thread {mean * 1e3:.2f} ms (mean of {len(service.runs)} measured runs), first answer of a new process"
-        f" after {service.cold:.2f} s; {REQUESTS:,} requests or more per row, seed {SEED}.",
+        f"Service time on one thread {mean * 1e3:.2f} ms (mean of {len(service.runs)} measured runs), first answer of a"
+        f" new process after {service.cold:.2f} s; {REQUESTS:,} requests or more per row, seed {SEED}.",
         "",
         "| replicas | load | requests a second | random: p50, p99 ms | two choices: p50, p99 ms |",
         "|--:|--:|--:|--:|--:|",
