@@ -6,10 +6,10 @@ STAMP := .venv/.complete
 QUIET := $(shell test -t 2 || echo --quiet)
 NATIVE := $(wildcard src/pelton/native/*.[ch])
 
-.PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv fuzz fuzz-gpu lint hooks typing
+.PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: serve-schema wheels test-arm test-arm-kernels test-windows counts clean
+.PHONY: test-cluster serve-schema wheels test-arm test-arm-kernels test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-all      every test"
 	@echo "make test-cpu      kernels, tuning, engines and sessions, with the CPU taken for one of another level [CPU=x86_64_v3]"
 	@echo "make test-python   what concerns the language and the runtime, with another Python [PYTHON=python3.14]"
+	@echo "make test-cluster  engines in clusters of Ray and Spark on this machine, with both (1 GB) in a venv of their own, in minutes"
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
@@ -96,6 +97,17 @@ gpu-venv:
 
 test-gpu: gpu-venv
 	build/gpu/bin/python -m pytest -n auto --dist worksteal $(GPU_TESTS)
+
+# Ray and Spark, with a head or master and two workers each, on loopback addresses. Spark needs Java 17.
+cluster-venv:
+	test -x build/cluster/bin/python || $(PYTHON) -m venv build/cluster
+	build/cluster/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,ray,spark]" pytest
+	command -v java >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; } \
+		|| { echo "Spark needs Java 17: apt install openjdk-17-jre-headless"; exit 1; }
+
+test-cluster: cluster-venv
+	PELTON_TEST_CLUSTER=1 timeout -k 10 900 build/cluster/bin/python -m pytest -v -p no:cacheprovider --noconftest \
+		tests/test_rows.py tests/test_cluster_ray.py tests/test_cluster_spark.py $(ARGS)
 
 formats: $(STAMP)
 	$(BIN)/python -m benchmarks.formats

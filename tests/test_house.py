@@ -55,6 +55,7 @@ BELOW = {
     "diagnose": ("builder", "reference"),
     "compat": ("runtime", "public"),
     "serve": ("runtime", "explorer", "public"),
+    **dict.fromkeys(("ray", "spark"), ("compat",)),
     "cli": ("diagnose", "compat", "exporters", "explorer", "bundle", "serve"),
 }
 # Doors upward that are opened inside of functions alone.

@@ -14,6 +14,8 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
     from .engine.plan import DynamicDimension, Port
     from . import plugins as plugins
+    from . import ray as ray
+    from . import spark as spark
     from .editing import export_onnx, import_onnx
     from .network import Network, NetworkTensor
     from .options import BuildOptions, Options
@@ -60,7 +62,7 @@ __all__ = [
 ]
 
 # Imported on first use: a program that runs engines never imports the compiler.
-_MODULES = ("plugins",)
+_MODULES = ("plugins", "ray", "spark")
 _HOMES = {
     "Plugin": "plugins",
     "register": "plugins",

@@ -143,6 +143,12 @@ class Container:
     rows: Mapping[str, SectionRow]
     damaged: str  # the beginning of messages about damage
 
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the rows, in hexadecimal: they hold the hashes of all sections, so this identifies the file
+        without reading it."""
+        return bytes(self.data[32:64]).hex()
+
     def sections(self, names: Iterable[str]) -> dict[str, memoryview]:
         """Returns the bytes of sections, by name. Raises EngineError if one is missing.
 

@@ -174,15 +174,28 @@ def read(
     Raises EngineError for data that is no engine, or is truncated, altered, of a newer version, or not signed by
     `trust`.
     """
+    container, where = open_engine(source, trust)
+    return read_in(container, where, verify)
+
+
+def open_engine(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview, trust: Any = None
+) -> tuple[Container, str]:
+    """Opens a file or bytes, and checks its signatures if asked to; returns it and its name in messages. Parameters
+    and errors as for `read`."""
     data, where = map_file(source)
     if trust is None:
-        container = open_container(data, where)
-    else:
-        from . import signature  # imported only to check signatures
+        return open_container(data, where), where
+    from . import signature  # imported only to check signatures
 
-        data = signature.private_copy(data)  # the checked bytes are those that run
-        container = open_container(data, where)
-        signature.check(data, container, trust, where)
+    data = signature.private_copy(data)  # the checked bytes are those that run
+    container = open_container(data, where)
+    signature.check(data, container, trust, where)
+    return container, where
+
+
+def read_in(container: Container, where: str, verify: bool = False) -> EnginePlan | Script:
+    """Returns the engine or script in an opened file; parameters and errors as for `read`."""
     for key, reader in FORMATS.items():
         if key in container.rows:
             return import_module(reader, __package__).read_in(container, where, verify)

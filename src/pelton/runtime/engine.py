@@ -16,13 +16,18 @@ from pelton.engine import file, refit_record, sizes
 from pelton.engine import plan as plain_engine
 from pelton.engine.plan import Port, Step, DynamicDimension
 from pelton.engine.stored import check
-from pelton.errors import EngineError, Needs
+from pelton.errors import EngineAbsent, EngineError, Needs
 
 from .context import Context
 from .forms import model_outputs, arrays_of_ports
 
 if TYPE_CHECKING:
     from .queue import AsyncQueue, AsyncRun
+
+BY_PATH = (
+    "engines from files are pickled as path and hash: put the same file there, or send the engine with its weights, as"
+    " pelton.load(bytes of the file)"
+)
 
 
 def machine(target: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,10 +45,12 @@ class Engine:
     """
 
     _started = False
+    source: tuple[str, str] | None = None  # absolute path and digest of the file whose content it is
     _queue: AsyncQueue | None = None  # of runs that `run_async` starts
 
     def __init__(self, plain: plain_engine.EnginePlan):
         check(plain)
+        self.source = None  # in the instance, for `refit`
         self.plain = plain
         self.plan = Plan(plain)
         self._backend = backend(plain.target)
@@ -292,8 +299,30 @@ class Engine:
     def _again(cls, data: bytes) -> Engine:
         return cls(file.read(data))  # type: ignore[arg-type]
 
+    @classmethod
+    def _from_file(cls, path: str, digest: str) -> Engine:
+        try:
+            container, where = file.open_engine(path)
+        except EngineAbsent:
+            raise EngineAbsent(f"there is no engine {path} on this machine; {BY_PATH}", path) from None
+        if container.digest != digest:
+            raise EngineError(f"the file {path} is not the engine that was sent, but another one; {BY_PATH}")
+        engine = cls(file.read_in(container, where))  # type: ignore[arg-type]
+        engine.source = path, digest
+        return engine
+
     def __reduce__(self):
-        return self._again, (self.tobytes(),)  # the copy starts when it is first run
+        """Pickles path and digest of an engine from a file, else its bytes; the copy starts when it is first run."""
+        return (self._again, (self.tobytes(),)) if self.source is None else (self._from_file, self.source)
+
+    def __copy__(self) -> Engine:
+        """Returns an engine with the same constants, which starts when it is first run."""
+        engine = type(self)(self.plain)
+        engine.source = self.source
+        return engine
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Engine:
+        return self.__copy__()  # constants never change
 
     def _repr_html_(self) -> str:
         """Returns the notebook view: inputs, outputs, and the slowest steps; without scripts."""

@@ -25,15 +25,22 @@ def load(
     While an engine is in use, its file may be replaced (as `save` and `mv` do) but not written into (as `cp` does):
     that would change weights during a run.
 
+    Engines that were loaded from a file, without `trust`, are pickled as its path and hash: a process that receives one
+    maps the file at that path, and raises EngineError if there is none or it has other contents. Engines from bytes,
+    built, refitted or checked against `trust` are pickled with all weights.
+
     An engine contains machine code: load only files that you would run as a program. Raises EngineError, with the
     remedy, for data that is no engine, is damaged, is not signed as `trust` demands, or does not run on this machine,
     and InputError for invalid keys.
     """
-    plain = file.read(source, verify, trust)
+    container, where = file.open_engine(source, trust)
+    plain = file.read_in(container, where, verify)
     if isinstance(plain, EnginePlan):
         engine = Engine(plain)
     else:
         from .script_engine import ScriptEngine  # imported only for scripts
 
         engine = ScriptEngine(plain)
+    if trust is None and not isinstance(source, (bytes, bytearray, memoryview)):
+        engine.source = os.path.abspath(os.fsdecode(source)), container.digest
     return engine if device is None else engine.start(device)
