@@ -6,6 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
+import onnx
+
 import pelton
 
 QUEUE = """dynamic_batching {
@@ -14,6 +16,7 @@ QUEUE = """dynamic_batching {
   default_queue_policy { max_queue_size: 1 }
 }
 """
+STATE = 'state [ { input_name: "SUM" output_name: "SUM_OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]'
 
 
 def save(network: pelton.Network, folder: Path, versions: tuple[int, ...] = (1,), config: str = "") -> None:
@@ -45,7 +48,7 @@ def sums(folder: Path, dtype: str, versions: tuple[int, ...], serve: str) -> Non
         for i, result in enumerate(results if version == 1 else results[::-1]):
             net.output(result, f"OUTPUT{i}")
         save(net, folder, (version,))
-    labels = 'output [ { name: "OUTPUT0" label_filename: "output0_labels.txt" } ]\n'
+    labels = 'output [ { name: "OUTPUT0" dims: [ 16 ] label_filename: "output0_labels.txt" } ]\n'
     (folder / "config.pbtxt").write_text(
         f'name: "{folder.name}"\nmax_batch_size: 8\nversion_policy: {serve}\n{labels}'
     )
@@ -56,7 +59,7 @@ def examples(checkout: Path, folder: Path) -> tuple[list[str], list[str]]:
     """Copies docs/examples/model_repository of the server's checkout. A model in Python is replaced by an engine; those
     without files are left out. Returns the models that are as they were, and those left out.
 
-    simple_string_dyna_sequence comes into being as qa/L0_http/test.sh makes it, without the library that this compiles.
+    simple_string_dyna_sequence does what the library in C++ does that qa/L0_http/test.sh uses.
     """
     kept, left = [], []
     for source in sorted((checkout / "docs/examples/model_repository").iterdir()):
@@ -71,12 +74,41 @@ def examples(checkout: Path, folder: Path) -> tuple[list[str], list[str]]:
         else:
             shutil.copytree(source, target)
             kept.append(source.name)
-    made = folder / "simple_string_dyna_sequence"
-    shutil.copytree(folder / "simple_dyna_sequence", made)
-    text = (made / "config.pbtxt").read_text().replace("simple_dyna_sequence", made.name)
-    text = re.sub(r"(CONTROL_SEQUENCE_CORRID\n.*data_type:).*", r"\1 TYPE_STRING", text)
-    (made / "config.pbtxt").write_text(text)
+    _string_sequences(folder / "simple_dyna_sequence", folder / "simple_string_dyna_sequence")
     return kept, left
+
+
+def _string_sequences(source: Path, target: Path) -> None:
+    """Writes a model that adds up the inputs of a sequence, and at its end the identifier, which is a text."""
+    shutil.copytree(source, target)
+    text = (target / "config.pbtxt").read_text().replace(source.name, target.name)
+    text = re.sub(r"(CONTROL_SEQUENCE_CORRID\n.*data_type:).*", r"\1 TYPE_STRING", text)
+    text = text.replace("sequence_batching {", f"sequence_batching {{ {STATE}", 1)
+    (target / "config.pbtxt").write_text(text)
+    number, words = onnx.TensorProto.INT32, onnx.TensorProto.STRING
+    make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    nodes = [
+        make("Cast", ["CORRID"], ["number"], to=number),
+        make("Mul", ["number", "END"], ["last"]),
+        make("Sub", ["START", "START"], ["no_start"]),
+        make("Sub", ["READY", "READY"], ["no_ready"]),
+        *(
+            make("Add", [a, b], [c])
+            for a, b, c in (
+                ("INPUT", "SUM", "sum"),
+                ("sum", "no_start", "all"),
+                ("all", "no_ready", "SUM_OUT"),
+                ("SUM_OUT", "last", "OUTPUT"),
+            )
+        ),
+    ]
+    inputs = [value(n, number, ["batch", 1]) for n in ("INPUT", "START", "END", "READY", "SUM")]
+    outputs = [value(n, number, ["batch", 1]) for n in ("OUTPUT", "SUM_OUT")]
+    graph = onnx.helper.make_graph(nodes, target.name, [*inputs, value("CORRID", words, ["batch", 1])], outputs)
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
+        target / "1" / "model.onnx",
+    )
 
 
 def identities(folder: Path) -> None:

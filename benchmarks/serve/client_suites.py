@@ -69,6 +69,10 @@ def suites(checkout: Path) -> list[Suite]:
     def examples(folder: Path) -> None:
         client_models.examples(checkout, folder / "models")
 
+    def grpc_examples(folder: Path) -> None:
+        examples(folder)
+        client_models.identity(folder / "models" / "string_identity", "string")
+
     def identities(folder: Path) -> None:
         client_models.identities(folder / "models")
 
@@ -105,7 +109,7 @@ def suites(checkout: Path) -> list[Suite]:
     ]
     return [
         Suite("L0_http/python_http_aio_test.py", examples),
-        Suite("L0_grpc/python_grpc_aio_test.py", examples),
+        Suite("L0_grpc/python_grpc_aio_test.py", grpc_examples),
         Suite(
             "L0_http/http_test.py",
             identities,
@@ -113,7 +117,7 @@ def suites(checkout: Path) -> list[Suite]:
             skip={"test_loading_large_invalid_model": "sends 2.9 GB, which takes 10 GB of memory in the client"},
         ),
         Suite(limits, identities, skip={name: "" for name in larger}),
-        Suite(limits, identities, ("--http-max-input-size", "128MiB"), larger),
+        Suite(limits, identities, ("--http-max-input-size", "134217728"), larger),
         *(
             Suite(memory, examples, skip={**no_memory, **held}, environment={"CLIENT_TYPE": protocol}, clean=True)
             for protocol in ("http", "grpc")

@@ -74,7 +74,13 @@ def examples(a: argparse.Namespace, root: Path) -> tuple[list[Result], list[str]
     runs += [(p, ("--dyna",)) for p, _ in runs if '"--dyna"' in p.read_text()]
     control = [(p, ()) for p in wanted if "model_control" in p.name]
     results = []
-    for options, group in (((), runs), (EXPLICIT, control)):
+    for options, eighth, group in (
+        ((), False, runs),
+        (EXPLICIT, False, [c for c in control if "http" in c[0].name]),
+        (EXPLICIT, True, [c for c in control if "grpc" in c[0].name]),  # which wants eight models in the index
+    ):
+        if eighth:
+            client_models.identity(root / "models" / "string_identity", "string")
         with served([root / "models"], *NAME, *options, log=root / "server.log"):
             for path, arguments in group:
                 name = " ".join([path.name, *arguments])

@@ -38,7 +38,7 @@ def rest_numbers(url: str, address: str) -> None:
 def rest_texts(url: str, address: str) -> None:
     texts = ["one", "", "drei äöü", "四"]
     request = InferenceRequest(inputs=[StringCodec.encode_input("INPUT0", [*texts], use_bytes=False)])
-    request.inputs[0].shape.root = [1, len(texts)]
+    request.inputs[0].shape = [1, len(texts)]
     answer = requests.post(
         f"{url}/v2/models/simple_identity/infer", data=request.model_dump_json(exclude_none=True), timeout=30
     )
