@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from pelton.errors import InputError
 
 from . import datatypes, schema
-from .requests import NONE, InferRequest, OutputRequest, RequestError, region, requested
+from .requests import NONE, InferRequest, OutputRequest, RequestError, distinct, region, requested
 from .routes import Endpoints, set_log, trace_settings
 from .worker_pool import WorkerPool
 
@@ -105,13 +105,13 @@ def _handlers(server: Server, pool: WorkerPool) -> Any:
     bearer = None if token is None else f"Bearer {token}"
     handlers = {}
     for method in schema.methods():
-        function = _guarded(getattr(service, _snake(method.name)), bearer if "Server" not in method.name else None)
+        message, asked = schema.message(method.input_type.name), bearer if "Server" not in method.name else None
+        function = _guarded(getattr(service, _snake(method.name)), message, asked)
         kind = grpc.stream_stream_rpc_method_handler if method.client_streaming else grpc.unary_unary_rpc_method_handler
         if method.client_streaming:
-            function = service.stream if bearer is None else _guarded_stream(service.stream, bearer)
+            function = _guarded_stream(service.stream, message, bearer)
         handlers[method.name] = kind(
-            function,
-            request_deserializer=schema.message(method.input_type.name).FromString,
+            function,  # of bytes: what gRPC cannot read itself, it calls an internal error
             response_serializer=schema.message(method.output_type.name).SerializeToString,
         )
     return grpc.method_handlers_generic_handler(schema.SERVICE, handlers)
@@ -121,13 +121,13 @@ def _snake(name: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
-def _guarded(function: Callable[[Any, Any], Any], bearer: str | None) -> Callable[[Any, Any], Any]:
-    """Turns rejections into statuses of gRPC; asks for the server's token, if it has one."""
+def _guarded(function: Callable[[Any, Any], Any], message: Any, bearer: str | None) -> Callable[[bytes, Any], Any]:
+    """Reads messages, and turns rejections into statuses of gRPC; asks for the server's token, if it has one."""
 
-    def answer(request: Any, context: Any) -> Any:
+    def answer(data: bytes, context: Any) -> Any:
         try:
             _authorize(context, bearer)
-            return function(request, context)
+            return function(message.FromString(data), context)
         except RequestError as e:
             context.abort(getattr(grpc.StatusCode, e.code), str(e))
         except (DecodeError, json_format.ParseError) as e:
@@ -141,13 +141,17 @@ def _guarded(function: Callable[[Any, Any], Any], bearer: str | None) -> Callabl
     return answer
 
 
-def _guarded_stream(function: Callable[[Any, Any], Any], bearer: str) -> Callable[[Any, Any], Any]:
-    def answer(requests: Any, context: Any) -> Iterator[Any]:
+def _guarded_stream(
+    function: Callable[[Any, Any], Iterator[Any]], message: Any, bearer: str | None
+) -> Callable[[Any, Any], Iterator[Any]]:
+    def answer(requests: Iterator[bytes], context: Any) -> Iterator[Any]:
         try:
             _authorize(context, bearer)
+            yield from function(map(message.FromString, requests), context)
         except RequestError as e:
             context.abort(getattr(grpc.StatusCode, e.code), str(e))
-        yield from function(requests, context)
+        except DecodeError as e:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
 
     return answer
 
@@ -320,7 +324,7 @@ def read(request: Any, shared: Callable[[tuple[str, int, int]], memoryview]) -> 
     if place != len(raw):
         raise RequestError(f"raw_input_contents has {len(raw)} tensors for {place} inputs")
     parameters = _parameters(request.parameters) if request.parameters else NONE
-    outputs = [requested(o.name, _parameters(o.parameters), True) for o in request.outputs] or None
+    outputs = distinct([requested(o.name, _parameters(o.parameters), True) for o in request.outputs])
     return InferRequest(request.model_name, request.model_version, inputs, outputs, request.id, parameters, binary=True)
 
 

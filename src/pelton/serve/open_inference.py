@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from . import datatypes
-from .requests import NONE, InferRequest, OutputRequest, RequestError, integer, region, requested
+from .requests import NONE, InferRequest, OutputRequest, RequestError, distinct, integer, region, requested
 
 Region = tuple[str, int, int]
 
@@ -94,7 +94,7 @@ def _outputs(content: Any, binary: bool) -> list[OutputRequest] | None:
         if type(output) is not dict:
             raise RequestError("a requested output is an object with 'name'")
         outputs.append(requested(output.get("name"), output.get("parameters", NONE), binary))
-    return outputs
+    return distinct(outputs)
 
 
 def write(

@@ -79,6 +79,16 @@ def integer(value: Any, what: str, minimum: int = 0, maximum: int = (1 << 63) - 
     return value
 
 
+def distinct(outputs: list[OutputRequest]) -> list[OutputRequest] | None:
+    """Returns requested outputs, None for an empty list. Raises RequestError if one is requested twice."""
+    names = set()
+    for output in outputs:
+        if output.name in names:
+            raise RequestError(f"output '{output.name[:200]}' already exists in request: request it once")
+        names.add(output.name)
+    return outputs or None
+
+
 def requested(name: Any, parameters: Any, binary: bool) -> OutputRequest:
     """Reads a requested output and its parameters; `binary` is the request's default."""
     if not isinstance(name, str) or not isinstance(parameters, Mapping):

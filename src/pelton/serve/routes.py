@@ -89,12 +89,12 @@ class Endpoints:
         self.server = server
 
     def live(self, path: dict[str, str], body: Any) -> Answer:
-        return None
+        return {"live": True}
 
     def ready(self, path: dict[str, str], body: Any) -> Answer:
         if not self.server.ready():
             raise RequestError("the server is not ready", "unavailable")
-        return None
+        return {"ready": True}
 
     def metadata(self, path: dict[str, str], body: Any) -> Answer:
         return self.server.metadata()
@@ -105,10 +105,10 @@ class Endpoints:
 
     def model_ready(self, path: dict[str, str], body: Any) -> Answer:
         try:
-            self.server.model(path["model"], path.get("version", ""))
+            model = self.server.model(path["model"], path.get("version", ""))
         except RequestError as e:
             raise RequestError(str(e)) from None  # status 400, as clients expect
-        return None
+        return {"name": model.name, "ready": True}
 
     def config(self, path: dict[str, str], body: Any) -> Answer:
         return config_of(self.server.model(path["model"], path.get("version", "")))
@@ -117,8 +117,11 @@ class Endpoints:
         return {"model_stats": self.server.statistics(path.get("model", ""), path.get("version", ""))}
 
     def index(self, path: dict[str, str], body: Any) -> Answer:
+        ready = _object(body).get("ready", False)
+        if not isinstance(ready, bool):
+            raise RequestError(f"Invalid value for 'ready': expected a boolean, got {str(ready)[:80]!r}")
         rows = self.server.index()
-        return [r for r in rows if r.get("state") == "READY"] if _object(body).get("ready") is True else rows
+        return [r for r in rows if r.get("state") == "READY"] if ready else rows
 
     def load(self, path: dict[str, str], body: Any) -> Answer:
         parameters = _object(_object(body).get("parameters"))

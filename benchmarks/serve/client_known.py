@@ -1,0 +1,3 @@
+"""Tests of others that are to fail, and why."""
+
+KNOWN: dict[str, str] = {}
