@@ -49,9 +49,7 @@ def sums(folder: Path, dtype: str, versions: tuple[int, ...], serve: str) -> Non
             net.output(result, f"OUTPUT{i}")
         save(net, folder, (version,))
     labels = 'output [ { name: "OUTPUT0" dims: [ 16 ] label_filename: "output0_labels.txt" } ]\n'
-    (folder / "config.pbtxt").write_text(
-        f'name: "{folder.name}"\nmax_batch_size: 8\nversion_policy: {serve}\n{labels}'
-    )
+    (folder / "config.pbtxt").write_text(f'name: "{folder.name}"\nmax_batch_size: 8\nversion_policy: {serve}\n{labels}')
     (folder / "output0_labels.txt").write_text("".join(f"label{i}\n" for i in range(16)))
 
 

@@ -101,7 +101,11 @@ def suites(checkout: Path) -> list[Suite]:
                 ("--model-control", "none"),
             ),
             ("test_dynamic_version_load_unload", _sums(["libtorch"], dtype="i32"), ()),
-            ("test_dynamic_version_load_unload_disabled", _sums(["libtorch"], dtype="i32"), ("--model-control", "none")),
+            (
+                "test_dynamic_version_load_unload_disabled",
+                _sums(["libtorch"], dtype="i32"),
+                ("--model-control", "none"),
+            ),
             ("test_dynamic_file_delete", _sums(["onnx", "plan"]), ()),
             ("test_multiple_model_repository_polling", _two, ()),
             ("test_multiple_model_repository_control", _two, EXPLICIT),

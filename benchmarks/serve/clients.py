@@ -194,7 +194,9 @@ def title(part: str) -> str:
 def left_out(all_suites: Iterable[Suite]) -> list[str]:
     """Returns lines about the tests that no suite runs."""
     reasons = {name: why for one in all_suites for name, why in one.skip.items() if why}
-    return [f"`{name}`: {why}." for name, why in reasons.items()] + [f"{name}: {why}." for name, why in LEFT_OUT.items()]
+    return [f"`{name}`: {why}." for name, why in reasons.items()] + [
+        f"{name}: {why}." for name, why in LEFT_OUT.items()
+    ]
 
 
 def main() -> int:

@@ -11,11 +11,65 @@ from dataclasses import dataclass
 from typing import Any
 
 INFER = "/v2/models/half/infer"
-NUMBERS = [0, 1, -1, 2, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 10**309, 0.5, 1e308, -0.0, 1e-320]
-TEXTS = ["", "x", "INPUT0", "\0", "ÿ", "四" * 50, "a" * 3000, "../../etc/passwd", "FP32", "true", "%2e%2e", "\r\nA: b", "\u202e"]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    2**31,
+    2**32,
+    2**53,
+    2**63 - 1,
+    2**63,
+    2**64,
+    -(2**63),
+    10**30,
+    10**309,
+    0.5,
+    1e308,
+    -0.0,
+    1e-320,
+]
+TEXTS = [
+    "",
+    "x",
+    "INPUT0",
+    "\0",
+    "ÿ",
+    "四" * 50,
+    "a" * 3000,
+    "../../etc/passwd",
+    "FP32",
+    "true",
+    "%2e%2e",
+    "\r\nA: b",
+    "\u202e",
+]
 OTHERS: list[Any] = [None, True, False, [], {}, [[]], [{}], {"": None}, [None] * 5]
-NAMES = ["half", "texts", "sums", "absent", "..", ".", "..%2f..%2fetc", "%00", "half%00", "%2e%2e%2f", "x" * 5000, "%e2%98%83"]
-NAMES += ["half/versions/1", "half/versions/..", "half/versions/99999999999999999999", "%ff%fe", "half;a=b", "half?x", "%", "%zz"]
+NAMES = [
+    "half",
+    "texts",
+    "sums",
+    "absent",
+    "..",
+    ".",
+    "..%2f..%2fetc",
+    "%00",
+    "half%00",
+    "%2e%2e%2f",
+    "x" * 5000,
+    "%e2%98%83",
+]
+NAMES += [
+    "half/versions/1",
+    "half/versions/..",
+    "half/versions/99999999999999999999",
+    "%ff%fe",
+    "half;a=b",
+    "half?x",
+    "%",
+    "%zz",
+]
 PATHS = [
     "/v2/models/{}",
     "/v2/models/{}/config",
@@ -44,7 +98,22 @@ PATHS = [
     "/{}",
     "/",
 ]
-KEYS = ["/fuzz", "fuzz", "/../etc/passwd", "../../etc/passwd", "/dev/shm/fuzz", "/", "", ".", "..", "/fuzz\0", "a" * 300, 5, None, []]
+KEYS = [
+    "/fuzz",
+    "fuzz",
+    "/../etc/passwd",
+    "../../etc/passwd",
+    "/dev/shm/fuzz",
+    "/",
+    "",
+    ".",
+    "..",
+    "/fuzz\0",
+    "a" * 300,
+    5,
+    None,
+    [],
+]
 
 
 @dataclass(frozen=True)
@@ -153,7 +222,9 @@ def http(draw: random.Random, method: str, path: str, content: bytes, headers: l
 
 
 def _json(draw: random.Random) -> Damaged:
-    path = draw.choice([INFER, INFER, "/v2/models/texts/infer", "/v2/models/sums/infer", "/v2/models/half/versions/1/infer"])
+    path = draw.choice(
+        [INFER, INFER, "/v2/models/texts/infer", "/v2/models/sums/infer", "/v2/models/half/versions/1/infer"]
+    )
     return Damaged(http(draw, "POST", path, text(draw, damage(draw, body(draw))), []))
 
 
@@ -165,10 +236,14 @@ def _binary(draw: random.Random) -> Damaged:
     if draw.random() < 0.3:
         content = damage(draw, content)
     head = json.dumps(content).encode()
-    length = draw.choice([len(head), len(head), 0, 1, len(head) - 1, len(head) + 17, 2**40, "-1", "abc", "1e3", "", "٣", " 5"])
+    length = draw.choice(
+        [len(head), len(head), 0, 1, len(head) - 1, len(head) + 17, 2**40, "-1", "abc", "1e3", "", "٣", " 5"]
+    )
     raw = draw.randbytes(draw.choice([16, 16, 0, 1, 15, 17, 4000]))
     model = draw.choice(["half", "texts", "sums", "three"])
-    return Damaged(http(draw, "POST", f"/v2/models/{model}/infer", head + raw, [("Inference-Header-Content-Length", str(length))]))
+    return Damaged(
+        http(draw, "POST", f"/v2/models/{model}/infer", head + raw, [("Inference-Header-Content-Length", str(length))])
+    )
 
 
 def _headers(draw: random.Random) -> Damaged:
@@ -184,19 +259,33 @@ def _headers(draw: random.Random) -> Damaged:
     elif kind == 3:
         headers = [("Content-Length", str(len(content))), ("Content-Length", str(draw.choice([0, 5, len(content)])))]
     elif kind == 4:
-        headers = [("Transfer-Encoding", draw.choice(["chunked", "gzip", "chunked, chunked", "identity", "\x0bchunked"]))]
-        size = draw.choice([f"{len(content):x}", "-1", "zz", "f" * 20, f"{len(content) + 9:x}", f"{len(content):x};a=" + "b" * 9000])
+        headers = [
+            ("Transfer-Encoding", draw.choice(["chunked", "gzip", "chunked, chunked", "identity", "\x0bchunked"]))
+        ]
+        size = draw.choice(
+            [f"{len(content):x}", "-1", "zz", "f" * 20, f"{len(content) + 9:x}", f"{len(content):x};a=" + "b" * 9000]
+        )
         content = size.encode() + b"\r\n" + content + b"\r\n0\r\n\r\n"
     elif kind == 5:
         encoding = draw.choice(["gzip", "deflate", "br", "identity", "gzip, gzip", "GZIP", ""])
-        packed = draw.choice([gzip.compress(content), zlib.compress(content), content, gzip.compress(content)[:-5], BOMB])
+        packed = draw.choice(
+            [gzip.compress(content), zlib.compress(content), content, gzip.compress(content)[:-5], BOMB]
+        )
         headers, content = [("Content-Encoding", encoding)], packed
     elif kind == 6:
         headers = [("Accept-Encoding", draw.choice(["gzip;q=x", "*", "," * 9000, "deflate", "gzip;q=0", "\xff"]))]
     elif kind == 7:
-        headers = [(draw.choice(["Expect", "Upgrade", "Range", "If-None-Match", "Cookie", "Content-Type"]), draw.choice(TEXTS[:9]))]
+        headers = [
+            (
+                draw.choice(["Expect", "Upgrade", "Range", "If-None-Match", "Cookie", "Content-Type"]),
+                draw.choice(TEXTS[:9]),
+            )
+        ]
     else:
-        headers = [("Authorization", draw.choice(["Bearer x", "Basic eA==", "\xff"])), ("Origin", "http://evil.example")]
+        headers = [
+            ("Authorization", draw.choice(["Bearer x", "Basic eA==", "\xff"])),
+            ("Origin", "http://evil.example"),
+        ]
     return Damaged(http(draw, "POST", INFER, content, headers))
 
 

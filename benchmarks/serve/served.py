@@ -19,7 +19,11 @@ class NotServing(Exception):
 
 @contextlib.contextmanager
 def served(
-    models: Sequence[Path], *options: str, ports: tuple[int, int, int] = (8000, 8001, 8002), log: Path, wait: float = 120
+    models: Sequence[Path],
+    *options: str,
+    ports: tuple[int, int, int] = (8000, 8001, 8002),
+    log: Path,
+    wait: float = 120,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Yields the process of a server on 127.0.0.1, once it answers. ports: of HTTP, gRPC and metrics. log: the file of
     what it prints. Raises NotServing if a port is in use, or if no answer comes within `wait` seconds."""

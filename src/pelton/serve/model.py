@@ -80,7 +80,9 @@ class ServedModel:
         if written is not None:
             preferred = tuple(written.preferred_batch_size)
             delay = written.max_queue_delay_microseconds / 1e6
-            return Batching(min(largest, max((*preferred, 32))), delay, slo, preferred)
+            if not self.settings.config.max_batch_size:  # as large as pays
+                largest = min(largest, max((*preferred, measured.best)))
+            return Batching(largest, delay, slo, preferred)
         if asked == "auto":
             return Batching(measured.batch, 0.0, slo) if measured.batch > 1 else None
         if asked == "off":
@@ -168,17 +170,26 @@ class ServedModel:
                 outputs = self.engine.run(inputs)
                 self.statistics.executed(self.rows(inputs), time.monotonic_ns() - start)
                 return cast(Outputs, outputs)
-            timeout = parameters.get("timeout")  # microseconds
-            return self.queue.run_async(
-                inputs,
-                share_inputs=True,
-                priority=_number(parameters.get("priority", 0), "priority"),
-                timeout=_number(timeout, "timeout") / 1e6 if timeout else None,
-            )
+            priority, timeout = self._order(parameters)
+            return self.queue.run_async(inputs, share_inputs=True, priority=priority, timeout=timeout)
         except Error as e:
             if self.closed:
                 raise RequestError(f"model {self.name!r} was unloaded", "closed") from None
             raise fault_of(e) from None
+
+    def _order(self, parameters: Mapping[str, Any]) -> tuple[int, float | None]:
+        """Returns the priority of a request, and the seconds within which it is to begin: its own, or those of the
+        configuration, which may forbid own ones."""
+        priority = _number(parameters.get("priority", 0), "priority")
+        timeout = _number(parameters.get("timeout", 0), "timeout")  # microseconds
+        written = self.settings.batching
+        if written is not None:
+            policy = written.default_queue_policy
+            if written.priority_levels:
+                priority = min(priority or written.default_priority_level, written.priority_levels)
+            if policy.default_timeout_microseconds and not (timeout and policy.allow_timeout_override):
+                timeout = policy.default_timeout_microseconds
+        return priority, timeout / 1e6 if timeout else None
 
     @property
     def blocking(self) -> bool:

@@ -99,10 +99,16 @@ class Server:
         return self.loaded and not self.draining and not self._failed
 
     def _watch(self) -> None:
+        problem = ""
         while not self._stop.wait(self.options.poll):
             try:
                 self.poll()
-            except Exception:  # the folder may be unreadable for a while
+                problem = ""
+            except (Error, OSError) as e:  # the folder may be unreadable for a while
+                if str(e) != problem:
+                    log.error("looking at the repository failed, and the models stay as they are: %s", e)
+                problem = str(e)
+            except Exception:
                 log.exception("looking at the repository failed; the models stay as they are")
 
     def poll(self) -> None:

@@ -21,17 +21,17 @@ LARGEST = 1 << 20  # bytes of a configuration
 # what is read, top level and below; everything else is named as ignored
 READ = {
     "": "name platform backend version_policy max_batch_size input output dynamic_batching sequence_batching"
-    " instance_group default_model_filename parameters model_warmup response_cache"
+    " instance_group default_model_filename parameters response_cache"
     " ensemble_scheduling",
-    "input": "name data_type dims optional",
+    "input": "name data_type dims",
     "output": "name data_type dims label_filename",
     "dynamic_batching": "preferred_batch_size max_queue_delay_microseconds default_queue_policy priority_levels"
     " default_priority_level",
     "dynamic_batching.default_queue_policy": "timeout_action default_timeout_microseconds allow_timeout_override"
     " max_queue_size",
     "sequence_batching": "max_sequence_idle_microseconds control_input state direct oldest",
-    "instance_group": "name kind count gpus",
-    "model_warmup": "name count batch_size inputs",
+    "sequence_batching.state": "input_name output_name data_type dims",
+    "instance_group": "name kind count",
     "ensemble_scheduling": "step",
 }
 # parameters of config.pbtxt that Pelton defines
