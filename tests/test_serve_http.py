@@ -135,6 +135,23 @@ def test_every_type_is_handed_through(client):
     assert outputs["raw_bytes"]["data"] == list("abcdeé")
 
 
+def test_bfloat16_goes_as_bytes(tmp_path):
+    net = pelton.Network("brain")
+    net.output(net.relu(net.input("x", "bf16[batch, 4]")), "y")
+    save(tmp_path, "brain", net)
+    words = np.array([[0x3F80, 0xBF80, 0x4049, 0x0000]], np.uint16)  # 1, -1, 3.14…, 0
+    with serving(tmp_path) as client:
+        tensor = {"name": "x", "datatype": "BF16", "shape": [1, 4], "parameters": {"binary_data_size": 8}}
+        head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+        response = client.post("/v2/models/brain/infer", head + words.tobytes(), headers={LENGTH: str(len(head))})
+        size = int(response.headers[LENGTH])
+        assert json.loads(response.content[:size])["outputs"][0]["datatype"] == "BF16"
+        assert np.frombuffer(response.content[size:], np.uint16).tolist() == [0x3F80, 0, 0x4049, 0]
+        assert (
+            "BF16 has no JSON form" in infer(client, "brain", [{**tensor, "parameters": {}, "data": [1, 2, 3, 4]}]).text
+        )
+
+
 def test_strings_as_bytes_need_no_encoding(client):
     texts = [b"plain", b"\xff\x00\xfe", b""]
     raw = b"".join(len(t).to_bytes(4, "little") + t for t in texts)

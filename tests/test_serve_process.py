@@ -14,9 +14,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
+import numpy as np
 import pytest
 from serve_rest import half_plus_two, line, save
+
+import pelton
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 PORTS = ("--http-port", "0", "--grpc-port", "0", "--metrics-port", "0")
@@ -149,6 +153,41 @@ def test_a_killed_server_starts_again(models):
         server.process.wait()
     with running(models) as server:
         assert ask(server.url)[0] == 200
+
+
+def test_unloading_gives_memory_back(tmp_path):
+    net = pelton.Network("heavy")
+    y = net.input("x", "f32[batch=1..8..64, 2048]")
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        y = net.relu(net.linear(y, rng.standard_normal((2048, 2048)).astype(np.float32)))
+    net.output(y, "y")
+    save(tmp_path, "heavy", net)
+    save(tmp_path, "half", half_plus_two())
+    with running(tmp_path, "--model-control", "explicit", "--load-model", "half") as server:
+
+        def memory():
+            status = Path(f"/proc/{server.process.pid}/status").read_text()
+            return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # MiB
+
+        def control(what):
+            request = urllib.request.Request(f"{server.url}/v2/repository/models/heavy/{what}", b"{}")
+            urllib.request.urlopen(request, timeout=60).close()
+
+        assert ask(server.url)[0] == 200
+        control("load")
+        assert ask(server.url, "/v2/models/heavy/infer", np.zeros(2048).tolist())[0] == 200
+        control("unload")
+        until(lambda: ask(server.url, "/v2/models/heavy")[0] == 404)
+        time.sleep(1)
+        before = memory()
+        for _ in range(3):
+            control("load")
+            loaded = memory()
+            assert ask(server.url, "/v2/models/heavy/infer", np.zeros(2048).tolist())[0] == 200
+            control("unload")
+        until(lambda: memory() < before + 8)
+        assert loaded > before + 50  # its weights have 64 MiB
 
 
 def test_a_token_is_asked_for(models, tmp_path):
