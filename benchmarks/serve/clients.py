@@ -3,8 +3,8 @@
     make test-clients TRITON_CLIENT=FOLDER TRITON_SERVER=FOLDER
 
 The folders are checkouts of Triton's repositories `client` and `server`. Programs run by --clients-python, in whose
-venv tritonclient and KServe's client are; MLServer's package needs other versions, and has a venv of its own. The exit status is 1 if a test fails whose reason is not in `KNOWN`, or if
-one passes that has a reason there.
+venv tritonclient and KServe's client are; MLServer's package needs other versions, and has a venv of its own. The exit
+status is 1 if a test fails whose reason is not in `KNOWN`, or if one passes that has a reason there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Result:
     @property
     def known(self) -> str:
         """Why it is to fail; empty if it is to pass."""
-        return KNOWN.get(self.name, "")
+        return KNOWN.get(f"{self.part.split()[-1]} {self.name}") or KNOWN.get(self.name, "")
 
 
 def run(part: str, name: str, command: list[str], folder: Path, environment: dict[str, str]) -> Result:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,7 +155,7 @@ def value(draw: random.Random, depth: int = 0) -> Any:
         return [value(draw, depth + 1) for _ in range(draw.randrange(4))]
     if kind == 3 and depth < 3:
         return {draw.choice(TEXTS): value(draw, depth + 1) for _ in range(draw.randrange(3))}
-    return draw.choice(OTHERS)
+    return copy.deepcopy(draw.choice(OTHERS))
 
 
 def damage(draw: random.Random, content: Any) -> Any:
@@ -178,8 +179,11 @@ def damage(draw: random.Random, content: Any) -> Any:
     return content
 
 
-def _places(content: Any) -> Any:
-    keys = content if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ()
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields each list or object within a value, with each of its keys."""
+    keys: Iterable[Any] = content if isinstance(content, dict) else ()
+    if isinstance(content, list):
+        keys = range(len(content))
     for key in keys:
         yield content, key
         yield from _places(content[key])
@@ -286,7 +290,8 @@ def _headers(draw: random.Random) -> Damaged:
             ("Authorization", draw.choice(["Bearer x", "Basic eA==", "\xff"])),
             ("Origin", "http://evil.example"),
         ]
-    return Damaged(http(draw, "POST", INFER, content, headers))
+    # lengths may promise more bytes than come
+    return Damaged(http(draw, "POST", INFER, content, headers), open=kind in (2, 3, 4))
 
 
 BOMB = gzip.compress(bytes(200 << 20), 9)  # 200 MB of zeros in 200 KB
@@ -300,7 +305,8 @@ def _path(draw: random.Random) -> Damaged:
 
 
 def _memory(draw: random.Random) -> Damaged:
-    path = f"/v2/systemsharedmemory/region/{draw.choice(['fuzz', *NAMES])}/{draw.choice(['register', 'register', 'unregister'])}"
+    verb = draw.choice(["register", "register", "unregister"])
+    path = f"/v2/systemsharedmemory/region/{draw.choice(['fuzz', *NAMES])}/{verb}"
     content = {"key": draw.choice(KEYS), "offset": draw.choice(NUMBERS), "byte_size": draw.choice([64, 4096, *NUMBERS])}
     return Damaged(http(draw, "POST", path, text(draw, content), []))
 

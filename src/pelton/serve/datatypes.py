@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .requests import RequestError
+from .requests import RequestError, shown
 
 # Open Inference Protocol's name → Pelton's name of the element type, size in bytes
 DATATYPES = {
@@ -41,10 +41,10 @@ def elements(shape: Any, name: str) -> int:
     """Returns the number of elements of a shape from a request. Raises RequestError if it is no shape."""
     count = 1
     if type(shape) is not list:
-        raise RequestError(f"shape of input {name!r} is a list of sizes, got {str(shape)[:80]!r}")
+        raise RequestError(f"shape of input {name!r} is a list of sizes, got {shown(shape)}")
     for size in shape:
         if type(size) is not int or size < 0:
-            raise RequestError(f"shape of input {name!r} has sizes of 0 and more, got {str(size)[:80]!r}")
+            raise RequestError(f"shape of input {name!r} has sizes of 0 and more, got {shown(size)}")
         count *= size
     if count > MOST:
         raise RequestError(f"shape of input {name!r} causes total element count to exceed maximum size of {MOST}")
@@ -55,7 +55,7 @@ def numpy_type(datatype: Any, name: str) -> np.dtype:
     """Returns numpy's type for a datatype of the protocol; BF16 is u16."""
     dtype = NUMPY.get(datatype) if isinstance(datatype, str) else None
     if dtype is None:
-        raise RequestError(f"datatype of input {name!r} is one of {', '.join(NUMPY)}, got {str(datatype)[:80]!r}")
+        raise RequestError(f"datatype of input {name!r} is one of {', '.join(NUMPY)}, got {shown(datatype)}")
     return dtype
 
 
@@ -189,7 +189,7 @@ def flat_strings(data: Any, name: str) -> np.ndarray:
         elif isinstance(value, str):
             flat.append(value)
         else:
-            raise RequestError(f"data of input {name!r} of datatype BYTES are texts, got {str(value)[:80]!r}")
+            raise RequestError(f"data of input {name!r} of datatype BYTES are texts, got {shown(value)}")
     array = np.empty(len(flat), object)
     array[:] = flat
     return array

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from . import datatypes
-from .requests import InferRequest, OutputRequest, RequestError
+from .requests import InferRequest, OutputRequest, RequestError, shown
 from .server import Server
 
 JSON = (b"content-type", b"application/json")
@@ -54,7 +54,7 @@ def read(body: bytes, model: str, version: str, inputs: list[dict[str, Any]], li
     for name, value in _members(_object(body)):
         if name == "id":
             if not isinstance(value, str):
-                raise RequestError(f"id of a request is a text, got {str(value)[:80]!r}")
+                raise RequestError(f"id of a request is a text, got {shown(value)}")
             request.id = value
         elif name not in ports:
             if not isinstance(value, (bool, int, float, str)):
@@ -87,7 +87,7 @@ def _object(body: bytes) -> dict[str, Any]:
             raise
         raise RequestError(f"failed to parse the request JSON: {e}") from None
     if not isinstance(content, dict):
-        raise RequestError(f"a request to generate is an object of JSON, got {str(content)[:80]!r}")
+        raise RequestError(f"a request to generate is an object of JSON, got {shown(content)}")
     return content
 
 

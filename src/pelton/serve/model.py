@@ -14,9 +14,10 @@ from pelton.runtime.batching import Batching
 from pelton.runtime.engine import Engine
 from pelton.runtime.queue import AsyncQueue, AsyncRun
 
-from . import datatypes, settings as configuration
+from . import datatypes
+from . import settings as configuration
 from .options import ServeOptions
-from .requests import InferRequest, OutputRequest, RequestError
+from .requests import InferRequest, OutputRequest, RequestError, shown
 from .sequences import Sequences
 from .settings import ModelSettings
 from .statistics import Statistics
@@ -289,5 +290,5 @@ def _number(value: Any, what: str) -> int:
     if isinstance(value, str) and value.isdigit() and len(value) < 19:
         value = int(value)
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise RequestError(f"parameter {what} is an integer of 0 or more, got {str(value)[:80]!r}")
+        raise RequestError(f"parameter {what} is an integer of 0 or more, got {shown(value)}")
     return value

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from . import datatypes
-from .requests import NONE, InferRequest, OutputRequest, RequestError, distinct, integer, region, requested
+from .requests import NONE, InferRequest, OutputRequest, RequestError, distinct, integer, region, requested, shown
 
 Region = tuple[str, int, int]
 
@@ -38,7 +38,7 @@ def read(
         raise RequestError("a request is an object with 'inputs', a list")
     parameters = content.get("parameters", NONE)
     if type(parameters) is not dict:
-        raise RequestError(f"parameters of a request are an object, got {str(parameters)[:80]!r}")
+        raise RequestError(f"parameters of a request are an object, got {shown(parameters)}")
     inputs: dict[str, np.ndarray] = {}
     booleans = body.find(b"true", 0, at) >= 0 or body.find(b"false", 0, at) >= 0
     for tensor in content["inputs"]:
@@ -51,7 +51,7 @@ def read(
     binary = parameters.get("binary_data_output") is True
     id = content.get("id", "")
     if not isinstance(id, str):
-        raise RequestError(f"id of a request is a text, got {str(id)[:80]!r}")
+        raise RequestError(f"id of a request is a text, got {shown(id)}")
     return InferRequest(model, version, inputs, _outputs(content.get("outputs"), binary), id, parameters, binary)
 
 
@@ -68,7 +68,7 @@ def _input(
     datatypes.numpy_type(datatype, name)
     parameters = tensor.get("parameters", NONE)
     if type(parameters) is not dict:
-        raise RequestError(f"parameters of input {name!r} are an object, got {str(parameters)[:80]!r}")
+        raise RequestError(f"parameters of input {name!r} are an object, got {shown(parameters)}")
     size = parameters.get("binary_data_size")
     if size is not None:
         end = at + integer(size, f"binary_data_size of input {name!r}")
@@ -88,7 +88,7 @@ def _outputs(content: Any, binary: bool) -> list[OutputRequest] | None:
     if content is None:
         return None
     if type(content) is not list:
-        raise RequestError(f"outputs of a request are a list, got {str(content)[:80]!r}")
+        raise RequestError(f"outputs of a request are a list, got {shown(content)}")
     outputs = []
     for output in content:
         if type(output) is not dict:

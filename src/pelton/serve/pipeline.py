@@ -24,7 +24,8 @@ import numpy as np
 from pelton.engine.plan import Port
 from pelton.errors import InputError
 
-from . import datatypes, settings as configuration
+from . import datatypes
+from . import settings as configuration
 from .model import Outputs, ServedModel, fault_of
 from .pipeline_files import FILE, PipelineStep, read_config, read_yaml
 from .python_step import PythonStep

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .requests import RequestError, integer
+from .requests import RequestError, integer, shown
 
 FOLDER = "/dev/shm"
 KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,200}")
@@ -55,7 +55,7 @@ class Regions:
         if not name or len(name) > 200:
             raise RequestError("a shared memory region has a name of 1 to 200 characters")
         if not isinstance(key, str) or not KEY.fullmatch(key) or key.strip("/") in (".", ".."):
-            raise RequestError(f"Unable to open shared memory region: '{str(key)[:200]}'")
+            raise RequestError(f"Unable to open shared memory region: {shown(key, 200)}")
         offset, size = integer(offset, "offset of a region"), integer(size, "byte_size of a region")
         with self._lock:
             if name in self._regions:
@@ -112,7 +112,10 @@ def _mapped(key: str, size: int) -> tuple[mmap.mmap, int]:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size < size:
-            raise RequestError(f"shared memory region '{key}' has {status.st_size} bytes, {size} were asked for")
+            raise RequestError(
+                f"failed to register shared memory region '{key}': invalid args, it has {status.st_size} bytes,"
+                f" {size} were asked for"
+            )
         if not size:
             raise RequestError(f"failed to register shared memory region '{key}': invalid args, it has no bytes")
         return mmap.mmap(handle, size), handle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,8 @@ STATUSES = {
 }
 Parameters = Mapping[str, Any]
 NONE: dict[str, Any] = {}
+TEXT = reprlib.Repr()
+TEXT.maxstring = TEXT.maxother = 80
 
 
 class RequestError(Error):
@@ -72,10 +75,16 @@ class InferRequest:
     binary: bool = False
 
 
+def shown(value: Any, most: int = 80) -> str:
+    """Returns a value of JSON for a message, as text of about `most` characters: it may be nested as deeply, and be as
+    large, as a client likes."""
+    return repr((value if isinstance(value, str) else TEXT.repr(value))[:most])
+
+
 def integer(value: Any, what: str, minimum: int = 0, maximum: int = (1 << 63) - 1) -> int:
     """Returns `value` if it is an integer in the range. Raises RequestError otherwise."""
     if type(value) is not int or not minimum <= value <= maximum:
-        raise RequestError(f"{what} is an integer from {minimum} to {maximum}, got {str(value)[:80]!r}")
+        raise RequestError(f"{what} is an integer from {minimum} to {maximum}, got {shown(value)}")
     return value
 
 
@@ -106,7 +115,7 @@ def region(parameters: Parameters, what: str) -> tuple[str, int, int] | None:
     if name is None:
         return None
     if not isinstance(name, str):
-        raise RequestError(f"shared_memory_region of {what} is a text, got {str(name)[:80]!r}")
+        raise RequestError(f"shared_memory_region of {what} is a text, got {shown(name)}")
     size = integer(parameters.get("shared_memory_byte_size"), f"shared_memory_byte_size of {what}")
     offset = integer(parameters.get("shared_memory_offset", 0), f"shared_memory_offset of {what}")
     return name, offset, size

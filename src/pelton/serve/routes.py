@@ -11,13 +11,13 @@ from google.protobuf import json_format
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Router
 from starlette.routing import Route as StarletteRoute
+from starlette.routing import Router
 
 from .generate import Generate
 from .model import ServedModel
 from .page import Page
-from .requests import RequestError, integer
+from .requests import RequestError, integer, shown
 from .server import Server
 from .tensorflow import TensorFlowApi
 
@@ -68,7 +68,7 @@ def set_log(changes: Any) -> dict[str, Any]:
         elif name == "log_info" and isinstance(value, bool):
             log.setLevel(logging.INFO if value else logging.WARNING)
         elif present.get(name) != value:
-            raise RequestError(f"log setting {name[:80]!r} cannot be changed to {str(value)[:80]!r}", "unsupported")
+            raise RequestError(f"log setting {name[:80]!r} cannot be changed to {shown(value)}", "unsupported")
     return log_settings()
 
 
@@ -119,7 +119,7 @@ class Endpoints:
     def index(self, path: dict[str, str], body: Any) -> Answer:
         ready = _object(body).get("ready", False)
         if not isinstance(ready, bool):
-            raise RequestError(f"Invalid value for 'ready': expected a boolean, got {str(ready)[:80]!r}")
+            raise RequestError(f"Invalid value for 'ready': expected a boolean, got {shown(ready)}")
         rows = self.server.index()
         return [r for r in rows if r.get("state") == "READY"] if ready else rows
 
@@ -238,5 +238,5 @@ def _object(content: Any) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise RequestError(f"the body is an object of JSON, got {str(content)[:80]!r}")
+        raise RequestError(f"the body is an object of JSON, got {shown(content)}")
     return content

@@ -14,7 +14,8 @@ from typing import Any
 from pelton.errors import Error, InputError
 from pelton.version import VERSION
 
-from . import loading, repository, settings as configuration
+from . import loading, repository
+from . import settings as configuration
 from .model import Outputs, ServedModel, fault_of
 from .options import ServeOptions
 from .pipeline import Pipeline, is_pipeline
@@ -144,7 +145,7 @@ class Server:
         try:
             places = repository.scan(self.options.models)
         except Error as e:
-            raise RequestError(str(e)) from None
+            raise RequestError(f"failed to load '{name[:200]}': {e}") from None
         if name not in places:
             raise RequestError(f"failed to load '{name[:200]}', failed to poll from model repository", "invalid")
         self.places[name] = places[name]

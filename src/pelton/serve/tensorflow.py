@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from . import tensorflow_examples, tensorflow_json as values
+from . import tensorflow_examples
+from . import tensorflow_json as values
 from .model import ServedModel
 from .requests import InferRequest, OutputRequest, RequestError
 from .server import Server
