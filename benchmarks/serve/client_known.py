@@ -6,11 +6,16 @@ A name may have the last word of its part in front, where only that part's test 
 TOO_LARGE = "a request that is too large is answered with 413, where the test wants 400"
 TEXT = "is rejected, with another text than the test wants"
 FILES = "models are loaded from the repository, never from a request: the status is 501 or UNIMPLEMENTED"
+STATUS = "an unknown key is INVALID_ARGUMENT, where the test wants INTERNAL"
 KNOWN = {
     "simple_grpc_model_control.py": FILES,
     "test_load_oversized_file_parameter": FILES,
+<<<<<<< ours
     "L0_grpc/python_grpc_aio_test.py test_register_system_shared_memory": "an unknown key is INVALID_ARGUMENT,"
     " where the test wants INTERNAL",
+=======
+    "L0_grpc/python_grpc_aio_test.py test_register_system_shared_memory": STATUS,
+>>>>>>> theirs
     "test_content_encoding_chunked_manually": "a request with both Content-Length and Transfer-Encoding is"
     " rejected, since proxies disagree on where it ends",
     "test_negative_dimensions": "is answered with 400, where the test wants 500",
