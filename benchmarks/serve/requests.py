@@ -73,21 +73,10 @@ def bodies(folder: Path) -> tuple[Path, Path]:
     return wrk_script(folder, "x", x), folder / "grpc.bin"
 
 
-def wrk(script: Path, seconds: float, url: str) -> Result:
+def wrk(script: Path, seconds: float, url: str, connections: int = CONNECTIONS, cpus: str = "1") -> Result:
     """Loads an HTTP server; returns answers, answers a second and the median latency in microseconds."""
-    command = [
-        "taskset",
-        "-c",
-        "1",
-        "wrk",
-        "-t1",
-        f"-c{CONNECTIONS}",
-        f"-d{seconds}",
-        "--latency",
-        "-s",
-        str(script),
-        url,
-    ]
+    command = ["taskset", "-c", cpus, "wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency"]
+    command += ["-s", str(script), url]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.search(r"(\d+) requests in", text)
     median = re.search(r"50%\s+([\d.]+)(us|ms|s)", text)
