@@ -10,12 +10,7 @@ STATUS = "an unknown key is INVALID_ARGUMENT, where the test wants INTERNAL"
 KNOWN = {
     "simple_grpc_model_control.py": FILES,
     "test_load_oversized_file_parameter": FILES,
-<<<<<<< ours
-    "L0_grpc/python_grpc_aio_test.py test_register_system_shared_memory": "an unknown key is INVALID_ARGUMENT,"
-    " where the test wants INTERNAL",
-=======
     "L0_grpc/python_grpc_aio_test.py test_register_system_shared_memory": STATUS,
->>>>>>> theirs
     "test_content_encoding_chunked_manually": "a request with both Content-Length and Transfer-Encoding is"
     " rejected, since proxies disagree on where it ends",
     "test_negative_dimensions": "is answered with 400, where the test wants 500",

@@ -179,11 +179,11 @@ def measure(folder: Path, seconds: float, peers: str | None) -> dict[str, Result
         results["pelton, HTTP"] = http(pid, url)
         results["pelton, gRPC"] = cost(pid, lambda: h2load(message, seconds, "http://127.0.0.1:8051"))
     if peers:
-        with served([peers, str(FOLDER / "peer_kserve.py")], "http://127.0.0.1:8010/v2/health/live") as pid:
+        with served([peers, str(FOLDER / "peers" / "kserve_tiny.py")], "http://127.0.0.1:8010/v2/health/live") as pid:
             url = "http://127.0.0.1:8010/v2/models/tiny/infer"
             results["kserve, HTTP"] = http(pid, url)
             results["kserve, gRPC"] = cost(pid, lambda: h2load(message, seconds, "http://127.0.0.1:8011"))
-        settings = str(FOLDER / "peer_mlserver")
+        settings = str(FOLDER / "peers" / "mlserver_tiny")
         with served(
             [peers, "-m", "mlserver.cli.main", "start", settings], "http://127.0.0.1:8020/v2/health/ready"
         ) as pid:
