@@ -16,7 +16,9 @@ project, author, release = "Pelton", "The Pelton developers", pelton.__version__
 copyright = author
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
-include_patterns = ["docs/**", "examples/**", "benchmarks/results/**", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+include_patterns = ["docs/**", "examples/**", "benchmarks/results/**", "benchmarks/*/results.md"]
+suppress_warnings = ["myst.header"]  # pages that others include begin with a heading of the second level
+include_patterns += ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 exclude_patterns = [".*", "build", "src", "tests", "clients"]
 
 myst_heading_anchors = 4  # the names of GitHub; links to them are checked
