@@ -247,6 +247,7 @@ def test_closing_runs_what_waits(held):
 def test_batches_shrink_to_the_objective_and_grow_again(held):
     with queue_of(held, batching=Batching(16, slo=10.0)) as queue:
         schedule = queue._schedule
+        schedule.expect({1: 0.1, 16: 1.6})
         assert queue.batch_limit == 16
         for _ in range(30):
             schedule.executed(queue.batch_limit, 8.0)
@@ -254,6 +255,21 @@ def test_batches_shrink_to_the_objective_and_grow_again(held):
         for _ in range(60):
             schedule.executed(queue.batch_limit, 0.001)
         assert queue.batch_limit == 16
+
+
+def test_batches_that_would_not_get_faster_do_not_shrink(held):
+    """A row alone takes longer than half the objective, and 16 rows hardly longer than one."""
+    with queue_of(held, batching=Batching(16, slo=1.0)) as queue:
+        schedule = queue._schedule
+        schedule.expect({1: 0.8, 16: 0.9})
+        assert queue.batch_limit == 16
+        for _ in range(50):
+            schedule.executed(16, 0.9)
+        assert queue.batch_limit == 16
+        schedule.expect({1: 0.8, 16: 12.8})  # here it takes as many times as long
+        for _ in range(80):
+            schedule.executed(queue.batch_limit, 0.8 * queue.batch_limit)
+        assert queue.batch_limit == 1
 
 
 def test_estimates_follow_runs():

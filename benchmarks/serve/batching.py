@@ -171,16 +171,7 @@ def batching(rounds: int, seconds: float) -> list[str]:
     modes = {name: (lambda kind=kind: measure(kind)) for name, kind in kinds.items()}
     results = in_turns(modes, rounds)  # type: ignore[arg-type]
     base = results["no batches"]["runs"]
-    lines = [
-        "| batching | answers a second | against none | p50 ms | p99 ms | refused a second |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    for name, r in results.items():
-        ratio = r["runs"] / base
-        lines.append(
-            f"| {name} | {r['runs']:.0f} | {ratio:.2f} | {r['p50']:.1f} | {r['p99']:.1f} | {r['refused']:.0f} |"
-        )
-    return lines
+    return table("batching", "none", {name: (r, r["runs"] / base) for name, r in results.items()})
 
 
 def over_http(rounds: int, seconds: float) -> list[str]:
@@ -215,9 +206,8 @@ def over_http(rounds: int, seconds: float) -> list[str]:
 
 def overload(rounds: int, seconds: float) -> list[str]:
     """Measures an engine of 20 ms under ten times its load; returns the lines of a table."""
-    engine = slow(0.020)
+    engine, slo = slow(0.020), 0.2
     inputs = random_inputs(engine.ports())
-    slo = 0.2
 
     def best() -> dict[str, float]:
         with contextlib.closing(pelton.AsyncQueue(engine, 2, 1)) as queue:
@@ -229,14 +219,16 @@ def overload(rounds: int, seconds: float) -> list[str]:
         with contextlib.closing(pelton.AsyncQueue(engine, 2, 1, slo=slo)) as queue:
             return flooded(queue, inputs, OVERLOAD * rate, seconds)
 
-    results = in_turns({"8 clients": best, f"{OVERLOAD} times the load, objective 200 ms": flood}, rounds)
+    results = in_turns({"8 clients": best, f"{OVERLOAD} times the load, objective {slo * 1e3:.0f} ms": flood}, rounds)
     base = results["8 clients"]["runs"]
-    lines = [
-        "| load | answers a second | against the best | p50 ms | p99 ms | refused a second |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    for name, r in results.items():
-        ratio = r["runs"] / base
+    return table("load", "the best", {name: (r, r["runs"] / base) for name, r in results.items()})
+
+
+def table(what: str, base: str, rows: dict[str, tuple[dict[str, float], float]]) -> list[str]:
+    """Returns the lines of a table: answers a second, their ratio to a base, latencies, refusals."""
+    lines = [f"| {what} | answers a second | against {base} | p50 ms | p99 ms | refused a second |"]
+    lines.append("|---|--:|--:|--:|--:|--:|")
+    for name, (r, ratio) in rows.items():
         lines.append(
             f"| {name} | {r['runs']:.0f} | {ratio:.2f} | {r['p50']:.1f} | {r['p99']:.1f} | {r['refused']:.0f} |"
         )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .async_run import AsyncRun
 
 MOST_ROWS = 1 << 16
+FLAT = 0.25  # of a single row's time that a batch may take longer and still not be made smaller
 MARGIN = 0.8  # of the time for a run that the first batches may take
 RECENT = 0.2  # weight of the latest run in averages
 
@@ -97,6 +98,7 @@ class Schedule:
         self.counts = dict.fromkeys(("runs", "executions", "rows", "refused", "expired", "cancelled"), 0)
         self.histogram: dict[int, int] = {}  # rows of an execution → executions
         self.limit = float(batching.max_batch if batching is not None else 1)
+        self.floor = 1.0  # rows below which a batch is hardly faster
         self.over: list[tuple[AsyncRun, DeadlineError | None]] = []  # expired or cancelled, for a thread to finish
         self._number = 0
         self._order: list[tuple[int, int, AsyncRun]] = []  # heap: priority, number; taken runs stay until they are met
@@ -140,7 +142,8 @@ class Schedule:
         slope = (seconds[last] - seconds[first]) / (last - first) if last > first else 0.0
         if self.batching is not None and self.batching.slo is not None and slope > 0:
             fits = first + (MARGIN * self.batching.slo / 2 - seconds[first]) / slope
-            self.limit = max(1.0, min(float(self.batching.max_batch), fits))
+            self.floor = min(float(self.batching.max_batch), max(1.0, first + FLAT * seconds[first] / slope))
+            self.limit = max(self.floor, min(float(self.batching.max_batch), fits))
         self.estimate.add(seconds[first] + max(0.0, slope) * (self.limit - first))
 
     def _refusal(self, text: str) -> QueueFullError:
@@ -263,7 +266,7 @@ class Schedule:
                 return
             assert self.estimate.mean is not None
             if self.estimate.high > self.batching.slo / 2:
-                self.limit = max(1.0, min(self.limit, rows) * 0.9)
+                self.limit = max(self.floor, min(self.limit, max(rows, self.floor)) * 0.9)
                 self.estimate.mean *= 0.9  # the next, smaller batch is expected to be faster
             elif rows + 1 > self.limit:
                 self.limit = min(float(self.batching.max_batch), self.limit + 1)
