@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 1 << 16
 FLAT = 0.25  # of a single row's time that a batch may take longer and still not be made smaller
+SAFE = 0.95  # of the objective within which an accepted run is expected to be over
 MARGIN = 0.8  # of the time for a run that the first batches may take
 RECENT = 0.2  # weight of the latest run in averages
 
@@ -132,7 +133,7 @@ class Schedule:
         wait = ahead * mean + (0.0 if self.idle else mean)
         if run.timeout is not None and wait > run.timeout:
             raise self._refusal(f"a run would wait {wait * 1e3:.0f} ms, longer than its timeout")
-        if self.slo is not None and wait and wait + high > self.slo:
+        if self.slo is not None and wait and wait + high > SAFE * self.slo:
             raise self._refusal(f"a run would take {(wait + high) * 1e3:.0f} ms, longer than {self.slo * 1e3:.0f} ms")
 
     def expect(self, seconds: Mapping[int, float]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import time
 import zlib
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import unquote
@@ -28,11 +30,65 @@ Send = Callable[[Message], Awaitable[None]]
 JSON = (b"content-type", b"application/json")
 OCTETS = (b"content-type", b"application/octet-stream")
 HEADER_LENGTH = b"inference-header-content-length"
+PATIENCE = 0.05  # seconds after which a waiting client is watched
 COMPRESSED = 1024  # bytes of an answer from which on compression is worth its time
 
 
 class Disconnect(Exception):
     """The client has gone."""
+
+
+class Mailbox:
+    """Finished runs, for the coroutines that wait for them: threads wake the loop once for all of a batch."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self.loop = loop
+        self._letters: deque[asyncio.Future[None]] = deque()
+        self._called = False
+
+    def future(self, run: Any) -> asyncio.Future[None]:
+        """Returns a future that is done once the run is over, whatever its outcome."""
+        future = self.loop.create_future()
+        run.add_done_callback(lambda run: self._put(future))
+        return future
+
+    def _put(self, future: asyncio.Future[None]) -> None:
+        self._letters.append(future)
+        if not self._called:
+            self._called = True
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self.loop.call_soon_threadsafe(self._empty)
+
+    def _empty(self) -> None:
+        self._called = False  # first: what is put from here on calls again
+        while self._letters:
+            future = self._letters.popleft()
+            if not future.done():
+                future.set_result(None)
+
+
+class Watch:
+    """Watches a client that waits for long, and cancels its run if it goes."""
+
+    def __init__(self, run: Any, done: asyncio.Future[None], receive: Receive):
+        self.run, self.done, self.receive = run, done, receive
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self.task = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        self.run.cancel()
+        if not self.done.done():
+            self.done.set_exception(Disconnect())
+
+    def stop(self) -> None:
+        """Ends watching."""
+        if self.task is not None:
+            self.task.cancel()
 
 
 class Application:
@@ -41,6 +97,7 @@ class Application:
     def __init__(self, server: Server):
         self.server, self.options = server, server.options
         self.under_way = 0
+        self._mailbox: Mailbox | None = None
         self._other: Route = other_routes(server)
         self._paths: dict[str, tuple[str, str] | None] = {}  # of inference → model and version
         token = self.options.token
@@ -144,19 +201,19 @@ class Application:
             return await asyncio.get_running_loop().run_in_executor(None, self.server.begin, request, arrived)
         return self.server.begin(request, arrived)
 
-    async def _wait(self, future: Any, receive: Receive) -> None:
+    async def _wait(self, run: Any, receive: Receive) -> None:
         """Waits for a run; cancels it if the client goes. Raises Disconnect then."""
-        done = asyncio.wrap_future(future)
-        gone = asyncio.ensure_future(_disconnect(receive))
+        loop = asyncio.get_running_loop()
+        if self._mailbox is None or self._mailbox.loop is not loop:
+            self._mailbox = Mailbox(loop)
+        done = self._mailbox.future(run)
+        watch = Watch(run, done, receive)
+        timer = loop.call_later(PATIENCE, watch.start)
         try:
-            await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not done.done():
-                future.cancel()
-                raise Disconnect
+            await done
         finally:
-            gone.cancel()
-            if done.done() and not done.cancelled():
-                done.exception()  # `finish` raises it
+            timer.cancel()
+            watch.stop()
 
     async def body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         """Reads and decompresses a body. Raises RequestError for one that is too large, late, or of another encoding,
@@ -223,11 +280,6 @@ def too_large(limit: int, size: str) -> RequestError:
         " --http-max-input-size to increase the limit.",
         "large",
     )
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _rest_of(message: Message, receive: Receive, limit: int) -> bytes:
