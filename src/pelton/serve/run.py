@@ -128,6 +128,8 @@ async def _serve(server: Server, sockets: list[socket.socket], ready: Callable[[
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
+        interface="asgi3",
         backlog=BACKLOG,
         timeout_graceful_shutdown=max(1, round(options.drain)),
         **tls(options),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from typing import Any
 
 PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
@@ -26,17 +27,20 @@ class Statistics:
 
     def succeeded(self, rows: int, total: int, queue: int, read: int, run: int, write: int) -> None:
         """Counts an answered request: its rows and the durations of its parts."""
+        counts, times = self.counts, self.ns
         with self._lock:
-            for part, ns in zip(PARTS, (total, None, queue, read, run, write)):
-                if ns is not None:
-                    self.counts[part] += 1
-                    self.ns[part] += ns
+            for part, ns in (
+                ("success", total),
+                ("queue", queue),
+                ("compute_input", read),
+                ("compute_infer", run),
+                ("compute_output", write),
+            ):
+                counts[part] += 1
+                times[part] += ns
             self.rows += rows
             self.last = time.time_ns() // 1_000_000
-            seconds, place = total / 1e9, 0
-            while place < len(BUCKETS) and seconds > BUCKETS[place]:
-                place += 1
-            self.buckets[place] += 1
+            self.buckets[bisect_left(BUCKETS, total / 1e9)] += 1
 
     def executed(self, rows: int, ns: int) -> None:
         """Counts a run of the engine."""
