@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Measures what a request costs the server: CPU microseconds and latency, beside an echo server and other servers.
 
-    python -m benchmarks.serve.requests [--rounds 3] [--seconds 5] [--peers PYTHON] [--page benchmarks/serve/results.md]
+    python -m benchmarks.serve.requests [--rounds 3] [--seconds 5] [--kserve PYTHON] [--mlserver PYTHON]
+                                       [--page benchmarks/serve/results.md]
 
 An engine of about a microsecond is asked with tensors of 12 KB by 16 connections (wrk for HTTP, h2load for gRPC, of
 Debian). Server and client have a CPU each. Servers take turns. CPU time is that of the server's processes, from
 /proc, user and system. The latency over HTTP is the median of one connection, over gRPC the mean of 16 requests at
-once. `--peers`: a Python with kserve and mlserver, which serve a numpy function of the same size.
+once. --kserve and
+--mlserver name Pythons with these packages, whose servers run a numpy function of the same size; they do not install
+together.
 """
 
 from __future__ import annotations
@@ -116,8 +119,9 @@ def ticks(pid: int) -> int:
 @contextlib.contextmanager
 def served(command: list[str], ready: str, cpus: str = "0") -> Iterator[int]:
     """Starts a server on these CPUs, and waits until an address answers; yields its process number."""
+    messages = tempfile.TemporaryFile()  # a pipe would fill, and stop a server that logs each request
     process = subprocess.Popen(
-        ["taskset", "-c", cpus, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        ["taskset", "-c", cpus, *command], stdout=subprocess.DEVNULL, stderr=messages, start_new_session=True
     )
     try:
         end = time.monotonic() + 60
@@ -126,9 +130,8 @@ def served(command: list[str], ready: str, cpus: str = "0") -> Iterator[int]:
                 urllib.request.urlopen(ready, timeout=2).close()
                 break
             if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(
-                    f"{command} does not start: {process.stderr.read().decode()[-2000:] if process.stderr else ''}"
-                )
+                messages.seek(0)
+                raise RuntimeError(f"{command} does not start: {messages.read().decode()[-2000:]}")
             time.sleep(0.1)
         yield process.pid
     finally:
@@ -150,7 +153,7 @@ def cost(pid: int, load: Callable[[], Result], alone: Callable[[], Result] | Non
     return result if alone is None else {**result, "p50": alone()["p50"]}
 
 
-def measure(folder: Path, seconds: float, peers: str | None) -> dict[str, Result]:
+def measure(folder: Path, seconds: float, kserve: str | None, mlserver: str | None) -> dict[str, Result]:
     """Measures all servers once, one after the other."""
     script, message = bodies(folder)
     models, results = folder / "models", {}
@@ -178,15 +181,14 @@ def measure(folder: Path, seconds: float, peers: str | None) -> dict[str, Result
         url = "http://127.0.0.1:8050/v2/models/tiny/infer"
         results["pelton, HTTP"] = http(pid, url)
         results["pelton, gRPC"] = cost(pid, lambda: h2load(message, seconds, "http://127.0.0.1:8051"))
-    if peers:
-        with served([peers, str(FOLDER / "peers" / "kserve_tiny.py")], "http://127.0.0.1:8010/v2/health/live") as pid:
+    if kserve:
+        with served([kserve, str(FOLDER / "peers" / "kserve_tiny.py")], "http://127.0.0.1:8010/v2/health/live") as pid:
             url = "http://127.0.0.1:8010/v2/models/tiny/infer"
             results["kserve, HTTP"] = http(pid, url)
             results["kserve, gRPC"] = cost(pid, lambda: h2load(message, seconds, "http://127.0.0.1:8011"))
-        settings = str(FOLDER / "peers" / "mlserver_tiny")
-        with served(
-            [peers, "-m", "mlserver.cli.main", "start", settings], "http://127.0.0.1:8020/v2/health/ready"
-        ) as pid:
+    if mlserver:
+        command = [mlserver, "-m", "mlserver.cli.main", "start", str(FOLDER / "peers" / "mlserver_tiny")]
+        with served(command, "http://127.0.0.1:8020/v2/models/tiny/ready") as pid:
             results["mlserver, gRPC"] = cost(pid, lambda: h2load(message, seconds, "http://127.0.0.1:8021"))
     return results
 
@@ -195,7 +197,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--peers", metavar="PYTHON")
+    parser.add_argument("--kserve", metavar="PYTHON")
+    parser.add_argument("--mlserver", metavar="PYTHON")
     parser.add_argument("--page", type=Path)
     args = parser.parse_args()
     rows: dict[str, list[Result]] = {}
@@ -204,7 +207,7 @@ def main() -> None:
         (folder / "models" / "tiny" / "1").mkdir(parents=True)
         engine().save(folder / "models" / "tiny" / "1" / "model.pelton")
         for _ in range(args.rounds):
-            for server, result in measure(folder, int(args.seconds), args.peers).items():
+            for server, result in measure(folder, int(args.seconds), args.kserve, args.mlserver).items():
                 rows.setdefault(server, []).append(result)
                 print(server, {k: round(v, 1) for k, v in result.items()}, flush=True)
     medians = {s: {k: float(np.median([r[k] for r in rs])) for k in rs[0]} for s, rs in rows.items()}
