@@ -6,13 +6,19 @@ Source: Open Inference Protocol, version 2, with Triton's extensions; tensors as
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
-import grpc
 import numpy as np
+
+# gRPC 1.80 moved servers from its polling listener to its event engine: a call costs 143 µs instead of 104.
+# It reads the variable when it is loaded; versions without this experiment log that they do not know it.
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
+
+import grpc  # noqa: E402 - after the variable
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
