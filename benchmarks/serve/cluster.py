@@ -50,7 +50,7 @@ def resnet20(path: Path) -> None:
     pelton.build(model, {"image": "1..8..32x3x32x32"}, level=1, threads=1).save(path)
 
 
-MODELS: dict[str, tuple[Callable[[Path], None], int]] = {"MLP": (mlp, 4096), "ResNet-20": (resnet20, 8192)}
+MODELS: dict[str, tuple[Callable[[Path], None], int]] = {"MLP": (mlp, 12288), "ResNet-20": (resnet20, 16384)}
 
 
 def seconds(work: Callable[[], int], rows: int) -> float:
