@@ -204,6 +204,10 @@ class Template:
         """Returns the error that a correct kernel may have, relative to the largest value."""
         return 1e-3  # Winograd's grows with the channels, a wrong kernel's is near one
 
+    def rounded_as(self, tactic: Tactic) -> DType:
+        """Returns the type whose roundings are as large as those of the kernel's operands."""
+        return F32
+
     def stored(self, tactic: Tactic) -> DType:
         """Returns the type of packed weights that are f32 in the region."""
         return F32

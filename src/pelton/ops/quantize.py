@@ -1,16 +1,18 @@
-"""Quantization: conversions between numbers and few bits, by a scale and optionally a zero point."""
+"""Quantization: conversions between numbers and few bits, and products with weights that stay in few bits."""
 
 from __future__ import annotations
 
+import numpy as np
 
 from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, DType, TensorType
 
 from .activations import clip
+from .linear import matmul
 from .math import add, cast, div, mul, round_, sub
-from .op import TermLike, composite, expect
-from .shape import along, reshape
+from .op import TermLike, composite, expect, expect_equal, structured
+from .shape import along, reshape, transpose
 from .shape import expand as spread
 
 
@@ -143,3 +145,60 @@ class quantize:
 
     def flops(x: TensorType, scale: TensorType, zero: TensorType | None = None, **attrs) -> int:
         return x.size * (4 if zero is None else 5)
+
+
+@structured(
+    heavy=True,
+    examples=(
+        ("f32[3, 70]", "u4[5, 70]", "f32[5, 3]", "u4[5, 3]", dict(block=32)),
+        ("f32[2, 3, 64]", "i8[7, 64]", "f16[7, 1]", dict(block=64)),
+        ("f32[1, 128]", "i4[9, 128]", "f32[9, 8]", dict(block=16, round_rows=True)),
+        ("f32[48]", "u8[5, 48]", "f32[5, 1]", "u8[5, 1]", dict(block=48)),
+        ("f16[4, 33]", "u2[6, 33]", "f16[6, 3]", "u2[6, 3]", dict(block=16)),
+    ),
+)
+class quantized_linear:
+    """y[…, n] = Σₖ x[…, k] · (w[n, k] − zero[n, k / block]) · scale[n, k / block], a product with weights of few bits,
+    which stay stored as they are.
+
+    w is [N, K]; scale and zero are [N, blocks], one for every `block` elements of a row. round_rows: kernels may round
+    x to 8 bits, each 32 elements of a row (or 16) by a scale of their own.
+    """
+
+    def infer(
+        x: TensorType,
+        w: TensorType,
+        scale: TensorType,
+        zero: TensorType | None = None,
+        *,
+        block: int,
+        round_rows: bool = False,
+    ) -> TensorType:
+        expect(x.rank >= 1 and x.dtype.is_float and scale.dtype.is_float, "needs floats, and scales of them")
+        expect(w.rank == 2 and w.dtype.is_integer and w.dtype.bits <= 8, "needs a matrix of integers of up to 8 bits")
+        expect_equal(x.shape[-1], w.shape[1], "needs rows as long as those of the matrix")
+        expect(block > 0, f"needs blocks of at least one element, got {block}")
+        blocks = (w.shape[0], -(-w.shape[1] // block))
+        expect_equal(scale.shape, blocks, "needs a scale per block")
+        if zero is not None:
+            expect(zero.dtype is w.dtype, "needs zero points of the matrix's type")
+            expect_equal(zero.shape, blocks, "needs a zero point per block")
+        return x.with_shape((*x.shape[:-1], w.shape[0]))
+
+    def reference(x, w, scale, zero=None, *, block, round_rows):
+        at = np.arange(w.shape[1]) // block
+        wide = w.astype(np.float64)
+        if zero is not None:
+            wide -= zero.astype(np.float64)[:, at]
+        wide *= scale.astype(np.float64)[:, at]
+        return np.matmul(x, wide.T)
+
+    def expand(
+        x: Value, w: Value, scale: Value, zero: Value | None = None, *, block: int, round_rows: bool
+    ) -> TermLike:
+        more = () if zero is None else (zero,)
+        rows = dequantize(w, scale, *more, axis=1, block=block)
+        return matmul(x, transpose(_as(rows, scale.type.dtype, x.type.dtype), perm=(1, 0)))
+
+    def flops(x: TensorType, w: TensorType, *others: TensorType, **attrs) -> int:
+        return 2 * x.size * w.shape[0]

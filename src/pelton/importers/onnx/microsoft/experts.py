@@ -12,7 +12,10 @@ from pelton.ir.types import F32, I64, U8
 
 from pelton.importers.onnx.ops.quant import dequantize
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
-from .few_bits import FOLDED, unpack_bits
+from .few_bits import unpack_bits
+
+# packed weights up to this size are folded, which takes 8 bytes for each of them, several times
+FOLDED = 1 << 26
 
 _ATTRIBUTES = """k activation_type activation_alpha activation_beta normalize_routing_weights use_sparse_mixer
     swiglu_fusion swiglu_limit"""

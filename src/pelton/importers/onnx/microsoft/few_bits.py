@@ -11,9 +11,6 @@ from pelton.importers.onnx.ops.linear import transpose_last_axes
 from pelton.importers.onnx.ops.quant import dequantize
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 
-# packed weights up to this size are folded, which takes 8 bytes for each of them, several times
-FOLDED = 1 << 26
-
 
 def unpack_bits(n: Reading, packed: Value, bits: int, count: int | None = None) -> Value:
     """Unpacks numbers of `bits` bits along the last axis to bytes, the first one of each byte in its lowest bits; the
@@ -45,8 +42,8 @@ def matmul_n_bits(n: Reading) -> Binding:
     """Computes A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest
     bits, a scale and a zero point per block. With an empty B, the product is 0.
 
-    accuracy_level allows ONNX Runtime to round A; here A stays as it is. g_idx holds the block of each element. With
-    it, ONNX Runtime's kernel replaces packed zero points of four bits by the middle; so does this reader.
+    accuracy_level 4 allows A to be rounded to 8 bits. g_idx holds the block of each element. With it, ONNX Runtime's
+    kernel replaces packed zero points of four bits by the middle; so does this reader.
     """
     a, b, bits, size = n.input(0), n.input(1), n.attr("bits", 4), n.attr("block_size")
     inner, columns = n.attr("K"), n.attr("N")
@@ -79,20 +76,22 @@ def matmul_n_bits(n: Reading) -> Binding:
         points = unpack_bits(n, n.reshape(zeros, (columns, zeros.type.size // columns)), bits, blocks)
     else:
         points = n.reshape(zeros, (columns, blocks))
-    rows = _dequantize_rows(n, stored, scale, points, bits, size)
+    known = [n.known(v) for v in (stored, scale, points)]
+    if group is None and points.type.dtype is U8 and all(v is not None for v in known):
+        few = {2: DType.U2, 4: DType.U4, 8: U8}[bits]
+        weights = n.constant(known[0][:, :inner], few), scale, n.constant(known[2], few)
+        attrs = dict(block=size, round_rows=n.attr("accuracy_level", 0) == 4)
+        return _add_bias(n, n.emit("quantized_linear", a, *weights, **attrs))
+    rows = _dequantize_rows(n, stored, scale, points)
     return _add_bias(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
 
 
-def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value, bits: int, size: int) -> Value:
+def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value) -> Value:
     """Computes (stored − points) · scale, of rows in blocks, or of elements in the blocks of g_idx; as long as K."""
     inner, blocks, group = n.attr("K"), scale.type.shape[1], n.optional(4)
     known = [n.known(v) for v in (stored, scale, points)]
-    if group is None and inner == stored.type.shape[1] and points.type.dtype is U8:
-        if all(v is not None for v in known) and stored.type.size <= FOLDED:
-            few = {2: DType.U2, 4: DType.U4, 8: U8}[bits]
-            return dequantize(n, n.constant(known[0], few), scale, n.constant(known[2], few), 1, size)
     if group is None:
-        places = n.constant(np.arange(inner) // size, I64)
+        places = n.constant(np.arange(inner) // n.attr("block_size"), I64)
     else:
         at = n.known(group)
         if at is not None and (at.size != inner or at.min(initial=0) < 0 or at.max(initial=0) >= blocks):

@@ -1,0 +1,164 @@
+"""Products with weights of few bits, which are packed in 4 or 8 bits and multiplied as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import BF16, F16, F32, U8, DType
+from pelton.plan.layout import Layouts, Order, row_major
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
+from pelton.codegen.c.halves import exact_type
+from pelton.codegen.code import code
+from pelton.codegen.grid import ceil_div, fits_grid, is_constant, tail_rejection
+from pelton.codegen.product import MatrixProduct
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
+
+from .gemm import rows_of_a
+
+EXACT = 3  # digits of 8 bits that hold a term of a row as exactly as f32 does
+
+
+@template
+class QuantizedLinear(Template):
+    """Rows are written as digits of 8 bits: three are as exact as f32, two are within 2⁻¹⁶ of the largest term of 32,
+    one is for builds and models that allow it."""
+
+    name = "quantized_linear"
+    anchors = ("quantized_linear",)
+    dynamic = True
+
+    def node_rejection(self, region: Region) -> str | None:
+        node = region.anchor
+        x, weights, *others = node.inputs
+        if x.type.dtype is not F32 or node.output.type.dtype is not F32:
+            return "not f32"
+        if x.type.rank < 2:
+            return "the operand is a vector"
+        if not all(is_constant(region, v) for v in (weights, *others)):
+            return "the weights are not constant"
+        if node.attrs["block"] % 16 and node.attrs["block"] < weights.type.shape[1]:
+            return f"blocks of {node.attrs['block']} elements, no multiple of 16"
+        return tail_rejection(region, node.output.type.shape, node.output.type.rank - 1)
+
+    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return row_major(value.type.rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        p, shape, strides = MatrixProduct(region), value.type.shape, layouts[value]
+        if value is p.a and shape[-1] != 1 and strides[-1] != 1:
+            return False
+        return fits_grid(region, p.grid, value, strides)
+
+    def family(self, tactic: Tactic) -> tuple[int, ...]:
+        return tactic["MR"], tactic["PARTS"]
+
+    def is_exact(self, tactic: Tactic) -> bool:
+        return tactic["PARTS"] == EXACT
+
+    def margin(self, tactic: Tactic) -> float:
+        return 0.0 if tactic["PARTS"] == EXACT else 0.02
+
+    def tolerance(self, tactic: Tactic) -> float:
+        return 2e-2 if tactic["PARTS"] == 1 else super().tolerance(tactic)
+
+    def rounded_as(self, tactic: Tactic) -> DType:
+        return {1: BF16, 2: F16, EXACT: F32}[tactic["PARTS"]]
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterator[Tactic]:
+        p, seen = MatrixProduct(region, layouts), set()
+        rows = (1,) if p.m == 1 else (4, 6, 8) if target.registers >= 32 else (12, 6, 4)
+        columns = ceil_div(p.n, 2 * target.lanes)
+        for parts in (1, 2, EXACT) if region.anchor.attrs["round_rows"] else (2, EXACT):
+            for mr in rows:
+                mr = min(mr, p.m)
+                for block in (96, 48, p.m):
+                    mb = min(ceil_div(block, mr), ceil_div(p.m, mr)) * mr
+                    blocks = ceil_div(p.m, mb) * p.batch
+                    for shares in (target.threads, 6 * target.threads):
+                        nb = max(1, ceil_div(columns, ceil_div(shares, blocks))) * 2 * target.lanes
+                        choice = (mr, 2, mb, nb, parts)
+                        if choice not in seen:
+                            seen.add(choice)
+                            yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "PARTS"), choice)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        p, nr = MatrixProduct(region, layouts), tactic["NV"] * target.lanes
+        panels = Panels(region, nr)
+        step, start = rows_of_a(p, layouts)
+        end = tail(region, layouts, p.grid, (p.node.output,), first=2, unit=target.lanes)
+        sizes = dict(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=step)
+        block = constants(**sizes, BLOCK=panels.block, BITS=panels.bits, ZEROS=panels.zeros is not None)
+        stored = memory_type(panels.scale)
+        block += code(f"typedef {stored} scale;\n#define LOAD_SCALE ld_{stored}\n") + macro("A_AT(b)", start) + end.text
+        tiles = p.batch * ceil_div(p.m, tactic["MB"]) * ceil_div(p.n, tactic["NB"])
+        steps = panels.blocks * (panels.block // panels.step)
+        row = (1 + tactic["PARTS"]) * 4 * steps + tactic["PARTS"] * (steps * panels.step + 64)
+        operands = (p.a, panels.packed(), *end.operands)
+        return kernel("quantized_linear.c", region, tactic, block, operands, tiles, scratch=tactic["MB"] * row)
+
+
+class Panels:
+    """The weights of a region as its kernel reads them; quantized_linear.c describes the bytes."""
+
+    def __init__(self, region: Region, width: int):
+        node, arrays = region.anchor, region.body.constants
+        self.sources, self.width = node.inputs[1:], width
+        self.codes, self.scales = arrays[node.inputs[1]], arrays[node.inputs[2]]
+        dtype = node.inputs[1].type.dtype
+        self.bits = 4 if dtype.bits <= 4 else 8
+        zeros = arrays[node.inputs[3]].astype(np.int16) if len(node.inputs) > 3 else np.zeros((1, 1), np.int16)
+        self.zeros: np.ndarray | None = None  # the codes of zero, where it is not the middle of all codes
+        middle = 1 << (self.bits - 1)
+        self.plus = middle - int(zeros.flat[0])  # code of a number
+        low, high = int(dtype.lowest) + self.plus, int(dtype.highest) + self.plus
+        if (zeros != zeros.flat[0]).any() or low < 0 or high >= 2 * middle:
+            self.plus = middle if dtype.is_signed else 0
+            self.zeros = np.broadcast_to(zeros + self.plus, self.scales.shape)
+        self.blocks = self.scales.shape[1]
+        block, inner = node.attrs["block"], self.codes.shape[1]
+        self.block = block if block % 16 == 0 and self.blocks > 1 else ceil_div(inner, 32) * 32
+        self.step = 16 if self.block % 32 else 32
+        self.scale: DType = F16 if _fits_f16(self.scales) else F32
+
+    def packed(self) -> Packed:
+        """Returns the constant that the kernel reads."""
+        n, nr = self.codes.shape[0], self.width
+        record = nr * self.block * self.bits // 8 + nr * self.scale.size + (0 if self.zeros is None else nr)
+        form = f"few{nr}x{self.block}{self.scale.value}"
+        return Packed(tuple(self.sources), form, (ceil_div(n, nr), self.blocks, record), self._fill, U8)
+
+    def _fill(self, out: np.ndarray) -> None:
+        nr, codes = self.width, self.width * self.block * self.bits // 8
+        lanes = nr // 2
+        scale_end = codes + nr * self.scale.size
+        for i, panel in enumerate(out):
+            at = slice(i * nr, (i + 1) * nr)
+            part = np.zeros((nr, self.blocks * self.block), np.uint8)
+            rows = self.codes[at]
+            part[: len(rows), : rows.shape[1]] = (rows.astype(np.int16) + self.plus).astype(np.uint8)
+            # [half of the panel, lane, block, step, group, half of the group, byte]
+            groups = (8, 2, 4) if self.bits == 4 else (4, 1, 4)
+            apart = part.reshape(2, lanes, self.blocks, -1, self.step // groups[0], *groups[1:])
+            if self.bits == 4:
+                apart = apart[..., :1, :] | apart[..., 1:, :] << 4
+            ordered = apart[..., 0, :].transpose(2, 3, 0, 4, 1, 5)  # block, step, half, group, lane, byte
+            panel[:, :codes] = ordered.reshape(self.blocks, codes)
+            panel[:, codes:scale_end] = _columns(self.scales[at].astype(self.scale.numpy), nr).view(np.uint8)
+            if self.zeros is not None:
+                panel[:, scale_end:] = _columns(self.zeros[at].astype(np.uint8), nr)
+
+
+def _columns(rows: np.ndarray, count: int) -> np.ndarray:
+    """Transposes [column, block] to [block, count], with zeros beyond the columns."""
+    out = np.zeros((rows.shape[1], count), rows.dtype)
+    out[:, : len(rows)] = rows.T
+    return out
+
+
+def _fits_f16(scales: np.ndarray) -> bool:
+    return scales.dtype == F16.numpy or exact_type(scales) is F16
