@@ -11,7 +11,7 @@ from pelton.ir.text import parse
 from pelton.passes.decompose import decompose
 from pelton.passes.fold import fold_constants, merge_equal
 from pelton.passes.rewriting.report import PassReport
-from pelton.passes.siblings import sibling_convolutions, sibling_matmuls
+from pelton.passes.siblings import sibling_convolutions, sibling_linears, sibling_matmuls
 
 
 # --- constants, equal things, dead code
@@ -174,6 +174,24 @@ def test_sibling_matmuls_and_their_biases_are_one():
     assert [n.name for n in after.nodes[:2]] == ["query/matmul+key/matmul+value/matmul", "query/add+key/add+value/add"]
     assert_same(graph, after, 1e-12)
     assert sibling_matmuls(after, PassReport("")) is after
+
+
+def test_siblings_of_few_bits_are_one():
+    """Others stay apart: without zero points, or in blocks of another size."""
+    graph = random_constants(
+        "graph main(%x: f32[2, 64]) {"
+        "  %a = constant i4[8, 64]  %b = constant i4[6, 64]  %sa = constant f32[8, 2]  %sb = constant f32[6, 2]"
+        "  %za = constant i4[8, 2]  %zb = constant i4[6, 2]  %sc = constant f32[8, 4]"
+        "  %p = quantized_linear(%x, %a, %sa, %za) {block=32}  %q = quantized_linear(%x, %b, %sb, %zb) {block=32}"
+        "  %r = quantized_linear(%x, %a, %sa) {block=32}  %s = quantized_linear(%x, %a, %sc) {block=16}"
+        "  return %p, %q, %r, %s }"
+    )
+    report = PassReport("")
+    after = sibling_linears(graph, report)
+    products = [n for n in after.nodes if n.op.name == "quantized_linear"]
+    assert sorted(n.output.type.shape[1] for n in products) == [8, 8, 14]
+    assert len(report.fired["sibling_linears"]) == 1
+    assert_same(graph, after, 1e-12)
 
 
 # --- composites

@@ -309,13 +309,12 @@ def test_quantized_networks_have_integers_until_then(name):
 
 
 @pytest.mark.parametrize(
-    "name, few", [("four_bits_zero_points_bias", None), ("eight_bits", None), ("two_bits", DType.U2)]
+    "name, few", [("four_bits_zero_points_bias", DType.U4), ("eight_bits", DType.U8), ("two_bits", DType.U2)]
 )
-def test_blocks_of_weights_stay_few_bits_where_they_are_whole(name, few):
+def test_blocks_of_weights_stay_few_bits(name, few):
     """The first two have 40 numbers in blocks of 16."""
     graph = load(test_microsoft_quant.CASES[name](np.random.default_rng(0))[0]).graph
-    stored = [n.inputs[0].type.dtype for n in graph.nodes if n.op is get("dequantize")]
-    assert stored == ([] if few is None else [few])
+    assert [n.inputs[1].type.dtype for n in graph.nodes if n.op is get("quantized_linear")] == [few]
 
 
 def test_facts_hold_together():

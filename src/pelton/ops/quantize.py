@@ -197,8 +197,8 @@ class quantized_linear:
         x: Value, w: Value, scale: Value, zero: Value | None = None, *, block: int, round_rows: bool
     ) -> TermLike:
         more = () if zero is None else (zero,)
-        rows = dequantize(w, scale, *more, axis=1, block=block)
-        return matmul(x, transpose(_as(rows, scale.type.dtype, x.type.dtype), perm=(1, 0)))
+        rows = dequantize(w, _as(scale, scale.type.dtype, x.type.dtype), *more, axis=1, block=block)
+        return matmul(x, transpose(rows, perm=(1, 0)))
 
     def flops(x: TensorType, w: TensorType, *others: TensorType, **attrs) -> int:
         return 2 * x.size * w.shape[0]

@@ -13,7 +13,7 @@ from .fold import drop_dead, fold_constants, merge_equal
 from pelton.passes.precision import widen_nodes
 from pelton.passes.rewriting.report import PassReport, Report
 from pelton.passes.rewriting.rule import rewrite, rules
-from .siblings import sibling_convolutions, sibling_matmuls
+from .siblings import sibling_convolutions, sibling_linears, sibling_matmuls
 
 T = TypeVar("T")
 Observer = Callable[[str, Graph], None]  # receives the name of a pass and the program after it
@@ -41,6 +41,7 @@ PIPELINE: tuple[Pass[bool], ...] = (
     # after folding: siblings differ only in their weights then
     ("sibling convolutions", sibling_convolutions),
     ("sibling matmuls", sibling_matmuls),
+    ("sibling linears", sibling_linears),
     # slices from merging meet joins and other slices
     ("rest", stage("simplify", "views", "recognize", "merge")),
     ("rest constant", fold_constants),  # results of the rules

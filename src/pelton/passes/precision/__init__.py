@@ -22,7 +22,7 @@ def in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Computes products of quantized operands in integers, also of the inputs of layers whose states are rounded to
     bytes, with bytes between them."""
     graph = decompose(graph, lambda _, node: not (node.op.recurrent and node.attrs.get("round_state")), report)
-    return rewrite(graph, rules("integers", "quantized_moves"), report)
+    return rewrite(graph, rules("integers", "few_bits", "quantized_moves"), report)
 
 
 def computed_in_integers(graph: Graph, report: PassReport, takes: Takes) -> Graph:

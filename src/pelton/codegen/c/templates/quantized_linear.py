@@ -21,6 +21,7 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, te
 from .gemm import rows_of_a
 
 EXACT = 3  # digits of 8 bits that hold a term of a row as exactly as f32 does
+FEW_ROWS = 4  # with which a product waits for its weights
 
 
 @template
@@ -73,7 +74,8 @@ class QuantizedLinear(Template):
         p, seen = MatrixProduct(region, layouts), set()
         rows = (1,) if p.m == 1 else (4, 6, 8) if target.registers >= 32 else (12, 6, 4)
         columns = ceil_div(p.n, 2 * target.lanes)
-        for parts in (1, 2, EXACT) if region.anchor.attrs["round_rows"] else (2, EXACT):
+        parts = (EXACT, 2) if p.m <= FEW_ROWS else (2, EXACT)
+        for digits in (1, *parts) if region.anchor.attrs["round_rows"] else parts:
             for mr in rows:
                 mr = min(mr, p.m)
                 for block in (96, 48, p.m):
@@ -81,7 +83,7 @@ class QuantizedLinear(Template):
                     blocks = ceil_div(p.m, mb) * p.batch
                     for shares in (target.threads, 6 * target.threads):
                         nb = max(1, ceil_div(columns, ceil_div(shares, blocks))) * 2 * target.lanes
-                        choice = (mr, 2, mb, nb, parts)
+                        choice = (mr, 2, mb, nb, digits)
                         if choice not in seen:
                             seen.add(choice)
                             yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "PARTS"), choice)))
