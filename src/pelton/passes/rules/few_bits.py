@@ -67,7 +67,9 @@ def _linear(x: Value, w: Value, s: Value, z: Value | None, axis: int, block: int
         array = elements(v)
         if array.size == 1:
             return np.full((outputs, 1), array.reshape(()))
-        return array.reshape(outputs, 1) if array.ndim == 1 or block == inner else array if rows == 0 else array.T
+        if array.ndim == 1 or block == inner:
+            return array.reshape(outputs, 1)
+        return array if rows == 0 else array.T
 
     more = []
     if z is not None:

@@ -1,7 +1,7 @@
-// Products of rows with weights of 4 and 8 bits, which are read where they lie: y[m, n] = Σₖ x[m, k] · (w[n, k] − zero) ·
-// scale, zero and scale of a block of BLOCK terms. Rows become integers first: STEP terms at a time are divided by a
-// scale of their own and written as PARTS digits of 8 bits, so that three of them are as exact as f32 (254⁻³ of the
-// largest term), and products are those of bytes. Infinities become NaN.
+// Products of rows with weights of 4 and 8 bits, which are read as they are stored: y[m, n] = Σₖ x[m, k] · (w[n, k] −
+// zero) · scale, with a zero and a scale for each BLOCK terms. Rows become integers first: STEP terms at a time are
+// divided by a scale of their own and written as PARTS digits of 8 bits. Three digits are as exact as f32 (254⁻³ of the
+// largest term). The products are those of bytes. Infinities become NaN.
 //
 //   panel   of NR = NV · VL columns, block by block: [SUBS][NV][STEP terms] of codes, NR scales [, NR zero points]
 //   codes   of 4 bits: the four bytes g of a lane hold terms 8g … 8g + 7 of a column, 8g … 8g + 3 in the low halves;
@@ -36,7 +36,7 @@ enum : idx {
 #define MBS ((M + MB - 1) / MB)
 #define NBS ((N + NB - 1) / NB)
 
-// The way to multiply bytes. AT_ONCE: unsigned codes of weights by digits (signed by signed on AArch64), one instruction.
+// The way to multiply bytes. FOURS: unsigned codes of weights by digits (signed codes on AArch64) in one instruction.
 // BY_SIGNS: magnitudes of codes by digits of their sign, exact in pairs.
 #if defined __AVX512VNNI__ && VL == 16 || defined __AVXVNNI__ && VL == 8 || defined __ARM_FEATURE_DOTPROD
 enum { FOURS = 1, BY_SIGNS = 0 };
@@ -58,7 +58,8 @@ typedef struct {
     i32 *sum;     // [PARTS][MB][STEPS]: minus the sums of digits
 } rows;
 
-// Has the compiler read broadcasts again for each half of a panel, instead of keeping them on the stack (240 → 350 GOP/s)
+// Has the compiler read broadcasts again for each half of a panel. On the stack, where it kept them, 240 GOP/s fell
+// short of 350.
 #define REREAD __asm__ volatile("" ::: "memory")
 
 AI vi32 digits_at(const i8 *p) { return bc_i32(*(const i32_in_memory *)p); }

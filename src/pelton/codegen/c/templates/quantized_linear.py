@@ -72,12 +72,12 @@ class QuantizedLinear(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterator[Tactic]:
         p, seen = MatrixProduct(region, layouts), set()
-        rows = (1,) if p.m == 1 else (4, 6, 8) if target.registers >= 32 else (12, 6, 4)
+        rows = (4, 6, 8) if target.registers >= 32 else (12, 6, 4)
         columns = ceil_div(p.n, 2 * target.lanes)
         parts = (EXACT, 2) if p.m <= FEW_ROWS else (2, EXACT)
         for digits in (1, *parts) if region.anchor.attrs["round_rows"] else parts:
-            for mr in rows:
-                mr = min(mr, p.m)
+            for high in rows:
+                mr = min(high, p.m)
                 for block in (96, 48, p.m):
                     mb = min(ceil_div(block, mr), ceil_div(p.m, mr)) * mr
                     blocks = ceil_div(p.m, mb) * p.batch
