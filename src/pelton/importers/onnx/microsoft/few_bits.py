@@ -187,31 +187,33 @@ def gather_block_quantized(n: Reading) -> Binding:
     data, indices, scales, zeros = n.input(0), n.input(1), n.input(2), n.optional(3)
     rank, bits, size = data.type.rank, n.attr("bits", 4), n.attr("block_size", 128)
     gathered, quantized = n.axis(n.attr("gather_axis", 0), rank), n.axis(n.attr("quantize_axis", 1), rank)
-    if data.type.dtype is U8:
+    packed = data.type.dtype is U8
+    if packed:
         if bits not in (2, 4, 8) or gathered == rank - 1 and bits < 8:
             raise n.refuse(
                 "GatherBlockQuantized needs 2, 4 or 8 bits, and another axis than that of the packed bits, got"
                 f" {bits} bits, axis {gathered} of {data.type}"
             )
-        middle, data = 1 << (bits - 1), unpack_bits(n, data, bits)
-        zeros = None if zeros is None else unpack_bits(n, zeros, bits, scales.type.shape[-1])
-        zeros = n.filled(middle, scales.type.shape, U8) if zeros is None else zeros
     elif data.type.dtype.is_integer:
         data, zeros = n.cast(data, I8), None if zeros is None else n.cast(zeros, I8)
-    size = size or data.type.shape[quantized]
-    blocks = -(-data.type.shape[quantized] // size)
-    wanted = tuple(blocks if i == quantized else d for i, d in enumerate(data.type.shape))
+    held = 8 // bits if packed else 1  # numbers of an element along the last axis
+    shape = (*data.type.shape[:-1], data.type.shape[-1] * held)
+    size = size or shape[quantized]
+    blocks = -(-shape[quantized] // size)
+    wanted = tuple(blocks if i == quantized else d for i, d in enumerate(shape))
     fits = scales.type.rank == rank and all(
         d == e or d == 1 and data.type.dtype.is_float and i != quantized
         for i, (d, e) in enumerate(zip(scales.type.shape, wanted))
     )
-    if not fits or zeros is not None and (zeros.type.shape != scales.type.shape or data.type.dtype.is_float):
+    points = (*wanted[:-1], -(-wanted[-1] // held))
+    if not fits or zeros is not None and (zeros.type.shape != points or data.type.dtype.is_float):
         raise n.refuse(
-            f"GatherBlockQuantized needs scales, and zero points of integers, of shape {list(wanted)}, got"
-            f" {scales.type} for {data.type}" + ("" if zeros is None else f" and zero points {zeros.type}")
+            f"GatherBlockQuantized needs scales of shape {list(wanted)}, and zero points of integers of shape"
+            f" {list(points)}, got {scales.type} for {data.type}"
+            + ("" if zeros is None else f" and zero points {zeros.type}")
         )
     at = n.cast(indices, I64)
-    y = _pick_rows(n, data, n.cast(scales, F32), zeros, at, (gathered, quantized), size)
+    y = _pick_rows(n, (data, n.cast(scales, F32), zeros), at, (gathered, quantized), size, bits if packed else 0)
     y = n.cast(y, scales.type.dtype)
     least, most = n.constant(-data.type.shape[gathered], I64), n.constant(data.type.shape[gathered] - 1, I64)
     inside = n.emit("logical_and", n.emit("less_equal", least, at), n.emit("less_equal", at, most))
@@ -223,19 +225,34 @@ def gather_block_quantized(n: Reading) -> Binding:
 
 
 def _pick_rows(
-    n: Reading, data: Value, scales: Value, zeros: Value | None, at: Value, axes: tuple[int, int], size: int
+    n: Reading,
+    table: tuple[Value, Value, Value | None],
+    at: Value,
+    axes: tuple[int, int],
+    size: int,
+    bits: int,
 ) -> Value:
-    """Gathers rows along the first of two axes, dequantized in blocks along the second one."""
-    gathered, quantized = axes
+    """Gathers rows along the first of two axes, dequantized in blocks along the second one. table: numbers, scales and
+    zero points; bits: of numbers that share bytes, which are unpacked once they are picked."""
+    (data, scales, zeros), (gathered, quantized) = table, axes
     count = data.type.shape[gathered]
     at = n.emit("clip", at, n.constant(-count, I64), n.constant(count - 1, I64))
-    if gathered == quantized:
-        return n.emit("gather", dequantize(n, data, scales, zeros, quantized, size), at, axis=gathered)
+
+    def numbers(v: Value, length: int | None = None) -> Value:
+        return unpack_bits(n, v, bits, length) if bits else v
 
     def pick(v: Value) -> Value:
         if v.type.shape[gathered] == 1 < count:  # one for all of them
             return n.reshape(v, (*v.type.shape[:gathered], *[1] * at.type.rank, *v.type.shape[gathered + 1 :]))
         return n.emit("gather", v, at, axis=gathered)
 
-    axis = quantized + (at.type.rank - 1 if quantized > gathered else 0)
-    return dequantize(n, pick(data), pick(scales), None if zeros is None else pick(zeros), axis, size)
+    together = gathered == quantized  # blocks lie across rows
+    codes, by, points = (v if together or v is None else pick(v) for v in (data, scales, zeros))
+    assert codes is not None and by is not None
+    if points is not None:
+        points = numbers(points, by.type.shape[-1])
+    elif bits:
+        points = n.filled(1 << (bits - 1), by.type.shape, U8)
+    axis = quantized if together or quantized < gathered else quantized + at.type.rank - 1
+    rows = dequantize(n, numbers(codes), by, points, axis, size)
+    return n.emit("gather", rows, at, axis=gathered) if together else rows
