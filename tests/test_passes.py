@@ -180,10 +180,12 @@ def test_siblings_of_few_bits_are_one():
     """Others stay apart: without zero points, or in blocks of another size."""
     graph = random_constants(
         "graph main(%x: f32[2, 64]) {"
-        "  %a = constant i4[8, 64]  %b = constant i4[6, 64]  %sa = constant f32[8, 2]  %sb = constant f32[6, 2]"
-        "  %za = constant i4[8, 2]  %zb = constant i4[6, 2]  %sc = constant f32[8, 4]"
-        "  %p = quantized_linear(%x, %a, %sa, %za) {block=32}  %q = quantized_linear(%x, %b, %sb, %zb) {block=32}"
-        "  %r = quantized_linear(%x, %a, %sa) {block=32}  %s = quantized_linear(%x, %a, %sc) {block=16}"
+        "  %a = constant u8[8, 32]  %b = constant u8[6, 32]  %sa = constant f32[8, 2]  %sb = constant f32[6, 2]"
+        "  %za = constant u8[8, 2]  %zb = constant u8[6, 2]  %sc = constant f32[8, 4]"
+        "  %p = quantized_linear(%x, %a, %sa, %za) {block=32, bits=4}"
+        "  %q = quantized_linear(%x, %b, %sb, %zb) {block=32, bits=4}"
+        "  %r = quantized_linear(%x, %a, %sa) {block=32, bits=4}"
+        "  %s = quantized_linear(%x, %a, %sc) {block=16, bits=4}"
         "  return %p, %q, %r, %s }"
     )
     report = PassReport("")

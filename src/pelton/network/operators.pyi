@@ -215,11 +215,12 @@ class Operators:
     def quantize(self, x: Operand, scale: Operand, zero: Operand = ..., *, to: Any, axis: int = 0, block: int = 0, saturate: bool = True, name: str = "") -> NetworkTensor:
         """x / scale rounded half to even, + zero, saturated, as `to`. Floats round as a cast does, and
         their zero is 0. Scale and zero point as those of `dequantize`."""
-    def quantized_linear(self, x: Operand, w: Operand, scale: Operand, zero: Operand = ..., *, block: Any, round_rows: bool = False, name: str = "") -> NetworkTensor:
+    def quantized_linear(self, x: Operand, w: Operand, scale: Operand, zero: Operand = ..., *, block: Any, bits: Any, round_rows: bool = False, name: str = "") -> NetworkTensor:
         """y[…, n] = Σₖ x[…, k] · (w[n, k] − zero[n, k / block]) · scale[n, k / block], a product with
-        weights of few bits, which stay stored as they are. w is [N, K]; scale and zero are [N, blocks],
-        one for every `block` elements of a row. round_rows: kernels may round x to 8 bits, each 32
-        elements of a row (or 16) by a scale of their own."""
+        weights of few bits, which stay stored as they are. w holds N rows of K unsigned numbers of 2, 4
+        or 8 bits, the first one of each byte in its lowest bits. scale and zero are [N, blocks], one
+        for every `block` elements of a row; without zero it is half of the numbers' range. round_rows:
+        kernels may round x to 8 bits, each 32 elements of a row (or 16) by a scale of their own."""
     def reciprocal(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """reciprocal, element by element."""
     def relu(self, x: Operand, *, name: str = "") -> NetworkTensor:

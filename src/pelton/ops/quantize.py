@@ -6,10 +6,11 @@ import numpy as np
 
 from pelton.ir.dims import equal
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, F64, I32, DType, TensorType
+from pelton.ir.types import F32, F64, I32, U8, DType, TensorType
 
 from .activations import clip
 from .linear import matmul
+from .logic import bitwise_and, shift_right
 from .math import add, cast, div, mul, round_, sub
 from .op import TermLike, composite, expect, expect_equal, structured
 from .shape import along, reshape, transpose
@@ -147,22 +148,32 @@ class quantize:
         return x.size * (4 if zero is None else 5)
 
 
+def unpacked(packed: np.ndarray, bits: int, count: int | None = None) -> np.ndarray:
+    """Returns the first `count` numbers of `bits` bits of each row, the first one of each byte in its lowest bits."""
+    if bits == 8:
+        return packed[..., :count]
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    apart = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return apart.reshape(*packed.shape[:-1], -1)[..., :count]
+
+
 @structured(
     heavy=True,
     examples=(
-        ("f32[3, 70]", "u4[5, 70]", "f32[5, 3]", "u4[5, 3]", dict(block=32)),
-        ("f32[2, 3, 64]", "i8[7, 64]", "f16[7, 1]", dict(block=64)),
-        ("f32[1, 128]", "i4[9, 128]", "f32[9, 8]", dict(block=16, round_rows=True)),
-        ("f32[48]", "u8[5, 48]", "f32[5, 1]", "u8[5, 1]", dict(block=48)),
-        ("f16[4, 33]", "u2[6, 33]", "f16[6, 3]", "u2[6, 3]", dict(block=16)),
+        ("f32[3, 70]", "u8[5, 35]", "f32[5, 3]", "u8[5, 3]", dict(block=32, bits=4)),
+        ("f32[2, 3, 64]", "u8[7, 64]", "f16[7, 1]", dict(block=64, bits=8)),
+        ("f32[1, 128]", "u8[9, 64]", "f32[9, 8]", dict(block=16, bits=4, round_rows=True)),
+        ("f32[48]", "u8[5, 48]", "f32[5, 1]", "u8[5, 1]", dict(block=48, bits=8)),
+        ("f16[4, 33]", "u8[6, 9]", "f16[6, 3]", "u8[6, 3]", dict(block=16, bits=2)),
     ),
 )
 class quantized_linear:
     """y[…, n] = Σₖ x[…, k] · (w[n, k] − zero[n, k / block]) · scale[n, k / block], a product with weights of few bits,
     which stay stored as they are.
 
-    w is [N, K]; scale and zero are [N, blocks], one for every `block` elements of a row. round_rows: kernels may round
-    x to 8 bits, each 32 elements of a row (or 16) by a scale of their own.
+    w holds N rows of K unsigned numbers of 2, 4 or 8 bits, the first one of each byte in its lowest bits. scale and
+    zero are [N, blocks], one for every `block` elements of a row; without zero it is half of the numbers' range.
+    round_rows: kernels may round x to 8 bits, each 32 elements of a row (or 16) by a scale of their own.
     """
 
     def infer(
@@ -172,32 +183,40 @@ class quantized_linear:
         zero: TensorType | None = None,
         *,
         block: int,
+        bits: int,
         round_rows: bool = False,
     ) -> TensorType:
         expect(x.rank >= 1 and x.dtype.is_float and scale.dtype.is_float, "needs floats, and scales of them")
-        expect(w.rank == 2 and w.dtype.is_integer and w.dtype.bits <= 8, "needs a matrix of integers of up to 8 bits")
-        expect_equal(x.shape[-1], w.shape[1], "needs rows as long as those of the matrix")
+        expect(bits in (2, 4, 8), f"needs numbers of 2, 4 or 8 bits, got {bits}")
+        expect(w.rank == 2 and w.dtype is U8, "needs a matrix of bytes")
         expect(block > 0, f"needs blocks of at least one element, got {block}")
-        blocks = (w.shape[0], -(-w.shape[1] // block))
-        expect_equal(scale.shape, blocks, "needs a scale per block")
-        if zero is not None:
-            expect(zero.dtype is w.dtype, "needs zero points of the matrix's type")
-            expect_equal(zero.shape, blocks, "needs a zero point per block")
-        return x.with_shape((*x.shape[:-1], w.shape[0]))
+        rows, inner = w.shape[0], x.shape[-1]
+        expect_equal(w.shape[1], -(-inner * bits // 8), f"needs rows of {inner} numbers of {bits} bits")
+        for v in (scale, zero):
+            if v is not None:
+                expect_equal(v.shape, (rows, -(-inner // block)), "needs scales and zero points for each block")
+        expect(zero is None or zero.dtype is U8, "needs zero points as bytes")
+        return x.with_shape((*x.shape[:-1], rows))
 
-    def reference(x, w, scale, zero=None, *, block, round_rows):
-        at = np.arange(w.shape[1]) // block
-        wide = w.astype(np.float64)
-        if zero is not None:
-            wide -= zero.astype(np.float64)[:, at]
+    def reference(x, w, scale, zero=None, *, block, bits, round_rows):
+        at = np.arange(x.shape[-1]) // block
+        wide = unpacked(w, bits, x.shape[-1]).astype(np.float64)
+        wide -= 1 << (bits - 1) if zero is None else zero.astype(np.float64)[:, at]
         wide *= scale.astype(np.float64)[:, at]
         return np.matmul(x, wide.T)
 
     def expand(
-        x: Value, w: Value, scale: Value, zero: Value | None = None, *, block: int, round_rows: bool
+        x: Value, w: Value, scale: Value, zero: Value | None = None, *, block: int, bits: int, round_rows: bool
     ) -> TermLike:
-        more = () if zero is None else (zero,)
-        rows = dequantize(w, _as(scale, scale.type.dtype, x.type.dtype), *more, axis=1, block=block)
+        codes: TermLike = w
+        if bits < 8:
+            apart = shift_right(reshape(w, shape=(*w.type.shape, 1)), np.arange(0, 8, bits, dtype=np.uint8))
+            codes = bitwise_and(apart, np.uint8((1 << bits) - 1))
+            codes = reshape(codes, shape=(w.type.shape[0], w.type.shape[1] * (8 // bits)))
+            codes = along(codes, 1, 0, x.type.shape[-1])
+        middle = np.full(scale.type.shape, 1 << (bits - 1), np.uint8)
+        by = _as(scale, scale.type.dtype, x.type.dtype)
+        rows = dequantize(codes, by, middle if zero is None else zero, axis=1, block=block)
         return matmul(x, transpose(rows, perm=(1, 0)))
 
     def flops(x: TensorType, w: TensorType, *others: TensorType, **attrs) -> int:

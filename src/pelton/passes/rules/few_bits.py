@@ -71,11 +71,21 @@ def _linear(x: Value, w: Value, s: Value, z: Value | None, axis: int, block: int
             return array.reshape(outputs, 1)
         return array if rows == 0 else array.T
 
+    dtype, scales = w.type.dtype, by_rows(s)
+    bits, middle = max(2, dtype.bits), 1 << (max(2, dtype.bits) - 1)
+    codes = elements(w) if rows == 0 else elements(w).T
+    plus = middle if dtype.is_signed else 0  # signed numbers become unsigned ones
     more = []
     if z is not None:
-        zeros = by_rows(z)
-        more = [np.ascontiguousarray(np.broadcast_to(zeros, by_rows(s).shape))]
-    codes = elements(w)
-    return quantized_linear(
-        x, np.ascontiguousarray(codes if rows == 0 else codes.T), np.ascontiguousarray(by_rows(s)), *more, block=block
-    )
+        more = [np.ascontiguousarray(np.broadcast_to(by_rows(z).astype(np.int16) + plus, scales.shape), np.uint8)]
+    elif not dtype.is_signed:
+        more = [np.zeros(scales.shape, np.uint8)]
+    packed = _packed((codes.astype(np.int16) + plus).astype(np.uint8), bits)
+    return quantized_linear(x, packed, np.ascontiguousarray(scales), *more, block=block, bits=bits)
+
+
+def _packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Packs rows of numbers into bytes, the first one of each byte in its lowest bits."""
+    held = 8 // bits
+    padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % held))).reshape(len(codes), -1, held)
+    return np.bitwise_or.reduce(padded << np.arange(0, 8, bits, dtype=np.uint8), axis=2)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16, F32, U8, DType
+from pelton.ops.quantize import unpacked
 from pelton.plan.layout import Layouts, Order, row_major
 from pelton.plan.region import Region
 
@@ -42,7 +43,7 @@ class QuantizedLinear(Template):
             return "the operand is a vector"
         if not all(is_constant(region, v) for v in (weights, *others)):
             return "the weights are not constant"
-        if node.attrs["block"] % 16 and node.attrs["block"] < weights.type.shape[1]:
+        if node.attrs["block"] % 16 and node.attrs["block"] < x.type.shape[-1]:
             return f"blocks of {node.attrs['block']} elements, no multiple of 16"
         return tail_rejection(region, node.output.type.shape, node.output.type.rank - 1)
 
@@ -109,21 +110,19 @@ class Panels:
 
     def __init__(self, region: Region, width: int):
         node, arrays = region.anchor, region.body.constants
-        self.sources, self.width = node.inputs[1:], width
-        self.codes, self.scales = arrays[node.inputs[1]], arrays[node.inputs[2]]
-        dtype = node.inputs[1].type.dtype
-        self.bits = 4 if dtype.bits <= 4 else 8
-        zeros = arrays[node.inputs[3]].astype(np.int16) if len(node.inputs) > 3 else np.zeros((1, 1), np.int16)
-        self.zeros: np.ndarray | None = None  # the codes of zero, where it is not the middle of all codes
+        x, *self.sources = node.inputs
+        self.width, self.inner, self.held = width, x.type.shape[-1], node.attrs["bits"]
+        self.codes, self.scales = arrays[self.sources[0]], arrays[self.sources[1]]
+        self.bits = max(4, self.held)
         middle = 1 << (self.bits - 1)
-        self.plus = middle - int(zeros.flat[0])  # code of a number
-        low, high = int(dtype.lowest) + self.plus, int(dtype.highest) + self.plus
-        if (zeros != zeros.flat[0]).any() or low < 0 or high >= 2 * middle:
-            self.plus = middle if dtype.is_signed else 0
-            self.zeros = np.broadcast_to(zeros + self.plus, self.scales.shape)
+        zeros = arrays[self.sources[2]] if len(self.sources) > 2 else np.full((1, 1), 1 << (self.held - 1), np.uint8)
+        self.zeros: np.ndarray | None = zeros  # the codes of zero, where it is not the middle of all codes
+        self.plus = 0  # to a number, for its code
+        if (zeros == zeros.flat[0]).all() and (self.bits > self.held or zeros.flat[0] == middle):
+            self.zeros, self.plus = None, middle - int(zeros.flat[0])
         self.blocks = self.scales.shape[1]
-        block, inner = node.attrs["block"], self.codes.shape[1]
-        self.block = block if block % 16 == 0 and self.blocks > 1 else ceil_div(inner, 32) * 32
+        block = node.attrs["block"]
+        self.block = block if block % 16 == 0 and self.blocks > 1 else ceil_div(self.inner, 32) * 32
         self.step = 16 if self.block % 32 else 32
         self.scale: DType = F16 if _fits_f16(self.scales) else F32
 
@@ -141,8 +140,8 @@ class Panels:
         for i, panel in enumerate(out):
             at = slice(i * nr, (i + 1) * nr)
             part = np.zeros((nr, self.blocks * self.block), np.uint8)
-            rows = self.codes[at]
-            part[: len(rows), : rows.shape[1]] = (rows.astype(np.int16) + self.plus).astype(np.uint8)
+            rows = unpacked(self.codes[at], self.held, self.inner)
+            part[: len(rows), : self.inner] = rows + np.uint8(self.plus)
             # [half of the panel, lane, block, step, group, half of the group, byte]
             groups = (8, 2, 4) if self.bits == 4 else (4, 1, 4)
             apart = part.reshape(2, lanes, self.blocks, -1, self.step // groups[0], *groups[1:])
@@ -152,7 +151,7 @@ class Panels:
             panel[:, :codes] = ordered.reshape(self.blocks, codes)
             panel[:, codes:scale_end] = _columns(self.scales[at].astype(self.scale.numpy), nr).view(np.uint8)
             if self.zeros is not None:
-                panel[:, scale_end:] = _columns(self.zeros[at].astype(np.uint8), nr)
+                panel[:, scale_end:] = _columns(self.zeros[at], nr)
 
 
 def _columns(rows: np.ndarray, count: int) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, I8, I64, U8, DType
+from pelton.ir.types import F32, I8, I64, U8
+from pelton.ops.quantize import unpacked
 
 from pelton.importers.onnx.ops.linear import transpose_last_axes
 from pelton.importers.onnx.ops.quant import dequantize
@@ -26,12 +27,6 @@ def unpack_bits(n: Reading, packed: Value, bits: int, count: int | None = None) 
         low = n.emit("bitwise_and", apart, n.constant((1 << bits) - 1, U8))
         numbers = n.reshape(low, (*packed.type.shape[:-1], packed.type.shape[-1] * (8 // bits)))
     return numbers if count is None else n.slice(numbers, numbers.type.rank - 1, 0, count)
-
-
-def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Does `unpack_bits` for an array."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return ((packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*packed.shape[:-1], -1)
 
 
 # --- MatMulNBits
@@ -66,7 +61,7 @@ def matmul_n_bits(n: Reading) -> Binding:
             f"MatMulNBits needs {columns} × {blocks} blocks of {size * bits // 8} bytes, and a scale for each, got"
             f" {b.type} and {scales.type}"
         )
-    stored = unpack_bits(n, n.reshape(b, (columns, b.type.size // columns)), bits)
+    packed = n.reshape(b, (columns, b.type.size // columns))
     scale = n.reshape(n.cast(scales, F32), (columns, blocks))
     if zeros is not None and group is not None and zeros.type.dtype is U8 and bits == 4:
         zeros = None
@@ -76,12 +71,11 @@ def matmul_n_bits(n: Reading) -> Binding:
         points = unpack_bits(n, n.reshape(zeros, (columns, zeros.type.size // columns)), bits, blocks)
     else:
         points = n.reshape(zeros, (columns, blocks))
-    known = [n.known(v) for v in (stored, scale, points)]
-    if group is None and points.type.dtype is U8 and all(v is not None for v in known):
-        few = {2: DType.U2, 4: DType.U4, 8: U8}[bits]
-        weights = n.constant(known[0][:, :inner], few), scale, n.constant(known[2], few)
-        attrs = dict(block=size, round_rows=n.attr("accuracy_level", 0) == 4)
+    if group is None and points.type.dtype is U8 and all(n.known(v) is not None for v in (packed, scale, points)):
+        weights = n.slice(packed, 1, 0, -(-inner * bits // 8)), scale, *([] if zeros is None else [points])
+        attrs = dict(block=size, bits=bits, round_rows=n.attr("accuracy_level", 0) == 4)
         return _add_bias(n, n.emit("quantized_linear", a, *weights, **attrs))
+    stored = unpack_bits(n, packed, bits)
     rows = _dequantize_rows(n, stored, scale, points)
     return _add_bias(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
 
