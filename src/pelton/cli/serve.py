@@ -42,8 +42,15 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     command.add_argument("models", nargs="+", type=Path, help="engines, models, or repositories of models")
+    _add_network(command.add_argument_group("network"))
+    _add_models(command.add_argument_group("models"))
+    _add_running(command.add_argument_group("running"))
+    _add_limits(command.add_argument_group("limits"))
+    return command
+
+
+def _add_network(network: argparse._ActionsContainer) -> None:
     port = arguments.int_in_range(0, 65535, "a port")
-    network = command.add_argument_group("network")
     network.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     network.add_argument("--http-port", type=port, default=8000, metavar="PORT", help="default 8000")
     network.add_argument("--grpc-port", type=port, default=8001, metavar="PORT", help="default 8001")
@@ -62,7 +69,9 @@ def add(commands) -> argparse.ArgumentParser:
     network.add_argument(
         "--cors-origin", action="append", default=[], metavar="URL", help="allow pages of this origin (repeatable)"
     )
-    models = command.add_argument_group("models")
+
+
+def _add_models(models: argparse._ActionsContainer) -> None:
     models.add_argument(
         "--model-control",
         choices=("none", "poll", "explicit"),
@@ -80,7 +89,9 @@ def add(commands) -> argparse.ArgumentParser:
     models.add_argument(
         "--trust", action="append", default=[], metavar="KEY", help="load only engines signed by this key"
     )
-    running = command.add_argument_group("running")
+
+
+def _add_running(running: argparse._ActionsContainer) -> None:
     running.add_argument(
         "--batch",
         type=batch,
@@ -117,7 +128,9 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="SIZE",
         help="cache of answers, where models enable it",
     )
-    limits = command.add_argument_group("limits")
+
+
+def _add_limits(limits: argparse._ActionsContainer) -> None:
     limits.add_argument(
         "--http-max-input-size",
         type=arguments.size,
@@ -135,7 +148,6 @@ def add(commands) -> argparse.ArgumentParser:
     limits.add_argument(
         "--drain", type=arguments.seconds, default=30.0, metavar="S", help="wait for requests at the end"
     )
-    return command
 
 
 def main(args: argparse.Namespace) -> None:
