@@ -13,6 +13,7 @@ The left name of each pair is the step's own, the right one the pipeline's.
 
 from __future__ import annotations
 
+import contextvars
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,6 +46,7 @@ class ModelTable(Protocol):
 
     options: ServeOptions
     table: dict[tuple[str, str], ServedModel]
+    traces: Any
 
     def begin(self, request: InferRequest, arrived: int) -> Any: ...
 
@@ -192,7 +194,10 @@ class Pipeline(ServedModel):
         run.queued_ns = time.monotonic_ns()
         try:
             self._waiting += 1
-            self._pool.submit(self._work, run, dict(tensors), request)
+            if self.server.traces is None:
+                self._pool.submit(self._work, run, dict(tensors), request)
+            else:  # spans of the models are below that of the request
+                self._pool.submit(contextvars.copy_context().run, self._work, run, dict(tensors), request)
         except RuntimeError:  # shut down
             self._waiting -= 1
             raise RequestError(f"model {self.name!r} was unloaded", "closed") from None

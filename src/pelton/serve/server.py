@@ -55,6 +55,7 @@ class Server:
         self.options = options
         self.regions = Regions(options.workers == 1)
         self.cache = ResponseCache(options.cache) if options.cache else None
+        self.traces: Any = None  # telemetry.Traces, if requests are traced
         # (name, version) → model, and (name, "") → its latest version; replaced as a whole
         self.table: Table = {}
         self.places: dict[str, Place] = {}
@@ -262,6 +263,8 @@ class Server:
                 if e.fault == "closed" and self.table.get((request.model, request.version)) is not model:
                     continue  # replaced meanwhile
                 model.statistics.failed(e.fault, time.monotonic_ns() - arrived)
+                if self.traces is not None:
+                    self.traces.refused(model, e.fault)
                 raise
             return running
 
@@ -272,6 +275,8 @@ class Server:
 
 class Running:
     """A request under way: `future` is its run, None if its outputs are there at once."""
+
+    cached = False  # True if they are those of an equal request
 
     def __init__(self, server: Server, model: ServedModel, request: InferRequest, arrived: int):
         self.server, self.model, self.request, self.arrived = server, model, request, arrived
@@ -289,7 +294,7 @@ class Running:
             self.outputs = cache.get(self._key)
             self.model.statistics.cached(self.outputs is not None, time.monotonic_ns() - start)
             if self.outputs is not None:
-                self._key = None
+                self._key, self.cached = None, True
                 return
         outcome = self.model.begin(self.request, self.arrived)
         if isinstance(outcome, dict):
@@ -309,6 +314,8 @@ class Running:
             written = write(model.version, model.answers(self.request, outputs, self.server.regions.write))
         except RequestError as e:
             statistics.failed(e.fault, ended - self.arrived)
+            if self.server.traces is not None:
+                self.server.traces.record(self, ended, time.monotonic_ns(), e.fault)
             raise
         now = time.monotonic_ns()
         run = self.future
@@ -318,6 +325,8 @@ class Running:
             queue, running = run.started_ns - run.queued_ns, run.ended_ns - run.started_ns
         rows = model.rows(self.request.inputs)
         statistics.succeeded(rows, now - self.arrived, queue, self.begun - self.arrived, running, now - ended)
+        if self.server.traces is not None:
+            self.server.traces.record(self, ended, now)
         return written
 
     def _result(self) -> Outputs:
