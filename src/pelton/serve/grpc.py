@@ -215,7 +215,8 @@ class Service:
         return schema.message("RepositoryModelLoadResponse")()
 
     def repository_model_unload(self, request: Any, context: Any) -> Any:
-        self.server.unload(request.model_name)
+        parameters = _parameters(request.parameters)
+        self.endpoints.unload({"model": request.model_name}, {"parameters": parameters})
         return schema.message("RepositoryModelUnloadResponse")()
 
     def system_shared_memory_status(self, request: Any, context: Any) -> Any:

@@ -28,7 +28,7 @@ from pelton.errors import InputError
 from . import datatypes
 from . import settings as configuration
 from .model import Outputs, ServedModel, fault_of
-from .pipeline_files import FILE, PipelineStep, read_config, read_yaml
+from .pipeline_files import FILE, PipelineParts, PipelineStep, read_config, read_yaml
 from .python_step import PythonStep
 from .requests import InferRequest, RequestError
 from .settings import ModelSettings
@@ -63,6 +63,22 @@ def is_pipeline(place: Place, settings: ModelSettings) -> bool:
     return written or bool(settings.config.ensemble_scheduling.step)
 
 
+def named_models(place: Place, settings: ModelSettings) -> list[str]:
+    """Returns the models that the steps of a pipeline name, each once; none for any other model. Raises InputError for
+    a description that cannot be read."""
+    return _models(_described(place, settings)[2]) if is_pipeline(place, settings) else []
+
+
+def _described(place: Place, settings: ModelSettings) -> PipelineParts:
+    assert place.folder is not None
+    file = place.folder / FILE
+    return read_yaml(file) if file.is_file() else read_config(settings.config)
+
+
+def _models(steps: Sequence[PipelineStep]) -> list[str]:
+    return list(dict.fromkeys(step.model for step in steps if step.model))
+
+
 class Pipeline(ServedModel):
     """A pipeline as a served model. Raises InputError for steps that do not fit together, and for models that are
     loaded and do not fit."""
@@ -75,10 +91,8 @@ class Pipeline(ServedModel):
         self.statistics, self.closed = Statistics(), False
         self.sequences = self.queue = self.engine = self.axis = None  # type: ignore[assignment]
         self.inline = False
-        if (self.folder / FILE).is_file():
-            inputs, outputs, self.steps = read_yaml(self.folder / FILE)
-        else:
-            inputs, outputs, self.steps = read_config(settings.config)
+        inputs, outputs, self.steps = _described(place, settings)
+        self.models = _models(self.steps)
         self.inputs, self.outputs = {p.name: p for p in inputs}, {p.name: p for p in outputs}
         if not (self.inputs and self.outputs and self.steps):
             raise InputError(f"pipeline {self.name!r} has inputs, outputs and steps, each at least one")
@@ -177,7 +191,7 @@ class Pipeline(ServedModel):
         if name in seen or not isinstance(model, Pipeline):
             return False
         seen.add(name)
-        return any(self._returns(step.model, seen) for step in model.steps if step.model)
+        return any(self._returns(inner, seen) for inner in model.models)
 
     # requests
 

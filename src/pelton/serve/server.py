@@ -18,7 +18,7 @@ from . import loading, repository
 from . import settings as configuration
 from .model import Outputs, ServedModel, fault_of
 from .options import ServeOptions
-from .pipeline import Pipeline, is_pipeline
+from .pipeline import Pipeline, is_pipeline, named_models
 from .regions import Regions
 from .repository import Place
 from .requests import InferRequest, RequestError
@@ -64,6 +64,7 @@ class Server:
         self.loaded = False
         self.started = time.time()
         self._failed: dict[str, Any] = {}  # model → the stamp that failed
+        self._asked: set[str] = set()  # models that clients loaded, not those that came with a pipeline
         self._control = threading.Lock()
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -77,7 +78,9 @@ class Server:
         if self.options.control == "explicit":
             names = list(self.places) if "*" in self.options.startup else list(self.options.startup)
             for name in names:
-                self.load(name)
+                if (name, "") not in self.table:  # an earlier pipeline may have brought it
+                    self.load(name)
+                self._asked.add(name)
         else:
             for name in self.places:
                 self._try(name)
@@ -139,28 +142,51 @@ class Server:
     # control of models
 
     def load(self, name: str, config: str | None = None) -> None:
-        """Loads a model of the repository, or its present files again. config: a configuration as JSON, in place of
-        the file's. Raises RequestError unless `control` is "explicit", and for models that cannot be loaded."""
+        """Loads a model of the repository, or its present files again; for a pipeline, first those of its models that
+        are not loaded or have changed. config: a configuration as JSON, in place of the file's. Raises RequestError
+        unless `control` is "explicit", and for models that cannot be loaded."""
         if self.options.control != "explicit":
             raise RequestError(POLLED, "unavailable")
         try:
             places = repository.scan(self.options.models)
         except Error as e:
             raise RequestError(f"failed to load '{name[:200]}': {e}") from None
+        self._load_with_models(name, places, config, set())
+        self._asked.add(name)
+
+    def _load_with_models(self, name: str, places: dict[str, Place], config: str | None, seen: set[str]) -> None:
+        """Loads a model after those that it names. seen: the models on the way to it; empty for one that is loaded in
+        any case."""
         if name not in places:
             raise RequestError(f"failed to load '{name[:200]}', failed to poll from model repository", "invalid")
-        self.places[name] = places[name]
+        place, known, first = places[name], self.places.get(name), not seen
+        seen.add(name)
         try:
-            self._load(places[name], config)
+            for inner in named_models(place, self._settings(place, config)):
+                if inner not in seen:
+                    self._load_with_models(inner, places, None, seen)
+            if first or (name, "") not in self.table or known is None or known.stamp != place.stamp:
+                self.places[name] = place
+                self._load(place, config)
         except (Error, OSError) as e:
-            self.reasons[name], self._failed[name] = str(e), places[name].stamp
+            self.reasons[name], self._failed[name] = str(e), place.stamp
             raise RequestError(f"failed to load '{name}': {e}", "invalid") from None
 
-    def unload(self, name: str) -> None:
-        """Unloads a model. Raises RequestError unless `control` is "explicit"; unknown models are ignored."""
+    def unload(self, name: str, dependents: bool = False) -> None:
+        """Unloads a model. Raises RequestError unless `control` is "explicit"; unknown models are ignored.
+
+        dependents: with a pipeline, also its models, except those that a client loaded, or another pipeline names.
+        """
         if self.options.control != "explicit":
             raise RequestError(POLLED, "unavailable")
+        model = self.table.get((name, ""))
         self._unload(name)
+        self._asked.discard(name)
+        if dependents and isinstance(model, Pipeline):
+            others = {inner for m in set(self.table.values()) if isinstance(m, Pipeline) for inner in m.models}
+            for inner in model.models:
+                if (inner, "") in self.table and inner not in self._asked | others:
+                    self.unload(inner, dependents)
 
     def _load(self, place: Place, config: str | None = None) -> None:
         """Loads the versions of a model, replaces those in the table, and gives these back once their runs are over."""
