@@ -28,6 +28,7 @@ USES = {
     "sign": "signatures of engine files",
     "onnxruntime": "`InferenceSession`, in place of ONNX Runtime",
     "serve": "`pelton serve`",
+    "telemetry": "traces of `pelton serve`, by OpenTelemetry (needs `serve` as well)",
     "demo": "`pelton demo`",
     "all": "all of these",
 }

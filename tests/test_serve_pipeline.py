@@ -6,8 +6,11 @@ import time
 
 import numpy as np
 import pytest
+import tritonclient.grpc as triton
 from serve_rest import half_plus_two, line, save, serving
 
+from pelton.serve import grpc as remote
+from pelton.serve import loading
 from pelton.serve.requests import RequestError
 
 TENSOR = {"datatype": "FP32", "shape": [-1, 2]}
@@ -170,8 +173,9 @@ def test_what_does_not_fit_is_refused_at_load(root):
 def test_a_pipeline_is_available_while_its_models_are(root):
     write(root, "twice", TWICE)
     with serving(root, control="explicit", startup=("twice",)) as client:
+        client.server.unload("half")
         states = {row["name"]: row["state"] for row in client.server.index() if "state" in row}
-        assert states == {"twice": "UNAVAILABLE"}
+        assert states == {"twice": "UNAVAILABLE", "half": "UNAVAILABLE"}
         status, text = infer(client, "twice", X)
         assert status == 503 and "needs model 'half'" in text
         client.server.load("half")
@@ -184,8 +188,98 @@ def test_a_pipeline_is_available_while_its_models_are(root):
         assert "its shape is [-1, 2], expected [-1]" in client.server.table["twice", ""].reason
 
 
+def loaded(client):
+    return sorted({name for name, version in client.server.table})
+
+
+def test_a_pipeline_is_loaded_with_its_models(root):
+    save(root, "line", line())
+    write(root, "twice", TWICE)
+    write(root, "nested", {**TWICE, "steps": [{**TWICE["steps"][0], "model": "twice"}, TWICE["steps"][1]]})
+    control = "/v2/repository/models/{}/{}".format
+    with serving(root, control="explicit") as client:
+        assert loaded(client) == []
+        assert client.post(control("nested", "load")).status_code == 200
+        assert loaded(client) == ["half", "nested", "twice"]
+        np.testing.assert_array_equal(infer(client, "nested", X), ((X / 2 + 2) / 2 + 2) / 2 + 2)
+        half, twice = client.server.table["half", ""], client.server.table["twice", ""]
+        client.server.load("twice")  # half has not changed
+        assert client.server.table["half", ""] is half and client.server.table["twice", ""] is not twice
+        save(root, "half", half_plus_two(), versions=("1", "2"))
+        client.server.load("nested")
+        assert client.server.table["half", ""].version == "2"
+
+
+def test_models_are_unloaded_with_their_pipeline_if_it_brought_them(root):
+    write(root, "twice", TWICE)
+    write(root, "again", TWICE)
+    body = json.dumps({"parameters": {"unload_dependents": True}})
+    with serving(root, control="explicit", startup=("twice", "again")) as client:
+        unload = "/v2/repository/models/{}/unload".format
+        assert client.post(unload("twice"), body).status_code == 200
+        assert loaded(client) == ["again", "half"]  # half is one of another's
+        assert client.post(unload("again"), body).status_code == 200 and loaded(client) == []
+        client.server.load("twice")
+        assert client.post(unload("twice")).status_code == 200 and loaded(client) == ["half"]
+        client.server.load("half")  # by a client
+        client.server.load("twice")
+        assert client.post(unload("twice"), body).status_code == 200 and loaded(client) == ["half"]
+        for parameters, status, message in (
+            ({"unload_dependents": 1}, 400, "the parameter unload_dependents is a boolean, got '1'"),
+            ({"force": True}, 501, "unloading takes the parameter 'unload_dependents' alone, got 'force'"),
+        ):
+            response = client.post(unload("half"), json.dumps({"parameters": parameters}))
+            assert (response.status_code, response.json()["error"]) == (status, message)
+        assert loaded(client) == ["half"]
+
+
+def test_a_pipeline_is_loaded_and_unloaded_over_grpc(root):
+    write(root, "twice", TWICE)
+    with serving(root, control="explicit", grpc_port=0) as client:
+        port = remote.start(client.server)
+        try:
+            with triton.InferenceServerClient(f"127.0.0.1:{port.port}") as other:
+                other.load_model("twice")
+                assert loaded(client) == ["half", "twice"]
+                other.unload_model("twice", unload_dependents=True)
+                assert loaded(client) == []
+        finally:
+            port.stop(1)
+
+
+def test_all_models_at_the_start_are_loaded_once(root, monkeypatch):
+    write(root, "a_twice", TWICE)
+    seen, load = [], loading.load
+    monkeypatch.setattr(loading, "load", lambda name, *rest: (seen.append(name), load(name, *rest))[1])
+    with serving(root, control="explicit", startup=("*",)) as client:
+        assert seen == ["half"] and loaded(client) == ["a_twice", "half"]
+        client.server.unload("a_twice", dependents=True)
+        assert loaded(client) == ["half"]  # it was named at the start, too
+
+
+def test_a_pipeline_whose_models_cannot_be_loaded_is_not(root):
+    write(root, "twice", TWICE)
+    write(root, "lost", {**TWICE, "steps": [{**TWICE["steps"][0], "model": "none"}, TWICE["steps"][1]]})
+    write(root, "first", {**TWICE, "steps": [{**TWICE["steps"][0], "model": "second"}, TWICE["steps"][1]]})
+    write(root, "second", {**TWICE, "steps": [{**TWICE["steps"][0], "model": "first"}, TWICE["steps"][1]]})
+    (root / "half/config.pbtxt").write_text("max_batch_size: -1")
+    with serving(root, control="explicit") as client:
+        with pytest.raises(RequestError, match="failed to load 'twice': failed to load 'half': .*max_batch_size is 0"):
+            client.server.load("twice")
+        assert loaded(client) == [] and set(client.server.reasons) == {"half", "twice"}
+        (root / "half/config.pbtxt").unlink()
+        client.server.load("twice")
+        assert client.server.reasons == {} and loaded(client) == ["half", "twice"]
+        with pytest.raises(RequestError, match="failed to load 'lost': failed to load 'none', failed to poll"):
+            client.server.load("lost")
+        with pytest.raises(RequestError, match="failed to load 'first'.* leads back to this pipeline"):
+            client.server.load("first")
+        assert "first" not in loaded(client)
+
+
 def test_python_steps_of_unsigned_files_are_refused(root):
-    write(root, "scale", python("scale"))
+    step = {"python": "steps.py:scale", "inputs": {"a": "x"}, "outputs": {"out": "y"}}
+    write(root, "scale", {**TWICE, "steps": [step]})
     with serving(root, trust=("key.pub",), control="explicit", startup=()) as client:
         with pytest.raises(RequestError, match="no signed engine"):
             client.server.load("scale")

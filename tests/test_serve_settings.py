@@ -17,7 +17,7 @@ dynamic_batching {
   preferred_batch_size: [4, 8] max_queue_delay_microseconds: 1000 priority_levels: 3 default_priority_level: 2
   default_queue_policy { default_timeout_microseconds: 5000 allow_timeout_override: true max_queue_size: 7 }
 }
-instance_group [{ count: 2 kind: KIND_CPU gpus: [0] }]
+instance_group [{ count: 2 kind: KIND_CPU profile: "fast" }]
 optimization { graph { level: 1 } }
 parameters { key: "threads" value { string_value: "1" } }
 parameters { key: "color" value { string_value: "red" } }
@@ -36,7 +36,7 @@ def mixed():
 def test_a_configuration_is_read_and_the_rest_named(tmp_path):
     save(tmp_path, "half", half_plus_two(), config=FULL)
     read = settings.read(tmp_path / "half", "half")
-    assert read.ignored == ("input.optional", "instance_group.gpus", "optimization", "parameters['color']")
+    assert read.ignored == ("input.optional", "instance_group.profile", "optimization", "parameters['color']")
     with serving(tmp_path, jobs=None, threads=None) as client:
         model = client.server.model("half")
         queue = model.queue

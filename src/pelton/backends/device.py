@@ -136,7 +136,8 @@ class Backend:
     as far as known without a device. open: returns the input of `load`; raises EngineError for code of another backend.
     load: onto the device of this number, or onto one given as an object. allocate: for a number of threads, or the
     default. tune: receives the name for messages and returns the engines with the fastest of their alternative kernels,
-    timed on a device until a deadline (of `time.monotonic`); InputError if engines of this kind have none.
+    timed on a device until a deadline (of `time.monotonic`); InputError if engines of this kind have none. devices:
+    returns how many devices this process may use, numbered from 0; 0 where `load` ignores the number.
     """
 
     check: Callable[[str, Mapping[str, Any]], None]
@@ -144,6 +145,7 @@ class Backend:
     load: Callable[[Any, Any], Loaded]
     allocate: Callable[[Any, int | None], Workspace]
     tune: Callable[[str, Sequence[EnginePlan], Any, float | None, ProgressCallback | None], list[EnginePlan]]
+    devices: Callable[[], int] = int
 
 
 def check_here(label: str, target: Mapping[str, Any], **here: str) -> None:

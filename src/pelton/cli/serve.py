@@ -34,6 +34,25 @@ def batch(text: str) -> str | int:
     return text if text in ("auto", "off") else arguments.int_in_range(1, 1 << 16, "auto, off, or rows")(text)
 
 
+def destination(text: str) -> str:
+    """Parses where traces go: "otlp", or a URL."""
+    scheme, _, rest = text.partition("://")
+    if text != "otlp" and (scheme not in ("http", "https") or not rest.partition("/")[0]):
+        raise argparse.ArgumentTypeError(f"expected otlp, or a URL such as http://127.0.0.1:4318, got {text!r}")
+    return text
+
+
+def part(text: str) -> float:
+    """Parses a number from 0 to 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text!r}")
+    return number
+
+
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "serve",
@@ -42,8 +61,16 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     command.add_argument("models", nargs="+", type=Path, help="engines, models, or repositories of models")
+    _add_network(command.add_argument_group("network"))
+    _add_models(command.add_argument_group("models"))
+    _add_running(command.add_argument_group("running"))
+    _add_limits(command.add_argument_group("limits"))
+    _add_traces(command.add_argument_group("traces"))
+    return command
+
+
+def _add_network(network: argparse._ActionsContainer) -> None:
     port = arguments.int_in_range(0, 65535, "a port")
-    network = command.add_argument_group("network")
     network.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     network.add_argument("--http-port", type=port, default=8000, metavar="PORT", help="default 8000")
     network.add_argument("--grpc-port", type=port, default=8001, metavar="PORT", help="default 8001")
@@ -62,7 +89,9 @@ def add(commands) -> argparse.ArgumentParser:
     network.add_argument(
         "--cors-origin", action="append", default=[], metavar="URL", help="allow pages of this origin (repeatable)"
     )
-    models = command.add_argument_group("models")
+
+
+def _add_models(models: argparse._ActionsContainer) -> None:
     models.add_argument(
         "--model-control",
         choices=("none", "poll", "explicit"),
@@ -80,7 +109,9 @@ def add(commands) -> argparse.ArgumentParser:
     models.add_argument(
         "--trust", action="append", default=[], metavar="KEY", help="load only engines signed by this key"
     )
-    running = command.add_argument_group("running")
+
+
+def _add_running(running: argparse._ActionsContainer) -> None:
     running.add_argument(
         "--batch",
         type=batch,
@@ -117,7 +148,9 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="SIZE",
         help="cache of answers, where models enable it",
     )
-    limits = command.add_argument_group("limits")
+
+
+def _add_limits(limits: argparse._ActionsContainer) -> None:
     limits.add_argument(
         "--http-max-input-size",
         type=arguments.size,
@@ -135,7 +168,19 @@ def add(commands) -> argparse.ArgumentParser:
     limits.add_argument(
         "--drain", type=arguments.seconds, default=30.0, metavar="S", help="wait for requests at the end"
     )
-    return command
+
+
+def _add_traces(traces: argparse._ActionsContainer) -> None:
+    traces.add_argument(
+        "--traces",
+        type=destination,
+        metavar="URL",
+        help="send OpenTelemetry traces by OTLP over HTTP, such as http://127.0.0.1:4318; otlp: where the variable"
+        " OTEL_EXPORTER_OTLP_ENDPOINT says (default: none are sent)",
+    )
+    traces.add_argument(
+        "--trace-rate", type=part, metavar="PART", help="part of the requests to trace, such as 0.01 (default all)"
+    )
 
 
 def main(args: argparse.Namespace) -> None:
@@ -144,6 +189,8 @@ def main(args: argparse.Namespace) -> None:
         from pelton.serve.workers import serve_all
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InputError("--tls-cert and --tls-key go together: give both, or neither")
+    if args.trace_rate is not None and args.traces is None:
+        raise InputError("--trace-rate needs --traces: give the URL of a collector, or otlp")
     for path in (args.tls_cert, args.tls_key, args.tls_client_ca, args.token_file):
         if path is not None and not os.access(path, os.R_OK):
             raise InputError(f"{path} cannot be read")
@@ -181,6 +228,8 @@ def main(args: argparse.Namespace) -> None:
             client_ca=args.tls_client_ca,
             trust=tuple(args.trust),
             workers=args.workers,
+            traces=args.traces,
+            trace_rate=args.trace_rate,
         ),
         ready=lambda line: print(f"serving on {line}", flush=True),
     )

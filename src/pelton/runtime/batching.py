@@ -8,12 +8,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pelton.errors import DeadlineError, InputError, QueueFullError
+
+from .context import Context, zeros
 
 if TYPE_CHECKING:
     from .async_run import AsyncRun
@@ -350,3 +352,33 @@ def likeness(inputs: Any, types: Mapping[str, np.dtype], most: int) -> tuple[Has
             return None, 1
         rest.append(array.shape[1:])
     return (tuple(rest), rows) if rows is not None else (None, 1)
+
+
+def limited(engine: Any, batching: Batching | None) -> Batching | None:
+    """Returns the batching with batches that the engine accepts. Raises InputError if it accepts none."""
+    if batching is None:
+        return None
+    if not isinstance(batching, Batching):
+        raise InputError(f"batching is a pelton.Batching, got {batching!r}")
+    axis = batch_axis(engine)
+    most = next(s.maximum for s in engine.symbols if s.name == axis)
+    return replace(batching, max_batch=min(batching.max_batch, most))
+
+
+def measured(engine: Any, context: Context, batching: Batching | None) -> dict[int, float]:
+    """Times runs on zeros, by their rows: of one row and of the largest batch; without batching, of the optimum."""
+    sizes: dict[int, dict[str, int]] = {1: {}}
+    if batching is not None:
+        axis = batch_axis(engine)
+        least = next(s.minimum for s in engine.symbols if s.name == axis)
+        sizes = {rows: {axis: rows} for rows in sorted({least, batching.max_batch})}
+    seconds = {}
+    for rows, values in sizes.items():
+        inputs = zeros(engine.ports(values))
+        times = []
+        for _ in range(4):  # the first lays out memory
+            start = time.perf_counter()
+            context.run(inputs)
+            times.append(time.perf_counter() - start)
+        seconds[rows] = sorted(times[1:])[1]
+    return seconds

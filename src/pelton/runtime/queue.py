@@ -6,8 +6,7 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, cast
 
@@ -20,8 +19,8 @@ from pelton.system.forks import survives_fork
 from pelton.targets import is_gpu
 
 from .async_run import AsyncRun, Callback
-from .batching import Batching, Joint, Schedule, batch_axis, check_seconds, likeness
-from .context import Context, zeros
+from .batching import Batching, Joint, Schedule, check_seconds, likeness, limited, measured
+from .context import Context
 from .in_process import InProcess
 
 ON_GPU = 2  # jobs: one copies while the other computes
@@ -50,6 +49,8 @@ class AsyncQueue(InProcess):
 
         y = (await queue.run_async({"x": x}))["y"]    # in a coroutine
 
+    engine: an engine, or several with equal ports, such as one for each GPU; `jobs` is then a number for each, and one
+        that is named twice has twice as many.
     jobs: 1 to 256 runs at once, each on its own thread. Default: the best number measured for this many CPUs by a build
     with hint="throughput", else one for each CPU that the process may use, 2 on a GPU.
     threads: 1 to 256 per run, on CPUs. Default: the number measured with the jobs, else the CPUs divided among the
@@ -61,13 +62,14 @@ class AsyncQueue(InProcess):
     Closing waits for all runs, as the end of `with` does. A forked child may go on using a queue, whose earlier runs
     stay with its parent.
 
-    Raises InputError for other numbers and for batching of an engine whose runs cannot be joined, EngineError if the
-    engine does not run on this machine or there is not enough memory for so many contexts.
+    Raises InputError for other numbers, for engines of different ports, and for batching of an engine whose runs cannot
+    be joined, EngineError if the engine does not run on this machine or there is not enough memory for so many
+    contexts.
     """
 
     def __init__(
         self,
-        engine: Runner,
+        engine: Runner | Sequence[Runner],
         jobs: int | None = None,
         threads: int | None = None,
         *,
@@ -75,30 +77,32 @@ class AsyncQueue(InProcess):
         bound: int | None = None,
         slo: float | None = None,
     ):
-        on_gpu, cpus = is_gpu(engine.plain.target), default_threads()
-        streams = engine.plain.meta.get("streams")
+        engines = _alike(engine)
+        first = self.engine = engines[0]
+        on_gpu, cpus = is_gpu(first.plain.target), max(1, default_threads() // len(engines))
+        streams = first.plain.meta.get("streams")
         if jobs is None and streams and streams["streams"] * streams["threads"] == cpus:
             jobs, threads = streams["streams"], streams["threads"] if threads is None else threads
         if jobs is None:
             jobs = ON_GPU if on_gpu else min(cpus, MOST)
-        if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST:
-            raise InputError(f"jobs is an integer from 1 to {MOST}, got {jobs!r}")
-        if threads is None and jobs > 1 and not on_gpu:
+        if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST // len(engines):
+            raise InputError(f"jobs is an integer from 1 to {MOST // len(engines)}, got {jobs!r}")
+        if threads is None and jobs * len(engines) > 1 and not on_gpu:
             threads = max(1, cpus // jobs)
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 1):
             raise InputError(f"bound is an integer of at least 1, got {bound!r}")
         if slo is not None:
             check_seconds(slo, "slo")
-        self.engine = engine
-        self.jobs, self.bound = jobs, bound
-        self.batching = _limited(engine, batching)
+        self.engines = [one for one in engines for _ in range(jobs)]  # of each job
+        self.jobs, self.bound = len(self.engines), bound
+        self.batching = limited(first, batching)
         self.slo = slo if slo is not None or batching is None else batching.slo
-        self._contexts = [engine.context(threads) for _ in range(jobs)]
+        self._contexts = [one.context(threads) for one in self.engines]
         if self.batching is not None:
             for context in self._contexts:  # every number of rows is a shape
                 context.remembered = max(context.remembered, min(self.batching.max_batch, MOST_SHAPES))
-        self._types = {} if self.batching is None else {p.name: p.numpy_dtype for p in cast(Any, engine).inputs}
-        self._expected = {} if self.slo is None else _seconds(engine, self._contexts[0], self.batching)
+        self._types = {} if self.batching is None else {p.name: p.numpy_dtype for p in cast(Any, first).inputs}
+        self._expected = {} if self.slo is None else measured(first, self._contexts[0], self.batching)
         self._callback: Callback | None = None
         self._closed = False
         self._unlock()
@@ -222,23 +226,24 @@ class AsyncQueue(InProcess):
             for thread in self._threads:
                 thread.start()
 
-    def _execute(self, batch: list[AsyncRun], context: Context, joint: Joint | None) -> None:
+    def _execute(self, batch: list[AsyncRun], job: int, joint: Joint | None) -> None:
         """Executes runs that were taken together."""
+        engine, context = self.engines[job], self._contexts[job]
         rows = sum(run.rows for run in batch)
         results: list[dict[str, Any]] | None = None
         failed: BaseException | None = None
         started = time.monotonic_ns()
         try:
             if len(batch) == 1 or joint is None:
-                results = [self.engine.run_in(context, batch[0].inputs)]
+                results = [engine.run_in(context, batch[0].inputs)]
             else:
-                results = joint.split(batch, self.engine.run_in(context, joint.join(batch)))
+                results = joint.split(batch, engine.run_in(context, joint.join(batch)))
         except BaseException as e:  # no caller may wait forever
             failed = e
         ended = time.monotonic_ns()
         if failed is not None and len(batch) > 1:  # the data of one run must not fail its neighbours
             for run in batch:
-                self._execute([run], context, joint)
+                self._execute([run], job, joint)
             return
         self._schedule.executed(rows, (ended - started) / 1e9)
         for at, run in enumerate(batch):
@@ -348,38 +353,20 @@ def _work(own: weakref.ref[AsyncQueue], schedule: Schedule, job: int, joint: Joi
             queue._finish_over()
             batch = [run for run in batch if run.set_running_or_notify_cancel()]
             if batch:
-                queue._execute(batch, queue._contexts[job], joint)
+                queue._execute(batch, job, joint)
         del queue, batch
 
 
-def _limited(engine: Any, batching: Batching | None) -> Batching | None:
-    """Returns the batching with batches that the engine accepts. Raises InputError if it accepts none."""
-    if batching is None:
-        return None
-    if not isinstance(batching, Batching):
-        raise InputError(f"batching is a pelton.Batching, got {batching!r}")
-    axis = batch_axis(engine)
-    most = next(s.maximum for s in engine.symbols if s.name == axis)
-    return replace(batching, max_batch=min(batching.max_batch, most))
-
-
-def _seconds(engine: Any, context: Context, batching: Batching | None) -> dict[int, float]:
-    """Times runs on zeros, by their rows: of one row and of the largest batch; without batching, of the optimum."""
-    sizes: dict[int, dict[str, int]] = {1: {}}
-    if batching is not None:
-        axis = batch_axis(engine)
-        least = next(s.minimum for s in engine.symbols if s.name == axis)
-        sizes = {rows: {axis: rows} for rows in sorted({least, batching.max_batch})}
-    seconds = {}
-    for rows, values in sizes.items():
-        inputs = zeros(engine.ports(values))
-        times = []
-        for _ in range(4):  # the first lays out memory
-            start = time.perf_counter()
-            context.run(inputs)
-            times.append(time.perf_counter() - start)
-        seconds[rows] = sorted(times[1:])[1]
-    return seconds
+def _alike(engine: Runner | Sequence[Runner]) -> list[Runner]:
+    """Returns the engines of a queue. Raises InputError if their ports differ, or there are too many."""
+    engines = list(engine) if isinstance(engine, Sequence) else [engine]
+    if not 1 <= len(engines) <= MOST:
+        raise InputError(f"a queue is of 1 to {MOST} engines, got {len(engines)}")
+    plain = engines[0].plain
+    for other in (one.plain for one in engines[1:]):
+        if (other.inputs, other.outputs, other.symbols) != (plain.inputs, plain.outputs, plain.symbols):
+            raise InputError(f"the engines of a queue have equal ports, but those of {other.label!r} differ")
+    return engines
 
 
 def _copied(value: Any) -> Any:

@@ -113,6 +113,8 @@ def _handlers(server: Server, pool: WorkerPool) -> Any:
     for method in schema.methods():
         message, asked = schema.message(method.input_type.name), bearer if "Server" not in method.name else None
         function = _guarded(getattr(service, _snake(method.name)), message, asked)
+        if server.traces is not None and method.name == "ModelInfer":
+            function = server.traces.over_call(function, f"{schema.SERVICE}/{method.name}")
         kind = grpc.stream_stream_rpc_method_handler if method.client_streaming else grpc.unary_unary_rpc_method_handler
         if method.client_streaming:
             function = _guarded_stream(service.stream, message, bearer)
@@ -172,6 +174,9 @@ class Service:
 
     def __init__(self, server: Server, pool: WorkerPool):
         self.server, self.endpoints, self.pool = server, Endpoints(server), pool
+        self._infer = self.model_infer  # of a stream
+        if server.traces is not None:
+            self._infer = server.traces.over_call(self.model_infer, f"{schema.SERVICE}/ModelStreamInfer")
 
     def server_live(self, request: Any, context: Any) -> Any:
         return schema.message("ServerLiveResponse")(live=True)
@@ -210,7 +215,8 @@ class Service:
         return schema.message("RepositoryModelLoadResponse")()
 
     def repository_model_unload(self, request: Any, context: Any) -> Any:
-        self.server.unload(request.model_name)
+        parameters = _parameters(request.parameters)
+        self.endpoints.unload({"model": request.model_name}, {"parameters": parameters})
         return schema.message("RepositoryModelUnloadResponse")()
 
     def system_shared_memory_status(self, request: Any, context: Any) -> Any:
@@ -269,7 +275,7 @@ class Service:
         """Answers the requests of a stream in their order; a rejected one does not end the stream."""
         for request in requests:
             try:
-                response = StreamResponse(infer_response=self.model_infer(request, context))
+                response = StreamResponse(infer_response=self._infer(request, context))
             except RequestError as e:
                 response = StreamResponse(error_message=str(e))
                 response.infer_response.id = request.id

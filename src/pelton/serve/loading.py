@@ -16,6 +16,7 @@ from pelton.version import VERSION
 
 from . import repository
 from .model import ServedModel
+from .replicas import place
 from .settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -31,12 +32,15 @@ def load(name: str, version: str, path: Path, settings: ModelSettings, options: 
     """Loads a version and warms it up. Raises Error of the file, the build, or the configuration."""
     source = repository.model_file(path, settings.config.default_model_filename)
     if source.suffix == repository.ENGINE:
-        engine = pelton.load(source, trust=list(options.trust) or None)
+        engine = pelton.load(source, device=None, trust=list(options.trust) or None)
     elif options.trust:
         raise EngineError(f"{source} is no engine, and only signed engines are trusted")
     else:
         engine = _built(source, int(settings.parameters.get("level", 2)))
-    return ServedModel(name, version, engine, settings, options)
+    replicas = place(engine, name, settings.config)
+    if not replicas:
+        engine.start()
+    return ServedModel(name, version, engine, settings, options, replicas)
 
 
 def _built(source: Path, level: int) -> Engine:
@@ -45,7 +49,7 @@ def _built(source: Path, level: int) -> Engine:
     kept = None if home is None else home / "sessions" / f"served-{_digest(source, level)}{repository.ENGINE}"
     if kept is not None and kept.is_file():
         try:
-            return pelton.load(kept)
+            return pelton.load(kept, device=None)
         except EngineError as e:
             log.warning("the cached engine of %s is built again: %s", source, e)
     log.info("building %s at level %d", source, level)
@@ -55,7 +59,7 @@ def _built(source: Path, level: int) -> Engine:
         return engine
     kept.parent.mkdir(parents=True, exist_ok=True)
     files.write(kept, [engine.tobytes()])
-    return pelton.load(kept)
+    return pelton.load(kept, device=None)
 
 
 def _digest(source: Path, level: int) -> str:

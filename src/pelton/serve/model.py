@@ -17,6 +17,7 @@ from pelton.runtime.queue import AsyncQueue, AsyncRun
 from . import datatypes
 from . import settings as configuration
 from .options import ServeOptions
+from .replicas import Replicas
 from .requests import InferRequest, OutputRequest, RequestError, shown
 from .sequences import Sequences
 from .settings import ModelSettings
@@ -30,14 +31,25 @@ Outputs = dict[str, np.ndarray]
 
 
 class ServedModel:
-    """One version of a model, ready to answer.
+    """One version of a model, ready to answer. replicas: its engines by device, if its configuration says where they
+    run; `engine` is one of them.
 
     Raises InputError if the configuration contradicts the engine, EngineError if the engine does not run here.
     """
 
     reason = ""  # why the model cannot run at present
 
-    def __init__(self, name: str, version: str, engine: Engine, settings: ModelSettings, options: ServeOptions):
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        engine: Engine,
+        settings: ModelSettings,
+        options: ServeOptions,
+        replicas: Replicas | None = None,
+    ):
+        self.replicas: Replicas = replicas or {}
+        engine = next((one for one, _ in self.replicas.values()), engine)
         self.name, self.version, self.engine, self.settings = name, version, engine, settings
         if engine.forms:
             raise EngineError(f"model {name!r} takes sequences or optionals, which the protocols cannot express")
@@ -46,6 +58,8 @@ class ServedModel:
         self.sequences = Sequences(engine, settings.sequences, name) if _has_state(engine, settings) else None
         if self.sequences is not None and options.workers > 1:
             raise InputError(f"model {name!r} keeps state between requests, which needs one process: --workers 1")
+        if self.sequences is not None and len(self.replicas) > 1:
+            raise InputError(f"model {name!r} keeps state between requests, which needs one device in instance_group")
         hidden = self.sequences.hidden if self.sequences is not None else frozenset()
         self.inputs = {p.name: p for p in engine.inputs if p.name not in hidden}
         self.outputs = {p.name: p for p in engine.outputs if p.name not in hidden}
@@ -59,7 +73,8 @@ class ServedModel:
         self.measured = measure(engine, self.axis if self.sequences is None else None, self.config, options)
         self.queue: AsyncQueue | None = None
         batching = self._independent(self._batching(options, self.measured))
-        self.inline = batching is None and self.sequences is None and self.measured.seconds <= INLINE
+        short = batching is None and self.measured.seconds <= INLINE
+        self.inline = short and self.sequences is None and len(self.replicas) < 2
         if not self.inline and self.sequences is None:
             self.queue = self._open_queue(batching, options)
         log.info("%s", self.describe(batching))
@@ -110,18 +125,24 @@ class ServedModel:
         return options.slo if text is None else float(text) / 1e3
 
     def _open_queue(self, batching: Batching | None, options: ServeOptions) -> AsyncQueue:
-        groups = self.settings.config.instance_group
-        jobs = sum(g.count or 1 for g in groups) if groups else options.jobs
+        placed = [one for one, count in self.replicas.values() for _ in range(count)]
+        jobs = 1 if placed else options.jobs  # of each
         threads = int(self.settings.parameters["threads"]) if "threads" in self.settings.parameters else options.threads
         policy = self.settings.batching.default_queue_policy if self.settings.batching is not None else None
         bound = policy.max_queue_size if policy is not None and policy.max_queue_size else options.bound
-        return AsyncQueue(self.engine, jobs, threads, batching=batching, bound=bound, slo=self._slo(options))
+        return AsyncQueue(placed or self.engine, jobs, threads, batching=batching, bound=bound, slo=self._slo(options))
+
+    @property
+    def where(self) -> str:
+        """The devices of several replicas, for people; "" for one on the first device."""
+        devices = ", ".join(map(str, self.replicas))
+        return f" on device{'s' * (len(self.replicas) > 1)} {devices}" if devices not in ("", "0") else ""
 
     def describe(self, batching: Batching | None) -> str:
         """Returns a line about how the model runs, for the log."""
         how = "in line" if self.inline else "by sequence"
         if self.queue is not None:
-            how = f"{self.queue.jobs} jobs"
+            how = f"{self.queue.jobs} jobs{self.where}"
         text = f"model {self.name!r} version {self.version}: {how}, {self.measured.seconds * 1e6:.0f} µs a run"
         if self.measured.tried:
             best = max(self.measured.tried.values())

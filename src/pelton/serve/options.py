@@ -19,7 +19,9 @@ class ServeOptions:
     batch: "auto" measures whether batching pays, "off", or the most rows of a batch. slo: seconds from a request's
     arrival to its answer. jobs, threads: as for AsyncQueue. bound: most waiting rows of a model.
     Limits: body, tensor and header in bytes; requests under way. drain: seconds that a stopping server waits for them.
-    cache: bytes of the response cache.
+    cache: bytes of the response cache. traces: where to send traces by OpenTelemetry: a URL, "otlp" for that of the
+    standard variables, None to send none. trace_rate: part of the requests to trace, 0 to 1; None for all, unless the
+    standard variables say otherwise.
     """
 
     models: tuple[Path, ...] = ()
@@ -54,3 +56,5 @@ class ServeOptions:
     client_ca: Path | None = None
     workers: int = 1
     trust: tuple[str, ...] = ()
+    traces: str | None = None
+    trace_rate: float | None = None

@@ -153,10 +153,10 @@ def how(model: ServedModel) -> str:
     if getattr(model, "engine", None) is None:
         return "pipeline"
     if model.sequences is not None:
-        return f"{len(model.sequences)} sequences"
+        return f"{len(model.sequences)} sequences{model.where}"
     if model.queue is None:
-        return "runs in line"
-    return f"queue of {model.queue.jobs} jobs" if model.queue.jobs > 1 else "queue of one job"
+        return "runs in line" + model.where
+    return (f"queue of {model.queue.jobs} jobs" if model.queue.jobs > 1 else "queue of one job") + model.where
 
 
 def quantile(buckets: Sequence[int], part: float) -> tuple[float | None, bool]:

@@ -13,6 +13,7 @@ The left name of each pair is the step's own, the right one the pipeline's.
 
 from __future__ import annotations
 
+import contextvars
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +28,7 @@ from pelton.errors import InputError
 from . import datatypes
 from . import settings as configuration
 from .model import Outputs, ServedModel, fault_of
-from .pipeline_files import FILE, PipelineStep, read_config, read_yaml
+from .pipeline_files import FILE, PipelineParts, PipelineStep, read_config, read_yaml
 from .python_step import PythonStep
 from .requests import InferRequest, RequestError
 from .settings import ModelSettings
@@ -45,6 +46,7 @@ class ModelTable(Protocol):
 
     options: ServeOptions
     table: dict[tuple[str, str], ServedModel]
+    traces: Any
 
     def begin(self, request: InferRequest, arrived: int) -> Any: ...
 
@@ -61,6 +63,22 @@ def is_pipeline(place: Place, settings: ModelSettings) -> bool:
     return written or bool(settings.config.ensemble_scheduling.step)
 
 
+def named_models(place: Place, settings: ModelSettings) -> list[str]:
+    """Returns the models that the steps of a pipeline name, each once; none for any other model. Raises InputError for
+    a description that cannot be read."""
+    return _models(_described(place, settings)[2]) if is_pipeline(place, settings) else []
+
+
+def _described(place: Place, settings: ModelSettings) -> PipelineParts:
+    assert place.folder is not None
+    file = place.folder / FILE
+    return read_yaml(file) if file.is_file() else read_config(settings.config)
+
+
+def _models(steps: Sequence[PipelineStep]) -> list[str]:
+    return list(dict.fromkeys(step.model for step in steps if step.model))
+
+
 class Pipeline(ServedModel):
     """A pipeline as a served model. Raises InputError for steps that do not fit together, and for models that are
     loaded and do not fit."""
@@ -73,10 +91,8 @@ class Pipeline(ServedModel):
         self.statistics, self.closed = Statistics(), False
         self.sequences = self.queue = self.engine = self.axis = None  # type: ignore[assignment]
         self.inline = False
-        if (self.folder / FILE).is_file():
-            inputs, outputs, self.steps = read_yaml(self.folder / FILE)
-        else:
-            inputs, outputs, self.steps = read_config(settings.config)
+        inputs, outputs, self.steps = _described(place, settings)
+        self.models = _models(self.steps)
         self.inputs, self.outputs = {p.name: p for p in inputs}, {p.name: p for p in outputs}
         if not (self.inputs and self.outputs and self.steps):
             raise InputError(f"pipeline {self.name!r} has inputs, outputs and steps, each at least one")
@@ -175,7 +191,7 @@ class Pipeline(ServedModel):
         if name in seen or not isinstance(model, Pipeline):
             return False
         seen.add(name)
-        return any(self._returns(step.model, seen) for step in model.steps if step.model)
+        return any(self._returns(inner, seen) for inner in model.models)
 
     # requests
 
@@ -192,7 +208,10 @@ class Pipeline(ServedModel):
         run.queued_ns = time.monotonic_ns()
         try:
             self._waiting += 1
-            self._pool.submit(self._work, run, dict(tensors), request)
+            if self.server.traces is None:
+                self._pool.submit(self._work, run, dict(tensors), request)
+            else:  # spans of the models are below that of the request
+                self._pool.submit(contextvars.copy_context().run, self._work, run, dict(tensors), request)
         except RuntimeError:  # shut down
             self._waiting -= 1
             raise RequestError(f"model {self.name!r} was unloaded", "closed") from None

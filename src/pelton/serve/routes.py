@@ -24,6 +24,7 @@ from .tensorflow import TensorFlowApi
 log = logging.getLogger("pelton.serve")
 Route = Callable[..., Awaitable[None]]
 Answer = Any  # what is sent as JSON; None for an empty body
+UNLOADING = "unloading takes the parameter 'unload_dependents' alone"
 TRACE = {
     "trace_level": ["OFF"],
     "trace_rate": "1000",
@@ -135,7 +136,13 @@ class Endpoints:
         return None
 
     def unload(self, path: dict[str, str], body: Any) -> Answer:
-        self.server.unload(path["model"])
+        parameters = _object(_object(body).get("parameters"))
+        dependents = parameters.pop("unload_dependents", False)
+        if parameters:
+            raise RequestError(f"{UNLOADING}, got {next(iter(parameters))[:80]!r}", "unsupported")
+        if not isinstance(dependents, bool):
+            raise RequestError(f"the parameter unload_dependents is a boolean, got {shown(dependents)}")
+        self.server.unload(path["model"], dependents)
         return None
 
     def regions(self, path: dict[str, str], body: Any) -> Answer:

@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from pelton.errors import InputError
+from pelton.errors import InputError, Needs
 
 from . import grpc, metrics
 from .http import Application
@@ -87,6 +87,7 @@ def serve(options: ServeOptions, ready: Callable[[str], object] = lambda line: N
     if options.unix is not None:
         sockets.append(unix_socket(options.unix))
     server = Server(options)
+    server.traces = traces(options)
     try:
         with asyncio.Runner(loop_factory=_loop) if hasattr(asyncio, "Runner") else _OldRunner() as runner:
             runner.run(_serve(server, sockets, ready))
@@ -94,6 +95,15 @@ def serve(options: ServeOptions, ready: Callable[[str], object] = lambda line: N
         if options.unix is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(options.unix)
+
+
+def traces(options: ServeOptions) -> Any:
+    """Returns the sender of traces that the options ask for; None, without an import, if they ask for none."""
+    if options.traces is None:
+        return None
+    with Needs("sending traces", InputError, "telemetry"):
+        from .telemetry import Traces
+    return Traces(options)
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -119,9 +129,9 @@ async def _serve(server: Server, sockets: list[socket.socket], ready: Callable[[
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    application = Application(server)
+    application = Application(server).with_cross_origin()
     config = uvicorn.Config(
-        application.with_cross_origin(),
+        application if server.traces is None else server.traces.over(application),
         http=bounded(options),
         ws="none",
         lifespan="off",
@@ -159,6 +169,8 @@ async def _serve(server: Server, sockets: list[socket.socket], ready: Callable[[
         if counters is not None:
             counters[1]()
         await loop.run_in_executor(None, server.close)
+        if server.traces is not None:
+            await loop.run_in_executor(None, server.traces.close)
 
 
 async def _first(loading: Any, stop: asyncio.Event) -> None:

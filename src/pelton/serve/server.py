@@ -18,7 +18,7 @@ from . import loading, repository
 from . import settings as configuration
 from .model import Outputs, ServedModel, fault_of
 from .options import ServeOptions
-from .pipeline import Pipeline, is_pipeline
+from .pipeline import Pipeline, is_pipeline, named_models
 from .regions import Regions
 from .repository import Place
 from .requests import InferRequest, RequestError
@@ -55,6 +55,7 @@ class Server:
         self.options = options
         self.regions = Regions(options.workers == 1)
         self.cache = ResponseCache(options.cache) if options.cache else None
+        self.traces: Any = None  # telemetry.Traces, if requests are traced
         # (name, version) → model, and (name, "") → its latest version; replaced as a whole
         self.table: Table = {}
         self.places: dict[str, Place] = {}
@@ -63,6 +64,7 @@ class Server:
         self.loaded = False
         self.started = time.time()
         self._failed: dict[str, Any] = {}  # model → the stamp that failed
+        self._asked: set[str] = set()  # models that clients loaded, not those that came with a pipeline
         self._control = threading.Lock()
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -76,7 +78,9 @@ class Server:
         if self.options.control == "explicit":
             names = list(self.places) if "*" in self.options.startup else list(self.options.startup)
             for name in names:
-                self.load(name)
+                if (name, "") not in self.table:  # an earlier pipeline may have brought it
+                    self.load(name)
+                self._asked.add(name)
         else:
             for name in self.places:
                 self._try(name)
@@ -138,28 +142,51 @@ class Server:
     # control of models
 
     def load(self, name: str, config: str | None = None) -> None:
-        """Loads a model of the repository, or its present files again. config: a configuration as JSON, in place of
-        the file's. Raises RequestError unless `control` is "explicit", and for models that cannot be loaded."""
+        """Loads a model of the repository, or its present files again; for a pipeline, first those of its models that
+        are not loaded or have changed. config: a configuration as JSON, in place of the file's. Raises RequestError
+        unless `control` is "explicit", and for models that cannot be loaded."""
         if self.options.control != "explicit":
             raise RequestError(POLLED, "unavailable")
         try:
             places = repository.scan(self.options.models)
         except Error as e:
             raise RequestError(f"failed to load '{name[:200]}': {e}") from None
+        self._load_with_models(name, places, config, set())
+        self._asked.add(name)
+
+    def _load_with_models(self, name: str, places: dict[str, Place], config: str | None, seen: set[str]) -> None:
+        """Loads a model after those that it names. seen: the models on the way to it; empty for one that is loaded in
+        any case."""
         if name not in places:
             raise RequestError(f"failed to load '{name[:200]}', failed to poll from model repository", "invalid")
-        self.places[name] = places[name]
+        place, known, first = places[name], self.places.get(name), not seen
+        seen.add(name)
         try:
-            self._load(places[name], config)
+            for inner in named_models(place, self._settings(place, config)):
+                if inner not in seen:
+                    self._load_with_models(inner, places, None, seen)
+            if first or (name, "") not in self.table or known is None or known.stamp != place.stamp:
+                self.places[name] = place
+                self._load(place, config)
         except (Error, OSError) as e:
-            self.reasons[name], self._failed[name] = str(e), places[name].stamp
+            self.reasons[name], self._failed[name] = str(e), place.stamp
             raise RequestError(f"failed to load '{name}': {e}", "invalid") from None
 
-    def unload(self, name: str) -> None:
-        """Unloads a model. Raises RequestError unless `control` is "explicit"; unknown models are ignored."""
+    def unload(self, name: str, dependents: bool = False) -> None:
+        """Unloads a model. Raises RequestError unless `control` is "explicit"; unknown models are ignored.
+
+        dependents: with a pipeline, also its models, except those that a client loaded, or another pipeline names.
+        """
         if self.options.control != "explicit":
             raise RequestError(POLLED, "unavailable")
+        model = self.table.get((name, ""))
         self._unload(name)
+        self._asked.discard(name)
+        if dependents and isinstance(model, Pipeline):
+            others = {inner for m in set(self.table.values()) if isinstance(m, Pipeline) for inner in m.models}
+            for inner in model.models:
+                if (inner, "") in self.table and inner not in self._asked | others:
+                    self.unload(inner, dependents)
 
     def _load(self, place: Place, config: str | None = None) -> None:
         """Loads the versions of a model, replaces those in the table, and gives these back once their runs are over."""
@@ -262,6 +289,8 @@ class Server:
                 if e.fault == "closed" and self.table.get((request.model, request.version)) is not model:
                     continue  # replaced meanwhile
                 model.statistics.failed(e.fault, time.monotonic_ns() - arrived)
+                if self.traces is not None:
+                    self.traces.refused(model, e.fault)
                 raise
             return running
 
@@ -272,6 +301,8 @@ class Server:
 
 class Running:
     """A request under way: `future` is its run, None if its outputs are there at once."""
+
+    cached = False  # True if they are those of an equal request
 
     def __init__(self, server: Server, model: ServedModel, request: InferRequest, arrived: int):
         self.server, self.model, self.request, self.arrived = server, model, request, arrived
@@ -289,7 +320,7 @@ class Running:
             self.outputs = cache.get(self._key)
             self.model.statistics.cached(self.outputs is not None, time.monotonic_ns() - start)
             if self.outputs is not None:
-                self._key = None
+                self._key, self.cached = None, True
                 return
         outcome = self.model.begin(self.request, self.arrived)
         if isinstance(outcome, dict):
@@ -309,6 +340,8 @@ class Running:
             written = write(model.version, model.answers(self.request, outputs, self.server.regions.write))
         except RequestError as e:
             statistics.failed(e.fault, ended - self.arrived)
+            if self.server.traces is not None:
+                self.server.traces.record(self, ended, time.monotonic_ns(), e.fault)
             raise
         now = time.monotonic_ns()
         run = self.future
@@ -318,6 +351,8 @@ class Running:
             queue, running = run.started_ns - run.queued_ns, run.ended_ns - run.started_ns
         rows = model.rows(self.request.inputs)
         statistics.succeeded(rows, now - self.arrived, queue, self.begun - self.arrived, running, now - ended)
+        if self.server.traces is not None:
+            self.server.traces.record(self, ended, now)
         return written
 
     def _result(self) -> Outputs:

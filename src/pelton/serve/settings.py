@@ -31,7 +31,7 @@ READ = {
     " max_queue_size",
     "sequence_batching": "max_sequence_idle_microseconds control_input state direct oldest",
     "sequence_batching.state": "input_name output_name data_type dims",
-    "instance_group": "name kind count",
+    "instance_group": "name kind count gpus",
     "ensemble_scheduling": "step",
 }
 # parameters of config.pbtxt that Pelton defines

@@ -14,6 +14,7 @@ from ..plan import Plan
 from .bundle import unpack
 from .device import Device
 from .driver import device as gpu
+from .driver import devices
 from .loaded import CudaLoaded
 from .workspace import CudaWorkspace
 
@@ -56,4 +57,4 @@ def tune(
     return tune_engines([load(CudaCode(Plan(plain)), device) for plain in engines], deadline, progress)
 
 
-BACKEND = Backend(check_machine, CudaCode, load, CudaWorkspace, tune)
+BACKEND = Backend(check_machine, CudaCode, load, CudaWorkspace, tune, devices)

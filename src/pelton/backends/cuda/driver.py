@@ -41,6 +41,15 @@ def device(ordinal: int = 0) -> Gpu:
     return Gpu(ordinal)
 
 
+def devices() -> int:
+    """Returns the number of GPUs that this process may use. Raises EngineError if there is none."""
+    binding()
+    count: int = call("cuDeviceGetCount")
+    if not count:
+        raise EngineError("no NVIDIA GPU is available to this process; see CUDA_VISIBLE_DEVICES")
+    return count
+
+
 class DriverHandle:
     """A handle of the driver, released when unreferenced; `source` is the object that it needs while it lives."""
 
@@ -53,9 +62,7 @@ class Gpu:
 
     def __init__(self, ordinal: int):
         driver = binding()
-        count = call("cuDeviceGetCount")
-        if not count:
-            raise EngineError("no NVIDIA GPU is available to this process; see CUDA_VISIBLE_DEVICES")
+        count = devices()
         if not 0 <= ordinal < count:
             raise InputError(f"there is no GPU {ordinal}; those that this process may use are 0 to {count - 1}")
         self.ordinal = ordinal
