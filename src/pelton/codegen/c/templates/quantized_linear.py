@@ -101,7 +101,7 @@ class QuantizedLinear(Template):
         tiles = p.batch * ceil_div(p.m, tactic["MB"]) * ceil_div(p.n, tactic["NB"])
         steps = panels.blocks * (panels.block // panels.step)
         row = (1 + tactic["PARTS"]) * 4 * steps + tactic["PARTS"] * (steps * panels.step + 64)
-        operands = (p.a, panels.packed(), *end.operands)
+        operands: tuple[Value | Packed, ...] = (p.a, panels.packed(), *end.operands)
         return kernel("quantized_linear.c", region, tactic, block, operands, tiles, scratch=tactic["MB"] * row)
 
 
