@@ -81,12 +81,12 @@ def test_the_table_names_reasons_and_what_has_none():
     answer = Answer("200", {})
     group, name = next(iter(oracle_known.KNOWN)).split(": ")
     results = [
-        Comparison(group, name, ["the status is 1, Triton's is 2"], answer, answer),
+        Comparison(group, name, ["the status is 1, Triton's is 2"], Answer("1", {}), Answer("2", {})),
         Comparison(group, "same", [], answer, answer),
         Comparison("other", "new", ["differs"], answer, answer),
     ]
     lines = oracle.table(results, "2.0")
-    assert f"| {group} | 1 | 2 |" in lines and "| other | 0 | 1 |" in lines
+    assert f"| {group} | 1 | 1 | 2 |" in lines and "| other | 0 | 0 | 1 |" in lines
     reason = oracle_known.KNOWN[f"{group}: {name}"]
     assert f"- {reason} (the status is 1, Triton's is 2). {group}: “{name}”" in lines
     assert "- “other: new”: differs" in lines

@@ -203,6 +203,8 @@ def test_sequences_keep_their_states(client):
     assert total(add(9, "other", start=True)) == [9]
     assert "correlation ID" in add(4, 0).json()["error"]
     assert [i["name"] for i in client.get("/v2/models/counter").json()["inputs"]] == ["INPUT"]
+    (stats,) = client.get("/v2/models/counter/stats").json()["model_stats"]
+    assert stats["execution_count"] == stats["inference_stats"]["success"]["count"] >= 6
 
 
 def test_shared_memory_is_read_and_written(client):

@@ -65,6 +65,11 @@ class Comparison:
     def key(self) -> str:
         return f"{self.group}: {self.name}"
 
+    @property
+    def rejected(self) -> bool:
+        """True if both servers reject the request."""
+        return all(a.status not in ("200", "OK", "no answer") for a in (self.ours, self.theirs))
+
 
 def send_http(request: HttpRequest, port: int) -> Answer:
     """Sends a request by a connection of its own."""
@@ -182,12 +187,13 @@ def table(results: list[Comparison], version: str) -> list[str]:
         "",
         f"Pelton {pelton.__version__}; Triton {version}.",
         "",
-        "| requests | same | of |",
-        "| --- | ---: | ---: |",
+        "| requests | same | both reject | of |",
+        "| --- | ---: | ---: | ---: |",
     ]
     for group in dict.fromkeys(r.group for r in results):
         rows = [r for r in results if r.group == group]
-        lines.append(f"| {group} | {sum(not r.differences for r in rows)} | {len(rows)} |")
+        rejected = sum(r.rejected for r in rows if r.differences)
+        lines.append(f"| {group} | {sum(not r.differences for r in rows)} | {rejected} | {len(rows)} |")
     lines += ["", "What differs:", ""]
     differing = {r.key: r for r in results if r.differences}
     for reason, keys in REASONS.items():

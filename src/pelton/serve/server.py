@@ -321,6 +321,8 @@ class Running:
         if isinstance(run, AsyncRun):
             shared = run.batch_rows > 1  # with other requests, or the rows of this one
             statistics.executed(run.rows if shared else rows, running, run.batch_rows if shared else rows)
+        elif model.sequences is not None:
+            statistics.executed(rows, running)
         statistics.succeeded(rows, now - self.arrived, queue, self.begun - self.arrived, running, now - ended)
         return written
 
