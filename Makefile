@@ -46,6 +46,8 @@ help:
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make test-clients  write docs/serve-clients.md again: Triton's examples and tests, KServe's and MLServer's clients, on pelton serve"
 	@echo "                   [TRITON_CLIENT=checkout TRITON_SERVER=checkout ARGS='http_test kserve'] (git clone https://github.com/triton-inference-server/client)"
+	@echo "                   [TFS=checkout, for TensorFlow Serving's tests] (git clone https://github.com/tensorflow/serving)"
+	@echo "                   [TRITON=Python with nvidia-pytriton, to compare answers with its Triton server's]"
 	@echo "make examples      run the examples and notebooks in a venv of their own (7 GB), and compare what they print with examples/README.md [ARGS='ocr.py']"
 	@echo "make native        the C library for programs without Python, shared and static, for glibc and musl, in build/native"
 	@echo "make test-native   the C library under AddressSanitizer, UBSan and ThreadSanitizer, by the system's gcc or clang"
@@ -283,17 +285,25 @@ clients:
 SERVE_CLIENTS = build/clients-serve
 
 test-clients: $(STAMP)
-	@for folder in "$(TRITON_CLIENT)" "$(TRITON_SERVER)"; do test -d "$$folder" || { \
-		echo "set TRITON_CLIENT and TRITON_SERVER to checkouts of Triton's repositories:"; \
+	@test -n "$(TRITON_CLIENT)$(TRITON_SERVER)$(TFS)$(TRITON)" || { \
+		echo "set TRITON_CLIENT and TRITON_SERVER to checkouts of Triton's repositories, TFS to one of TensorFlow Serving's,"; \
+		echo "or TRITON to a Python with nvidia-pytriton:"; \
 		echo "  git clone --depth 1 https://github.com/triton-inference-server/client FOLDER/client"; \
 		echo "  git clone --depth 1 https://github.com/triton-inference-server/server FOLDER/server"; \
-		echo "  make test-clients TRITON_CLIENT=FOLDER/client TRITON_SERVER=FOLDER/server"; exit 1; } >&2; done
-	for name in triton mlserver; do test -x $(SERVE_CLIENTS)/$$name/bin/python || $(PYTHON) -m venv $(SERVE_CLIENTS)/$$name; done
-	$(SERVE_CLIENTS)/triton/bin/python -m pip install $(QUIET) --disable-pip-version-check "tritonclient[http,grpc]" kserve requests psutil ml_dtypes
-	$(SERVE_CLIENTS)/mlserver/bin/python -m pip install $(QUIET) --disable-pip-version-check mlserver requests
-	PYTHONPATH=src $(BIN)/python -m benchmarks.serve.clients --client "$(TRITON_CLIENT)" --server "$(TRITON_SERVER)" \
-		--clients-python $(SERVE_CLIENTS)/triton/bin/python --mlserver-python $(SERVE_CLIENTS)/mlserver/bin/python \
-		--page docs/serve-clients.md $(ARGS)
+		echo "  git clone --depth 1 https://github.com/tensorflow/serving FOLDER/serving"; \
+		echo "  make test-clients TRITON_CLIENT=FOLDER/client TRITON_SERVER=FOLDER/server TFS=FOLDER/serving"; exit 1; } >&2
+	@for folder in "$(TRITON_CLIENT)" "$(TRITON_SERVER)"; do test -z "$(TRITON_CLIENT)$(TRITON_SERVER)" || test -d "$$folder" || { \
+		echo "no folder '$$folder': TRITON_CLIENT and TRITON_SERVER are set together"; exit 1; } >&2; done
+	if test -n "$(TRITON_CLIENT)"; then \
+		for name in triton mlserver; do \
+			test -x $(SERVE_CLIENTS)/$$name/bin/python || $(PYTHON) -m venv $(SERVE_CLIENTS)/$$name || exit 1; done; \
+		$(SERVE_CLIENTS)/triton/bin/python -m pip install $(QUIET) --disable-pip-version-check "tritonclient[http,grpc]" kserve requests psutil ml_dtypes && \
+		$(SERVE_CLIENTS)/mlserver/bin/python -m pip install $(QUIET) --disable-pip-version-check mlserver requests && \
+		PYTHONPATH=src $(BIN)/python -m benchmarks.serve.clients --client "$(TRITON_CLIENT)" --server "$(TRITON_SERVER)" \
+			--clients-python $(SERVE_CLIENTS)/triton/bin/python --mlserver-python $(SERVE_CLIENTS)/mlserver/bin/python \
+			--page docs/serve-clients.md $(ARGS); fi
+	test -z "$(TRITON)" || PYTHONPATH=src $(BIN)/python -m benchmarks.serve.oracle "$(TRITON)" --page docs/serve-clients.md
+	test -z "$(TFS)" || PYTHONPATH=src $(BIN)/python -m benchmarks.serve.tfs "$(TFS)" --page docs/serve-clients.md
 
 # Schemathesis has a venv of its own, and runs if SCHEMA names the protocol's OpenAPI.
 fuzz-serve: $(STAMP)

@@ -21,13 +21,11 @@ import pelton
 if "PELTON_TEST_CLUSTER" not in os.environ:
     pytest.skip("starts a Ray cluster: make test-cluster", allow_module_level=True)
 
+import cluster_rows  # noqa: E402
 from clusters import ray_cluster  # noqa: E402  # before Ray: it sets variables that Ray reads at its import
 
 ray = pytest.importorskip("ray")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have the tests
-
-MODEL = Path(pelton.__file__).parent / "data" / "resnet20_cifar10.onnx"
-ROWS = 512
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +36,12 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("engines") / "resnet20.pelton"
-    pelton.build(MODEL, {"image": "1..8..32x3x32x32"}, level=0, threads=1).save(path)
-    return path
+    return cluster_rows.save_engine(tmp_path_factory.mktemp("engines"))
 
 
 @pytest.fixture(scope="module")
 def images():
-    return np.random.default_rng(0).standard_normal((ROWS, 3, 32, 32)).astype(np.float32)
-
-
-def expected(path, images):
-    engine = pelton.load(path)
-    return np.concatenate([engine.run({"image": part})["logits"] for part in np.array_split(images, 16)])
+    return cluster_rows.draw_images()
 
 
 def dataset(images, blocks):
@@ -76,15 +67,22 @@ class SlowPredictor(pelton.ray.Predictor):
         return super().__call__(batch)
 
 
-def check(results, path, images):
-    order = np.argsort(results["id"])
-    assert np.array_equal(results["id"][order], np.arange(ROWS))  # none lost, none doubled
-    np.testing.assert_allclose(results["logits"][order], expected(path, images), rtol=1e-4, atol=1e-5)
+def check(batches, path, images):
+    ids, logits = (np.concatenate([b[name] for b in batches]) for name in ("id", "logits"))
+    cluster_rows.check(ids, logits, path, images)
 
 
-def gathered(dataset):
-    batches = list(dataset.iter_batches(batch_size=None))
-    return {k: np.concatenate([b[k] for b in batches]) for k in batches[0]}
+def slow(images, path, folder):
+    """Returns a dataset of logits whose workers note their processes in a folder."""
+    return dataset(images, 16).map_batches(
+        SlowPredictor,
+        fn_constructor_kwargs={"folder": str(folder), "path": str(path), "keep": "id"},
+        batch_size=32,
+        concurrency=2,
+        num_cpus=1,
+        max_restarts=-1,
+        max_task_retries=-1,
+    )
 
 
 def test_map_batches(cluster, path, images):
@@ -92,26 +90,18 @@ def test_map_batches(cluster, path, images):
     made = dataset(images, 8).map_batches(
         pelton.ray.Predictor, fn_constructor_kwargs=options, batch_size=50, concurrency=2, num_cpus=1
     )
-    check(gathered(made), path, images)
+    check(list(made.iter_batches(batch_size=None)), path, images)
 
 
 def test_a_killed_worker_loses_no_rows(cluster, path, images, tmp_path):
-    made = dataset(images, 16).map_batches(
-        SlowPredictor,
-        fn_constructor_kwargs={"folder": str(tmp_path), "path": str(path), "keep": "id"},
-        batch_size=32,
-        concurrency=2,
-        num_cpus=1,
-        max_restarts=-1,
-        max_task_retries=-1,
-    )
+    made = slow(images, path, tmp_path)
     batches, killed = [], None
     for batch in made.iter_batches(batch_size=None, prefetch_batches=0):
         batches.append(batch)
         if killed is None:
             killed = int(sorted(os.listdir(tmp_path))[0])
             os.kill(killed, signal.SIGKILL)
-    check({k: np.concatenate([b[k] for b in batches]) for k in batches[0]}, path, images)
+    check(batches, path, images)
     assert killed is not None and len(os.listdir(tmp_path)) > 2  # another process took its place
 
 
@@ -129,15 +119,7 @@ def test_engines_are_sent_by_path(cluster, path, images):
 
 def test_a_lost_node_loses_no_rows(cluster, path, images, tmp_path):
     """Runs last of those that need both nodes."""
-    made = dataset(images, 16).map_batches(
-        SlowPredictor,
-        fn_constructor_kwargs={"folder": str(tmp_path), "path": str(path), "keep": "id"},
-        batch_size=32,
-        concurrency=2,
-        num_cpus=1,
-        max_restarts=-1,
-        max_task_retries=-1,
-    )
+    made = slow(images, path, tmp_path)
     nodes = list(cluster.worker_nodes)
     batches, removed = [], None
     for batch in made.iter_batches(batch_size=None, prefetch_batches=0):
@@ -146,7 +128,7 @@ def test_a_lost_node_loses_no_rows(cluster, path, images, tmp_path):
             used = {p.read_text() for p in tmp_path.iterdir()}
             removed = next(node for node in nodes if node.node_id in used)
             cluster.remove_node(removed, allow_graceful=False)
-    check({k: np.concatenate([b[k] for b in batches]) for k in batches[0]}, path, images)
+    check(batches, path, images)
     assert removed is not None
 
 

@@ -18,10 +18,10 @@ if "PELTON_TEST_CLUSTER" not in os.environ:
 
 pytest.importorskip("pyspark")
 
+import cluster_rows  # noqa: E402
 from clusters import children, command, spark_cluster, wait_for  # noqa: E402
 
-MODEL = Path(pelton.__file__).parent / "data" / "resnet20_cifar10.onnx"
-ROWS, BATCH = 512, 50
+BATCH = 50
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +32,12 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("engines") / "resnet20.pelton"
-    pelton.build(MODEL, {"image": "1..8..32x3x32x32"}, level=0, threads=1).save(path)
-    return path
+    return cluster_rows.save_engine(tmp_path_factory.mktemp("engines"))
 
 
 @pytest.fixture(scope="module")
 def images():
-    return np.random.default_rng(0).standard_normal((ROWS, 3, 32, 32)).astype(np.float32)
+    return cluster_rows.draw_images()
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +46,14 @@ def table(cluster, images, tmp_path_factory):
     import pyarrow.parquet
 
     path = tmp_path_factory.mktemp("tables") / "images.parquet"
-    columns = {"id": np.arange(ROWS), "image": list(images.reshape(ROWS, -1))}
+    columns = {"id": np.arange(len(images)), "image": list(images.reshape(len(images), -1))}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     return cluster[0].read.parquet(str(path)).repartition(8)
 
 
 def check(rows, path, images):
-    engine = pelton.load(path)
-    want = np.concatenate([engine.run({"image": part})["logits"] for part in np.array_split(images, 16)])
-    ids = np.array([row.id for row in rows])
-    order = np.argsort(ids)
-    assert np.array_equal(ids[order], np.arange(ROWS))  # none lost, none doubled
-    results = np.array([row.logits for row in rows], np.float32)[order]
-    np.testing.assert_allclose(results, want, rtol=1e-4, atol=1e-5)
+    logits = np.array([row.logits for row in rows], np.float32)
+    cluster_rows.check(np.array([row.id for row in rows]), logits, path, images)
 
 
 def test_predict_batch_udf(table, path, images):

@@ -177,6 +177,25 @@ def test_refusals(call, change, status, message):
     assert refusal.value.code().name == status and message in refusal.value.details()
 
 
+def test_what_triton_rejects_besides(call):
+    request = schema.message("ModelInferRequest")(model_name="half")
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 2]).contents.fp32_contents.extend([1, 2])
+    assert call("ModelInfer", request, "ModelInferResponse").outputs[0].name == "y"
+    request.inputs[0].contents.int_contents.append(1)
+    ready = schema.message("ModelReadyRequest")(name="half", version="x")
+    index = schema.message("RepositoryIndexRequest")(repository_name="mine")
+    region = schema.message("SystemSharedMemoryStatusRequest")(name="absent")
+    for method, message, status, text in (
+        ("ModelInfer", request, "INVALID_ARGUMENT", "have several types: int_contents, fp32_contents"),
+        ("ModelReady", ready, "INVALID_ARGUMENT", "the version of a model is a whole number, got 'x'"),
+        ("RepositoryIndex", index, "UNIMPLEMENTED", "ask without a name"),
+        ("SystemSharedMemoryStatus", region, "NOT_FOUND", "Unable to find system shared memory region: 'absent'"),
+    ):
+        with pytest.raises(grpc.RpcError) as refusal:
+            call(method, message, f"{method}Response")
+        assert refusal.value.code().name == status and text in refusal.value.details()
+
+
 def test_the_schema_is_that_of_the_client():
     """Names and numbers of all fields, of the messages that the client sends and reads."""
     from tritonclient.grpc import model_config_pb2, service_pb2

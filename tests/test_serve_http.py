@@ -203,6 +203,8 @@ def test_sequences_keep_their_states(client):
     assert total(add(9, "other", start=True)) == [9]
     assert "correlation ID" in add(4, 0).json()["error"]
     assert [i["name"] for i in client.get("/v2/models/counter").json()["inputs"]] == ["INPUT"]
+    (stats,) = client.get("/v2/models/counter/stats").json()["model_stats"]
+    assert stats["execution_count"] == stats["inference_stats"]["success"]["count"] >= 6
 
 
 def test_shared_memory_is_read_and_written(client):
@@ -290,7 +292,7 @@ def test_what_clients_ask_besides_inference(client):
     assert client.get("/v2/models/half/versions/1/ready").status_code == 200
     assert client.get("/v2/models/half/versions/2/ready").status_code == 400
     index = client.post("/v2/repository/index").json()
-    assert {"name": "half", "version": "3", "state": "READY", "reason": ""} in index
+    assert {"name": "half", "version": "3", "state": "READY"} in index
     (stats,) = client.get("/v2/models/scores/stats").json()["model_stats"]
     assert stats["inference_stats"]["success"]["count"] > 0
     assert "polling is enabled" in client.post("/v2/repository/models/half/unload").json()["error"]
@@ -298,6 +300,29 @@ def test_what_clients_ask_besides_inference(client):
         404,
         405,
     )
+
+
+def test_other_methods_are_answered_in_json(client):
+    for method, path, allowed in (
+        ("POST", "/v2/health/ready", "GET, HEAD"),
+        ("DELETE", "/v2/models/half", "GET, HEAD"),
+        ("GET", "/v2/repository/index", "POST"),
+    ):
+        answer = client.request(method, path)
+        assert answer.status_code == 405 and answer.headers["allow"] == allowed
+        assert f"takes {allowed}, not {method}" in answer.json()["error"]
+
+
+def test_answers_have_the_order_and_the_numbers_of_triton(client):
+    answer = client.post("/v2/models/half/infer", json.dumps({"id": "7", "inputs": [GOOD]})).json()
+    assert list(answer) == ["id", "model_name", "model_version", "outputs"]
+    config = client.get("/v2/models/half/config").json()
+    assert list(config)[:4] == ["name", "platform", "backend", "runtime"]
+    assert list(config["input"][0])[:4] == ["name", "data_type", "format", "dims"]
+    memory = {"shared_memory_region": "absent", "shared_memory_byte_size": 8}
+    request = {"inputs": [{**tensor("x", X), "parameters": memory}]}
+    assert client.post("/v2/models/half/infer", json.dumps(request)).status_code == 404
+    assert client.get("/v2/systemsharedmemory/region/absent/status").status_code == 404
 
 
 X = np.zeros((1, 2), np.float32)
@@ -333,6 +358,7 @@ GOOD = tensor("x", X, data=[0, 0])
         ({"inputs": [GOOD], "outputs": [{"name": "z"}]}, "unexpected inference output 'z' for model 'half'"),
         ({"inputs": [GOOD], "outputs": 5}, "outputs of a request are a list"),
         ({"inputs": [GOOD], "parameters": []}, "parameters of a request are an object"),
+        ({"inputs": [GOOD], "parameters": {"a": [1]}}, "parameter 'a' of a request is a number, text or truth value"),
         ({"inputs": [GOOD], "id": 5}, "id of a request is a text"),
         (
             {"inputs": [GOOD], "outputs": [{"name": "y", "parameters": {"classification": -1}}]},

@@ -67,6 +67,13 @@ def test_batched_requests_get_their_own_rows(tmp_path):
         for thread in threads:
             thread.join()
         stats = client.server.model("half").queue.stats()
+        (report,) = client.server.statistics("half")
+        config = client.get("/v2/models/half/config").json()
+    assert config["dynamic_batching"]["max_queue_delay_microseconds"] == 20000
+    assert (report["execution_count"], report["inference_count"]) == (stats["executions"], stats["rows"])
+    batches = {part["batch_size"]: part["compute_infer"] for part in report["batch_stats"]}
+    assert {rows: part["count"] for rows, part in batches.items()} == stats["histogram"]
+    assert all(part["ns"] > 0 for part in batches.values())
     assert not wrong and stats["runs"] == 120 and stats["executions"] < 120
 
 

@@ -234,12 +234,15 @@ def test_examples_are_classified_and_regressed(client):
         np.testing.assert_allclose([[value for _, value in row] for row in results], want, rtol=1e-5)
     body = {"signature_name": "", "context": {"x": 80.0}, "examples": [{}, {}]}
     assert answer(client, "/v1/models/line:regress", body) == {"results": [42.0, 42.0]}
+    body = {"signature_name": "tensorflow/serving/regress", "examples": [{"x": 1.0}]}  # of api_rest.md's example
+    assert answer(client, "/v1/models/line:regress", body) == {"results": [2.5]}
     body = '{"examples": [{"x": -Infinity}, {"x": 3}]}'
     assert answer(client, "/v1/models/line:regress", body) == {"results": [-math.inf, 3.5]}
 
 
 EXAMPLES = [
     ({"signature_name": ["a"], "examples": [{"x": 1}]}, "'signature_name' key must be a string"),
+    ({"signature_name": "tensorflow/serving/predict", "examples": [{"x": 1}]}, "No signature was found with the name"),
     ({"signature_name": "other", "examples": [{"x": 1}]}, "No signature was found with the name: other"),
     ({"context": [{"x": [1]}]}, "Example must be JSON object but got JSON Array"),
     ({"context": {"x": 1}}, "key 'examples' is expected and was not found"),

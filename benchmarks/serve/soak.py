@@ -180,9 +180,23 @@ def _soaked(server: subprocess.Popen, root: Path, source: Path, seconds: float, 
             replace_version(root, source, version)
         print(f"{elapsed:.0f} s", state(server.pid), flush=True)
     late = state(server.pid)
-    lost = [text for t in tallies for text in t.lost]
-    for text in lost[:10]:
+    for text in [text for t in tallies for text in t.lost][:10]:
         print("lost:", text)
+    counts = {"clients killed": victims, "versions replaced": reloads}
+    return table(tallies, begin, seconds, rate, counts, (early, late))
+
+
+def table(
+    tallies: list[Tally],
+    begin: float,
+    seconds: float,
+    rate: float,
+    counts: dict[str, int],
+    states: tuple[dict[str, int], dict[str, int]],
+) -> list[str]:
+    """Returns the lines of the page. begin: the time of the first request. rate: requests a second that were asked for.
+    counts: of other events. states: of the server's process after a tenth of the time, and at the end."""
+    early, late = states
     first = [s for t in tallies for at, s in t.latencies if at - begin < seconds / 10]
     last = [s for t in tallies for at, s in t.latencies if at - begin > seconds * 0.9]
     p99 = [float(np.percentile(s, 99)) * 1e3 if s else float("nan") for s in (first, last)]
@@ -190,10 +204,9 @@ def _soaked(server: subprocess.Popen, root: Path, source: Path, seconds: float, 
         "minutes": f"{seconds / 60:.0f}",
         "requests a second": f"{rate:.0f}",
         "good requests": str(sum(t.good for t in tallies)),
-        "lost": str(len(lost)),
+        "lost": str(sum(len(t.lost) for t in tallies)),
         "malformed requests, all refused": str(sum(t.malformed for t in tallies)),
-        "clients killed": str(victims),
-        "versions replaced": str(reloads),
+        **{name: str(count) for name, count in counts.items()},
         "p99, first and last tenth, ms": f"{p99[0]:.1f}, {p99[1]:.1f}",
         **{f"{name}, after a tenth and at the end": f"{early.get(name)}, {late[name]}" for name in late},
     }

@@ -188,6 +188,8 @@ class Service:
         return schema.message("ServerMetadataResponse")(**self.server.metadata())
 
     def model_ready(self, request: Any, context: Any) -> Any:
+        if request.version and not request.version.isdigit():
+            raise RequestError(f"the version of a model is a whole number, got {request.version[:80]!r}")
         ready = (request.name, request.version) in self.server.table
         return schema.message("ModelReadyResponse")(ready=ready)
 
@@ -203,6 +205,8 @@ class Service:
         return json_format.ParseDict({"model_stats": reports}, schema.message("ModelStatisticsResponse")())
 
     def repository_index(self, request: Any, context: Any) -> Any:
+        if request.repository_name:
+            raise RequestError("the index has the models of all repositories: ask without a name", "unsupported")
         rows = self.endpoints.index({}, {"ready": request.ready})
         return schema.message("RepositoryIndexResponse")(models=rows)
 
@@ -346,6 +350,9 @@ def _contents(tensor: Any, datatype: str, shape: list[int], count: int) -> np.nd
     if datatype not in CONTENTS:
         raise RequestError(f"input {tensor.name!r}: {datatype} has no typed contents; send raw_input_contents")
     values = getattr(tensor.contents, CONTENTS[datatype])
+    if len(tensor.contents.ListFields()) > 1:
+        names = ", ".join(field.name for field, _ in tensor.contents.ListFields())
+        raise RequestError(f"contents of input {tensor.name!r} have several types: {names}; send {CONTENTS[datatype]}")
     if len(values) != count:
         raise RequestError(f"input {tensor.name!r} of shape {shape} has {count} elements, got {len(values)}")
     if datatype == "BYTES":

@@ -39,6 +39,11 @@ def read(
     parameters = content.get("parameters", NONE)
     if type(parameters) is not dict:
         raise RequestError(f"parameters of a request are an object, got {shown(parameters)}")
+    for key, value in parameters.items():
+        if isinstance(value, (list, dict)):
+            raise RequestError(
+                f"parameter {key[:80]!r} of a request is a number, text or truth value, got {shown(value)}"
+            )
     inputs: dict[str, np.ndarray] = {}
     booleans = body.find(b"true", 0, at) >= 0 or body.find(b"false", 0, at) >= 0
     for tensor in content["inputs"]:
@@ -128,9 +133,8 @@ def write(
         else:
             output["data"] = datatypes.to_json(array, asked.name)
         outputs.append(output)
-    answer: dict[str, Any] = {"model_name": request.model, "model_version": version, "outputs": outputs}
-    if request.id:
-        answer["id"] = request.id
+    answer: dict[str, Any] = {"id": request.id} if request.id else {}
+    answer |= {"model_name": request.model, "model_version": version, "outputs": outputs}
     if parameters:
         answer["parameters"] = dict(parameters)
     content = orjson.dumps(answer)

@@ -73,10 +73,10 @@ class Regions:
                     os.close(region.handle)
 
     def get(self, name: str) -> SharedRegion:
-        """Returns a region. Raises RequestError if there is none of the name."""
+        """Returns a region. Raises RequestError if none has the name."""
         region = self._regions.get(name)
         if region is None:
-            raise RequestError(f"Unable to find system shared memory region: '{name}'")
+            raise RequestError(f"Unable to find system shared memory region: '{name}'", "absent")
         return region
 
     def view(self, place: tuple[str, int, int]) -> memoryview:

@@ -40,9 +40,27 @@ def config_of(model: ServedModel) -> dict[str, Any]:
     config: dict[str, Any] = json_format.MessageToDict(
         model.config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    for tensor in (*config["input"], *config["output"]):
-        tensor["dims"] = [int(d) for d in tensor["dims"]]
-    return config
+    return _in_order(model.config.DESCRIPTOR, config)
+
+
+def _in_order(message: Any, content: dict[str, Any]) -> dict[str, Any]:
+    """Returns a message's JSON with its fields in the schema's order, and with numbers where protobuf writes integers
+    of 64 bits as text."""
+    ordered = {}
+    for field in message.fields:
+        if field.name not in content:
+            continue
+        value, inner = content[field.name], field.message_type
+        if inner is not None and inner.GetOptions().map_entry:
+            entry = inner.fields_by_name["value"].message_type
+            value = value if entry is None else {k: _in_order(entry, v) for k, v in value.items()}
+        elif inner is not None:
+            many = isinstance(value, list)
+            value = [_in_order(inner, v) for v in value] if many else _in_order(inner, value)
+        elif field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
+            value = [int(v) for v in value] if isinstance(value, list) else int(value)
+        ordered[field.name] = value
+    return ordered
 
 
 def log_settings() -> dict[str, Any]:
@@ -83,6 +101,18 @@ def trace_settings(changes: Any) -> dict[str, Any]:
     return TRACE
 
 
+class MethodRoute(StarletteRoute):
+    """A route that answers other methods than its own with an error in JSON."""
+
+    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] in (self.methods or (scope["method"],)):
+            await super().handle(scope, receive, send)
+            return
+        allowed = ", ".join(sorted(self.methods or ()))
+        body = orjson.dumps({"error": f"{scope['path'][:200]} takes {allowed}, not {scope['method'][:20]}"})
+        await Response(body, 405, {"Allow": allowed}, "application/json")(scope, receive, send)
+
+
 class Endpoints:
     """The protocol's requests, each from its path's parameters and the JSON of its body."""
 
@@ -121,7 +151,7 @@ class Endpoints:
         ready = _object(body).get("ready", False)
         if not isinstance(ready, bool):
             raise RequestError(f"Invalid value for 'ready': expected a boolean, got {shown(ready)}")
-        rows = self.server.index()
+        rows = [{k: v for k, v in row.items() if k != "reason" or v} for row in self.server.index()]
         return [r for r in rows if r.get("state") == "READY"] if ready else rows
 
     def load(self, path: dict[str, str], body: Any) -> Answer:
@@ -160,7 +190,7 @@ class Endpoints:
 
     def cuda_regions(self, path: dict[str, str], body: Any) -> Answer:
         if path.get("region"):
-            raise RequestError(f"Unable to find cuda shared memory region: '{path['region'][:200]}'")
+            raise RequestError(f"Unable to find cuda shared memory region: '{path['region'][:200]}'", "absent")
         return []
 
     def cuda_register(self, path: dict[str, str], body: Any) -> Answer:
@@ -209,8 +239,8 @@ PATHS: dict[str, tuple[str, tuple[str, ...]]] = {
 def other_routes(server: Server) -> Route:
     """Returns the ASGI application of all paths but inference."""
     endpoints = Endpoints(server)
-    routes = [
-        StarletteRoute(path, _endpoint(getattr(endpoints, name)), methods=methods.split())
+    routes: list[StarletteRoute] = [
+        MethodRoute(path, _endpoint(getattr(endpoints, name)), methods=methods.split())
         for name, (methods, paths) in PATHS.items()
         for path in paths
     ]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from pelton.errors import Error, InputError
+from pelton.runtime.async_run import AsyncRun
 from pelton.version import VERSION
 
 from . import loading, repository
@@ -350,6 +351,11 @@ class Running:
         else:
             queue, running = run.started_ns - run.queued_ns, run.ended_ns - run.started_ns
         rows = model.rows(self.request.inputs)
+        if isinstance(run, AsyncRun):
+            shared = run.batch_rows > 1  # with other requests, or the rows of this one
+            statistics.executed(run.rows if shared else rows, running, run.batch_rows if shared else rows)
+        elif model.sequences is not None:
+            statistics.executed(rows, running)
         statistics.succeeded(rows, now - self.arrived, queue, self.begun - self.arrived, running, now - ended)
         if self.server.traces is not None:
             self.server.traces.record(self, ended, now)

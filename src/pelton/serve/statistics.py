@@ -19,9 +19,9 @@ class Statistics:
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(PARTS, 0)
         self.ns = dict.fromkeys(PARTS, 0)
-        self.rows = self.executions = 0
+        self.rows = 0
         self.last = 0  # milliseconds since 1970 of the last request
-        self.batches: dict[int, list[int]] = {}  # rows of a run → runs, nanoseconds
+        self.batches: dict[int, list[int]] = {}  # rows of a run → rows of its requests, and these times nanoseconds
         self.buckets = [0] * (len(BUCKETS) + 1)
         self.faults: dict[str, int] = {}
 
@@ -42,13 +42,26 @@ class Statistics:
             self.last = time.time_ns() // 1_000_000
             self.buckets[bisect_left(BUCKETS, total / 1e9)] += 1
 
-    def executed(self, rows: int, ns: int) -> None:
-        """Counts a run of the engine."""
+    def executed(self, rows: int, ns: int, batch: int | None = None) -> None:
+        """Counts a request's part of a run of the engine: its rows, of the `batch` rows that ran together."""
+        rows = max(rows, 1)
         with self._lock:
-            self.executions += 1
-            batch = self.batches.setdefault(rows, [0, 0])
-            batch[0] += 1
-            batch[1] += ns
+            part = self.batches.setdefault(batch or rows, [0, 0])
+            part[0] += rows
+            part[1] += rows * ns
+
+    @property
+    def executions(self) -> int:
+        """The number of runs of the engine. A run with cancelled requests counts as one, too."""
+        with self._lock:
+            return self._count()
+
+    def _count(self) -> int:
+        return sum(runs for _, runs, _ in self._runs())
+
+    def _runs(self) -> list[tuple[int, int, int]]:
+        """Returns the rows of runs, in ascending order, with their number and their nanoseconds."""
+        return [(batch, -(-rows // batch), ns // batch) for batch, (rows, ns) in sorted(self.batches.items())]
 
     def failed(self, fault: str, total: int) -> None:
         """Counts a rejected or failed request."""
@@ -72,8 +85,9 @@ class Statistics:
                 "version": version,
                 "last_inference": self.last,
                 "inference_count": self.rows,
-                "execution_count": self.executions,
+                "execution_count": self._count(),
                 "inference_stats": {p: {"count": self.counts[p], "ns": self.ns[p]} for p in PARTS},
+                "response_stats": {},
                 "batch_stats": [
                     {
                         "batch_size": rows,
@@ -81,6 +95,7 @@ class Statistics:
                         "compute_infer": {"count": runs, "ns": ns},
                         "compute_output": {"count": runs, "ns": 0},
                     }
-                    for rows, (runs, ns) in sorted(self.batches.items())
+                    for rows, runs, ns in self._runs()
                 ],
+                "memory_usage": [],
             }

@@ -1,6 +1,7 @@
 """TensorFlow Serving's REST API: status, metadata, predict, classify and regress below /v1/models.
 
-Source: TensorFlow Serving, "RESTful API" (api_rest.md). All models have one signature, "serving_default".
+Source: TensorFlow Serving, "RESTful API" (api_rest.md). All models have one signature, "serving_default", which
+answers to the names of methods, too: the page's own example calls "tensorflow/serving/regress".
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .model import ServedModel
 from .requests import InferRequest, OutputRequest, RequestError
 from .server import Server
 
-SIGNATURE = "serving_default"
+SIGNATURE, METHOD = "serving_default", "tensorflow/serving/"
 _PLACE = r"/v1/models/([^/:]+)(?:/versions/([0-9]+)|/labels/([^/:]+))?"
 RUN = re.compile(_PLACE + ":(classify|regress|predict)", re.IGNORECASE)
 LOOK = re.compile(_PLACE + "(?:/(metadata))?", re.IGNORECASE)
@@ -107,7 +108,7 @@ class TensorFlowApi:
         signature = {
             "inputs": {port.name: _tensor_info(port) for port in model.inputs.values()},
             "outputs": {port.name: _tensor_info(port) for port in model.outputs.values()},
-            "method_name": "tensorflow/serving/predict",
+            "method_name": METHOD + "predict",
             "defaults": {},
         }
         return {
@@ -137,21 +138,21 @@ def _tensor_info(port: Any) -> dict[str, Any]:
     }
 
 
-def _signature(content: Mapping[str, Any], refusal: str) -> None:
-    """Raises RequestError for another signature than the models have."""
+def _signature(content: Mapping[str, Any], method: str, refusal: str) -> None:
+    """Raises RequestError for another signature than the models have, and than that called like the method."""
     signature = content.get("signature_name", "")
     if not isinstance(signature, str):
         raise RequestError(
             f"JSON Value: {values.shown(content)} not formatted correctly. 'signature_name' key must be a string value."
         )
-    if signature not in ("", SIGNATURE):
+    if signature not in ("", SIGNATURE, METHOD + method):
         raise RequestError(refusal.format(signature[: values.SHOWN]))
 
 
 def predict(model: ServedModel, body: bytes) -> tuple[Arrays, Write]:
     """Reads a request to predict; returns the inputs, and the function that writes the answer in the same form."""
     content, careful = values.parse(body)
-    _signature(content, 'Serving signature name: "{}" not found in signature def')
+    _signature(content, "predict", 'Serving signature name: "{}" not found in signature def')
     if "instances" in content and "inputs" in content:
         raise RequestError(
             f"JSON Value: {values.shown(content)} Not formatted correctly expecting only one of 'inputs' or"
@@ -172,7 +173,7 @@ def _arrays(answers: list[tuple[OutputRequest, np.ndarray]]) -> Arrays:
 
 def _examples(model: ServedModel, body: bytes, method: str) -> tuple[Arrays, int]:
     content, _ = values.parse(body)
-    _signature(content, "No signature was found with the name: {}")
+    _signature(content, method, "No signature was found with the name: {}")
     return tensorflow_examples.examples(content, model.inputs, method)
 
 
