@@ -22,7 +22,7 @@ from . import (  # noqa: F401  (declares)
     index,
     sizes,
 )
-from . import attention, boxes, foreign, labels, rnn, state, trees  # noqa: F401  (declares)
+from . import attention, boxes, cache, foreign, labels, rnn, state, trees  # noqa: F401  (declares)
 from . import control, size_arithmetic  # noqa: F401  (declares; these concern all other ops)
 
 __all__ = ["REGISTRY", "Op", "Term", "composite", "get", "pointwise", "structured"]

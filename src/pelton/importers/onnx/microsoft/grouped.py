@@ -115,23 +115,11 @@ def quantize_by(n: Reading, x: Value, scale: Value, to: DType) -> Value:
 def _extend(n: Reading, past: Value | None, new: Value, places: Places, length: Size, in_place: bool = False) -> Value:
     """Returns [batch, heads, length, …]: the past, then the new ones [batch, heads, rows, …], then 0, or, in place, the
     previous content."""
-    held = 0 if past is None else past.type.shape[2]
     batch, _, rows, _ = new.type.shape
-    if equal_known(held, 0) and equal_known(length, rows):
+    if past is None or equal_known(past.type.shape[2], 0) and equal_known(length, rows):
         return new
-    both = new if past is None else n.emit("concat", past, new, axis=2)
-    at = n.count(length)
-    behind = n.emit("add", n.emit("sub", at, places.before), n.sizes(held))
-    kept, counted = n.emit("less", at, places.before), n.emit("less", at, places.totals)
-    if in_place:
-        kept = n.emit("logical_or", kept, n.emit("logical_not", counted))
-    order = n.emit("where", kept, n.expand(at, (batch, length)), behind)
-    order = n.emit("minimum", order, n.sizes(held + rows - 1))
-    both = n.transpose(both, (0, 2, 1, 3))
-    picked = n.emit("gather_nd", both, n.reshape(order, (batch, length, 1)), batch_dims=1)
-    if not in_place:
-        picked = n.emit("where", n.reshape(counted, (batch, length, 1, 1)), picked, n.like(picked, 0))
-    return n.transpose(picked, (0, 2, 1, 3))
+    begin, end = (n.reshape(v, (batch,)) for v in (places.before, places.totals))
+    return n.emit("cache_write", past, new, begin, end, length=length, keep=in_place)
 
 
 def equal_known(a: Size, b: Size) -> bool:
