@@ -213,3 +213,40 @@ def attention_causal(q, k, v, m, scale):
     """A mask of exactly the later positions becomes the attribute `causal`."""
     when(_hides_ahead(m, q.type.shape[-2], k.type.shape[-2]))
     return attention(q, k, v, 0.0, scale=scale, causal=True)
+
+
+def _in_groups(m: Value, heads: int, groups: int) -> Term | Value:
+    """Returns a mask [batch, heads, rows, keys] with its heads in groups."""
+    if m.type.rank < 3:
+        return m
+    *batch, count, rows, keys = m.type.shape
+    apart = (1, 1) if count == 1 else (heads, groups)
+    return reshape(m, shape=(*batch, *apart, rows, keys))
+
+
+_SHARED = dict(
+    _READY,
+    **dict(q="f32[2, 6, 5, 8]", k="f32[2, 3, 1, 7, 8]", v="f32[2, 3, 1, 7, 4]", m="f32[2, 1, 5, 7]"),
+    **dict(ks=(2, 3, 2, 7, 8), kr=(2, 6, 7, 8), vs=(2, 3, 2, 7, 4), vr=(2, 6, 7, 4)),
+)
+
+
+@rule(
+    lambda q, k, v, m, *, ks, kr, vs, vr, **how: attention(
+        q, reshape(expand(k, shape=ks), shape=kr), reshape(expand(v, shape=vs), shape=vr), m, **how
+    ),
+    stage="recognize",
+    shared=True,
+    examples=[_SHARED, dict(_SHARED, m="f32[6, 1, 7]", causal=False), dict(_SHARED, m=0.0)],
+)
+def attention_of_groups(q, k, v, m, *, ks, kr, vs, vr, **how):
+    """Heads of queries that share a head of keys read it in place, instead of a copy for each."""
+    when(q.type.rank == len(kr) == len(vr) == 4 and k.type.rank == v.type.rank == 5)
+    for head, wide, whole in ((k, ks, kr), (v, vs, vr)):
+        batch, heads, one, *rest = head.type.shape
+        when(one == 1 and wide == (batch, heads, wide[2], *rest) and whole == (batch, heads * wide[2], *rest))
+    when(ks[1:3] == vs[1:3] and ks[2] != 1)
+    batch, _, rows, depth = q.type.shape
+    apart = reshape(q, shape=(batch, *ks[1:3], rows, depth))
+    y = attention(apart, k, v, _in_groups(m, ks[1], ks[2]), **how)
+    return reshape(y, shape=(batch, kr[1], rows, v.type.shape[-1]))
