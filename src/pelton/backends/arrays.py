@@ -243,12 +243,14 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
 def check_no_overlap(
     inputs: Sequence[Port], outputs: Sequence[Port], spans: Sequence[tuple[int, int]], given: Container[str]
 ) -> None:
-    """Raises InputError if an output in `given` shares memory with another port. `spans`: begin and end address of each
-    port's array, inputs first."""
+    """Raises InputError if an output in `given` shares memory with another port, except for the input that it may
+    share. `spans`: begin and end address of each port's array, inputs first."""
     for one, port in enumerate(outputs, len(inputs)):
         start, end = spans[one]
         for other, (begin, last) in enumerate(spans) if port.name in given and start < end else ():
             if begin < end and start < last and begin < last and other != one:
+                if other < len(inputs) and inputs[other].name == port.shares and spans[other] == spans[one]:
+                    continue
                 names = [f"input {p.name!r}" for p in inputs] + [f"out[{p.name!r}]" for p in outputs]
                 raise InputError(
                     f"{names[one]} shares memory with {names[other]}; a run reads inputs while it writes outputs:"

@@ -26,6 +26,7 @@ from pelton.tuning import candidates, chains, layout_costs, replay, search
 
 from . import about, decisions, half_weights, targets
 from .compilation import Compilation, Lowered
+from .in_place import with_shared_memory
 from .index_ranges import index_ranges
 from .plugin_kernels import declare_kernels
 
@@ -230,6 +231,7 @@ def _link(c: Compilation) -> Compilation:
     )
     indices = index_ranges(graph)
     plain = replace(plain, inputs=tuple(replace(p, indices=indices.get(p.name)) for p in plain.inputs))
+    plain = with_shared_memory(plain)
     memory_limits.check_engine(plain, c.options.memory)
     return replace(c, plain=c.back_end.check_kernels(plain, c.lowered.placed, c.lowered.choices))
 

@@ -100,13 +100,15 @@ class IndexRange:
 class Port:
     """An input or output: the arrays that the engine accepts or returns. A size that a run decides is a text: the name
     of a symbol, or an expression such as "2*batch". `dims` are the model's names of its dimensions, None for unnamed
-    ones. `indices`: the bounds of an input of i32 or i64 whose elements index a table; runs reject others."""
+    ones. `indices`: the bounds of an input of i32 or i64 whose elements index a table; runs reject others. `shares`:
+    the input whose memory an output may use; a run then writes new elements only."""
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
     dims: tuple[str | None, ...] = ()
     indices: IndexRange | None = None
+    shares: str | None = None
 
     @property
     def numpy_dtype(self) -> np.dtype:

@@ -107,6 +107,7 @@ class PlanRows:
 
     def ports(self, dims: list[tuple[str | None, ...]]) -> tuple[Port, ...]:
         """Returns inputs, then outputs. dims: the model's names of their dimensions."""
+        rows = self.rows["ports"].tolist()
         return tuple(
             Port(
                 self.text(name),
@@ -114,10 +115,9 @@ class PlanRows:
                 self._some(shape, rank),
                 names,
                 IndexRange(low, high, self.text(layer)) if layer >= 0 else None,
+                self.text(rows[shares - 1][0]) if 0 < shares <= self.head["inputs"] else None,
             )
-            for (name, dtype, rank, shape, low, high, layer, _), names in zip(
-                self.rows["ports"].tolist(), dims, strict=True
-            )
+            for (name, dtype, rank, shape, low, high, layer, shares), names in zip(rows, dims, strict=True)
         )
 
     def sizes(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ TABLES = {
     "formulas": _row("value text"),
     "cells": np.dtype("<i8"),
     "gaps": _row("cell formula"),
-    "ports": _row("name dtype rank shape low high layer unused", low="<i8", high="<i8"),
+    "ports": _row("name dtype rank shape low high layer shares", low="<i8", high="<i8"),
     "buffers": _row("kind dtype values count offset", offset="<i8"),
     "steps": _row(
         "name symbol host wave grain words args dims operands inputs reads outputs writes alternatives spares unused"
@@ -164,7 +164,9 @@ class Tables:
 
     def _port(self, p: Port, shape: int) -> tuple[int, ...]:
         bounds = (0, 0, -1) if p.indices is None else (p.indices.low, p.indices.high, self.text(p.indices.layer))
-        return self.text(p.name), DTYPES.index(p.dtype), len(p.shape), shape, *bounds, 0
+        names = [port.name for port in self.engine.inputs]
+        shares = 0 if p.shares is None else 1 + names.index(p.shares)
+        return self.text(p.name), DTYPES.index(p.dtype), len(p.shape), shape, *bounds, shares
 
     def _buffer(self, b: Buffer, contents: int) -> tuple[int, ...]:
         offset = b.offset if isinstance(b.offset, int) else 0

@@ -203,7 +203,9 @@ static bool bind(pelton_context *c, const void *const *inputs, void *const *outp
     for (int32_t i = first; i < all; i++)
         for (int32_t k = 0; k < i; k++) {
             const char *a = c->addresses[i], *b = c->addresses[k];
-            if (a < b + c->now->ports[k].bytes && b < a + c->now->ports[i].bytes)
+            const bool allowed = a == b && k + 1 == p->ports[i].shares
+                                 && c->now->ports[i].bytes == c->now->ports[k].bytes;
+            if (!allowed && a < b + c->now->ports[k].bytes && b < a + c->now->ports[i].bytes)
                 return refuse(why, "output %s overlaps %s", c->now->ports[i].name, c->now->ports[k].name);
         }
     return true;

@@ -86,9 +86,10 @@ PELTON_API void pelton_context_free(pelton_context *);
 PELTON_API int pelton_set_shapes(pelton_context *, const int64_t *const *shapes);
 PELTON_API const pelton_port *pelton_context_input(const pelton_context *, int i);
 PELTON_API const pelton_port *pelton_context_output(const pelton_context *, int i);
-/* Runs on dense arrays, aligned to their types; no output may overlap another array. A NULL array or list selects
- * memory of the context: see pelton_input_data. Outputs of data-dependent size, such as a detector's boxes, must be
- * NULL; the context has their shapes after the run. */
+/* Runs on dense arrays, aligned to their types; no output may overlap another array, except for a cache that the run
+ * extends: it may be the array of the input that `shares` of `pelton inspect --json` names. A NULL array or list
+ * selects memory of the context: see pelton_input_data. Outputs of data-dependent size, such as a detector's boxes,
+ * must be NULL; the context has their shapes after the run. */
 PELTON_API int pelton_run(pelton_context *, const void *const *inputs, void *const *outputs);
 /* Memory of the context for an input or output, valid until the shapes change. The first request allocates it, filled
  * with zeros. */

@@ -113,6 +113,8 @@ static bool check_ports(const plan *p, reason *why) {
         if (!is_text(p, t->name) || !p->text[t->name] || !is_dtype(t->dtype) || t->rank < 0 || t->rank > MAX_RANK
             || !within(t->shape, t->rank, h->cells))
             return refuse(why, "input or output %d has no name, type or shape", (int64_t)i);
+        if (t->shares < 0 || t->shares > (i < h->inputs ? 0 : h->inputs))
+            return refuse(why, "output %s shares the memory of input %d", p->text + t->name, (int64_t)t->shares);
         if (t->layer < 0)
             continue;
         if (!is_text(p, t->layer) || i >= h->inputs || (t->dtype != I32 && t->dtype != I64) || t->high < 0

@@ -34,7 +34,8 @@ typedef struct { int32_t value, text; } formula_row;
 /* cells: int64_t: the sizes of all buffers in bytes; tiles, then bytes of scratch, then phases of all steps and
  * alternatives; their words; then the targets of rows */
 typedef struct { int32_t cell, formula; } gap_row;                     /* by ascending cells */
-typedef struct { int32_t name, dtype, rank, shape; int64_t low, high; int32_t layer, unused; } port_row;
+typedef struct { int32_t name, dtype, rank, shape; int64_t low, high; int32_t layer, shares; } port_row;
+/* shares: 1 + the input whose memory an output may use, 0 for none */
 typedef struct { int32_t kind, dtype, values, count; int64_t offset; } buffer_row;
 typedef struct {
     int32_t name, symbol, host; /* either `symbol` or `host` is an empty text */

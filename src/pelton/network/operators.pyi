@@ -59,6 +59,11 @@ class Operators:
     def blend(self, x: Operand, indices: Operand, weights: Operand, *, axis: Any, batch_dims: int = 0, name: str = "") -> NetworkTensor:
         """Y[b…, m…, p…, r…] = Σₜ weights[b…, p…, t] · X[b…, m…, indices[b…, p…, t], r…], the axis
         replaced by points p. A weight of 0 contributes nothing, whatever the element."""
+    def cache_write(self, cache: Operand, rows: Operand, begin: Operand, end: Operand, *, length: Any, keep: bool = False, name: str = "") -> NetworkTensor:
+        """The cache with rows written at the positions begin to end − 1 of each sequence. The cache is
+        [batch, heads, capacity, depth], the rows are [batch, heads, rows, depth], the result is [batch,
+        heads, length, depth]; begin and end are numbers for each sequence, limited to what there is.
+        Positions from `end` on are 0, or, with `keep`, as they were."""
     def ceil(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """ceil, element by element."""
     def celu(self, x: Operand, *, alpha: float = 1.0, name: str = "") -> NetworkTensor:

@@ -12,13 +12,13 @@ from pelton.ir.types import I64, STRING, TensorType
 from .index import gather_nd
 from .logic import less, logical_and, logical_not, logical_or
 from .math import add, cast, maximum, minimum, sub, where
-from .op import Term, TermLike, expect, expect_equal, structured
+from .op import TermLike, expect, expect_equal, structured
 from .shape import concat, reshape, transpose
 from .shape import expand as spread
 from .sizes import iota, sizes
 
 
-def _number(size: Size) -> Term:
+def _number(size: Size) -> TermLike:
     return sizes(values=(size,), shape=())
 
 

@@ -153,7 +153,8 @@ class Context(InProcess):
         `__dlpack__` are used in place, others need `__array__`. Engines for GPUs also accept arrays on their GPU, by
         DLPack or `__cuda_array_interface__`. Strided, unaligned and byte-swapped inputs are copied.
         out: arrays that some or all outputs are written into; other outputs are new numpy arrays. With contiguous
-        inputs and all outputs in `out`, no memory is allocated for arrays.
+        inputs and all outputs in `out`, no memory is allocated for arrays. An output that `shares` an input, a cache
+        that the run extends, may be the array of this input: only new elements are written then.
         Raises InputError for names, types, shapes and sizes that do not fit, for outputs that are not writable,
         contiguous and aligned or share memory with other arrays, and if the same thread is already in a run of this
         context; EngineError if there is not enough memory for the shapes, or a step fails.

@@ -1,6 +1,7 @@
 // A cache of attention with rows written behind its valid part. A tile is a run of CHUNK positions of one head: the
 // positions before `begin` come from the cache, those before `end` from the rows, and the others are 0, or, with KEEP,
-// those of the cache. Both numbers are limited to what there is.
+// those of the cache. Both numbers are limited to what there is. Where the result has the memory of the cache, nothing
+// but the rows is written.
 #include "vec.h"
 
 // <region>
@@ -34,6 +35,7 @@ AI idx limited(idx x, idx low, idx high) { return x < low ? low : x > high ? hig
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const idx held = C < L ? C : L;
+    const bool in_place = a[0].p == a[4].p;
     for (idx t = begin; t < end; t++) {
         const idx b = t / (HEADS * CHUNKS), h = t / CHUNKS % HEADS, from = t % CHUNKS * CHUNK;
         const idx to = from + CHUNK < L ? from + CHUNK : L;
@@ -42,6 +44,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const element *x = (const element *)a[0].p + X_AT(b, h), *u = (const element *)a[1].p + U_AT(b, h);
         element *y = (element *)a[4].p + Y_AT(b, h);
         idx i = from;
+        if (in_place && i < at) i = at < to ? at : to;
         if (i < at) {
             const idx n = (at < to ? at : to) - i;
             copy_rows(a, y + i * YR, x + i * XR, XR, n);
@@ -52,6 +55,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
             copy_rows(a, y + i * YR, u + (i - at) * UR, UR, n);
             i += n;
         }
+        if (in_place) continue;
         if (KEEP && i < to && i < held) {
             const idx n = (held < to ? held : to) - i;
             copy_rows(a, y + i * YR, x + i * XR, XR, n);

@@ -1,0 +1,95 @@
+"""Caches that a run extends in the memory of its input."""
+
+import numpy as np
+import pytest
+
+from native_interface import Refused, Session
+
+import pelton
+from pelton.errors import InputError
+
+BATCH, HEADS, DEPTH = 2, 3, 16
+
+
+def network(readers=1):
+    """Writes rows into a cache of any length, and reads the result; the second reader reads the cache before it."""
+    net = pelton.Network("cache")
+    cache = net.input("cache", f"f32[{BATCH}, {HEADS}, capacity=1..32..4096, {DEPTH}]")
+    rows = net.input("rows", f"f32[{BATCH}, {HEADS}, rows=1..1..64, {DEPTH}]")
+    begin, end = (net.input(name, f"i64[{BATCH}]") for name in ("begin", "end"))
+    after = net.cache_write(cache, rows, begin, end, length=cache.shape[2])
+    net.output(after, "after")
+    net.output(net.reduce_sum(after, axes=(2,), keepdims=False), "sums")
+    if readers > 1:
+        net.output(net.reduce_max(cache, axes=(2,), keepdims=False), "most")
+    return net
+
+
+def inputs(rng, capacity=40, rows=3):
+    begin = rng.integers(0, capacity - rows, BATCH)
+    return dict(
+        cache=rng.standard_normal((BATCH, HEADS, capacity, DEPTH)).astype(np.float32),
+        rows=rng.standard_normal((BATCH, HEADS, rows, DEPTH)).astype(np.float32),
+        begin=begin,
+        end=begin + rows,
+    )
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    path = tmp_path_factory.mktemp("engines") / "cache.pelton"
+    pelton.build(network(), level=1, threads=2).save(path)
+    return pelton.load(path)
+
+
+def test_files_say_which_memory_an_output_may_use(engine):
+    assert [(p.name, p.shares) for p in engine.outputs] == [("after", "cache"), ("sums", None)]
+
+
+def test_in_place_only_rows_are_written(engine):
+    context, rng = engine.context(2), np.random.default_rng()
+    for capacity, rows in ((40, 3), (7, 1), (600, 33)):
+        given = inputs(rng, capacity, rows)
+        before = given["cache"].copy()
+        want = before.copy()
+        for b in range(BATCH):
+            want[b, :, given["begin"][b] : given["end"][b]] = given["rows"][b]
+        got = context.run(given, out={"after": given["cache"]})
+        assert got["after"] is given["cache"] and np.array_equal(want, given["cache"])
+        np.testing.assert_allclose(got["sums"], want.sum(2), rtol=1e-4, atol=1e-4)
+
+
+def test_programs_in_c_share_it_too(engine):
+    session, given = Session(engine.tobytes(), 2), inputs(np.random.default_rng(), 50, 5)
+    want = engine.run({**given, "cache": given["cache"].copy()})["after"]
+    for b in range(BATCH):  # in place, what lies behind the rows stays
+        want[b, :, given["end"][b] :] = given["cache"][b, :, given["end"][b] :]
+    session.run(*given.values(), out={0: given["cache"]})
+    assert np.array_equal(want, given["cache"])
+    with pytest.raises(Refused, match="output sums overlaps cache"):
+        session.run(*given.values(), out={1: given["cache"].reshape(-1)[: BATCH * HEADS * DEPTH]})
+
+
+def test_apart_positions_behind_the_rows_are_0(engine):
+    given = inputs(np.random.default_rng())
+    before, got = given["cache"].copy(), engine.run(given)["after"]
+    assert np.array_equal(before, given["cache"])
+    for b in range(BATCH):
+        assert np.array_equal(got[b, :, : given["begin"][b]], before[b, :, : given["begin"][b]])
+        assert not got[b, :, given["end"][b] :].any()
+
+
+def test_other_shared_memory_is_rejected(engine):
+    given, context = inputs(np.random.default_rng()), engine.context(1)
+    long = np.zeros((BATCH + 1, HEADS, 40, DEPTH), np.float32)
+    given["cache"] = long[:BATCH]
+    with pytest.raises(InputError, match="shares memory with"):
+        context.run(given, out={"after": long[1:]})
+
+
+def test_a_cache_with_another_reader_is_not_shared():
+    engine = pelton.build(network(readers=2), level=0, threads=1)
+    given = inputs(np.random.default_rng())
+    assert [p.shares for p in engine.outputs] == [None] * 3
+    with pytest.raises(InputError, match="shares memory with"):
+        engine.context(1).run(given, out={"after": given["cache"]})
