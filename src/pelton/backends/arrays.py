@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -241,21 +241,27 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
 
 
 def check_no_overlap(
-    inputs: Sequence[Port], outputs: Sequence[Port], spans: Sequence[tuple[int, int]], given: Container[str]
+    inputs: Sequence[Port], outputs: Sequence[Port], spans: Sequence[tuple[int, int]], given: Collection[str]
 ) -> None:
     """Raises InputError if an output in `given` shares memory with another port, except for the input that it may
     share. `spans`: begin and end address of each port's array, inputs first."""
-    for one, port in enumerate(outputs, len(inputs)):
-        start, end = spans[one]
-        for other, (begin, last) in enumerate(spans) if port.name in given and start < end else ():
-            if begin < end and start < last and begin < last and other != one:
-                if other < len(inputs) and inputs[other].name == port.shares and spans[other] == spans[one]:
-                    continue
-                names = [f"input {p.name!r}" for p in inputs] + [f"out[{p.name!r}]" for p in outputs]
-                raise InputError(
-                    f"{names[one]} shares memory with {names[other]}; a run reads inputs while it writes outputs:"
-                    " use separate memory"
-                )
+    ports, count, last = (*inputs, *outputs), len(inputs), list[int]()  # last: spans that end behind the next begin
+    for one in sorted((i for i, (start, end) in enumerate(spans) if start < end), key=lambda i: spans[i][0]):
+        last = [i for i in last if spans[i][1] > spans[one][0]]
+        for other in last:
+            first, second = sorted((one, other))
+            if first < count:  # an output is named first
+                first, second = second, first
+            if first < count or not {ports[first].name, second >= count and ports[second].name} & set(given):
+                continue
+            if second < count and ports[first].shares == ports[second].name and spans[one] == spans[other]:
+                continue
+            names = [f"input {p.name!r}" for p in inputs] + [f"out[{p.name!r}]" for p in outputs]
+            raise InputError(
+                f"{names[first]} shares memory with {names[second]}; a run reads inputs while it writes outputs:"
+                " use separate memory"
+            )
+        last.append(one)
 
 
 def check_names(kind: str, ports: Sequence[Port], given: Mapping[str, Any], *, all_of_them: bool) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
@@ -94,7 +93,7 @@ class PlanTemplate:
         ):
             refuse_sizes(self.engine, sizes, why.value.decode(errors="replace"))
         shapes = [tuple(cells[first : first + len(p.shape)].tolist()) for p, first in self._shapes]
-        ports = tuple(replace(p, shape=shape) for (p, _), shape in zip(self._shapes, shapes))
+        ports = tuple(p.with_shape(shape) for (p, _), shape in zip(self._shapes, shapes))
         tiles, scratch, phases = (cells[count + k * steps :][: head["steps"]] for k in range(3))
         contents = {i: rows["buffers"][i] for i in self.of_kind("sizes")}
         values = {i: cells[b["values"] : b["values"] + b["count"]] for i, b in contents.items()}

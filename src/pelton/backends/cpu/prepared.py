@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_void_p
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -65,7 +64,7 @@ class CpuReady:
         sizes = np.empty(ends[-1], np.int64)
         library().pelton_prepared_shapes(self._prepared.address, address(sizes))
         shapes = [tuple(sizes[begin:end].tolist()) for begin, end in zip(ends, ends[1:])]
-        sized_ports = tuple(replace(p, shape=shape) for p, shape in zip(ports, shapes))
+        sized_ports = tuple(p.with_shape(shape) for p, shape in zip(ports, shapes))
         return ResolvedPorts(sized_ports[: len(self.plan.plain.inputs)], sized_ports[len(self.plan.plain.inputs) :])
 
     @cached_property
