@@ -1,0 +1,1 @@
+"""Language models, measured beside other engines."""
