@@ -7,6 +7,7 @@ from native_interface import Refused, Session
 
 import pelton
 from pelton.errors import InputError
+from pelton.runtime.state import State
 
 BATCH, HEADS, DEPTH = 2, 3, 16
 
@@ -85,6 +86,72 @@ def test_other_shared_memory_is_rejected(engine):
     given["cache"] = long[:BATCH]
     with pytest.raises(InputError, match="shares memory with"):
         context.run(given, out={"after": long[1:]})
+
+
+def test_a_state_extends_its_cache(engine):
+    context, rng = engine.context(1), np.random.default_rng()
+    state, given = engine.state(capacity=40), inputs(rng)
+    cache = state.arrays["cache"]
+    assert cache.shape == (BATCH, HEADS, 40, DEPTH) and not cache.any()
+    want = np.zeros_like(cache)
+    for position in (0, 3, 6, 3):  # back again at last
+        rows = rng.standard_normal((BATCH, HEADS, 3, DEPTH)).astype(np.float32)
+        want[:, :, position : position + 3] = rows
+        places = dict(begin=np.full(BATCH, position), end=np.full(BATCH, position + 3))
+        results = state.run(context, dict(rows=rows, **places))
+        assert results.keys() == {"sums"} and state.arrays["cache"] is cache
+        assert np.array_equal(cache, want)
+    fork = state.fork()
+    fork.run(context, dict(rows=given["rows"], begin=given["begin"], end=given["end"]))
+    assert np.array_equal(cache, want) and not np.array_equal(fork.arrays["cache"], want)
+
+
+def test_states_are_saved_and_read_back(engine, tmp_path):
+    state, path = engine.state(capacity=40), tmp_path / "state.npz"
+    state.arrays["cache"][:] = np.random.default_rng().standard_normal(state.arrays["cache"].shape)
+    state.save(path)
+    other = engine.state(capacity=40)
+    other.load(path)
+    assert np.array_equal(state.arrays["cache"], other.arrays["cache"])
+    other.reset()
+    assert not other.arrays["cache"].any() and state.arrays["cache"].any()
+    with pytest.raises(InputError, match=r"'cache' is float32\[2, 3, 40, 16\] there, float32\[2, 3, 41, 16\] here"):
+        engine.state(capacity=41).load(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match="holds no state"):
+        other.load(path)
+    assert not other.arrays["cache"].any()
+
+
+@pytest.mark.parametrize(
+    "sizes, why",
+    [
+        (dict(length=3), "no dynamic dimension 'length'; it has capacity, rows"),
+        (dict(capacity=5000), "1 to 4096, got 5000"),
+        (dict(capacity=2.5), "capacity is an integer, got 2.5"),
+    ],
+)
+def test_sizes_of_a_state_that_are_refused(engine, sizes, why):
+    with pytest.raises(InputError, match=why):
+        engine.state(**sizes)
+
+
+def test_values_of_one_run_are_inputs_of_the_next():
+    """Of a recurrent network: the state is exchanged, not extended."""
+    net = pelton.Network("counter")
+    x, before = net.input("x", "f32[3]"), net.input("before", "f32[3]")
+    after = net.add(x, before)
+    net.output(after, "after")
+    net.output(net.mul(after, 2.0), "y")
+    engine = pelton.build(net, level=0, threads=1)
+    with pytest.raises(InputError, match="keeps no state"):
+        engine.state()
+    context, ones = engine.context(1), np.ones(3, np.float32)
+    state = State({"before": np.zeros(3, np.float32)}, {"before": "after"}, {})
+    for count in (1, 2, 3):
+        assert np.array_equal(state.run(context, {"x": ones})["y"], 2 * count * ones)
+    with pytest.raises(InputError, match="no output 'later'"):
+        State({}, {"before": "later"}, {}).run(context, {"x": ones})
 
 
 def test_a_cache_with_another_reader_is_not_shared():

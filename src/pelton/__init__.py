@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .runtime import Context, Engine, load
     from .runtime.batching import Batching
     from .runtime.queue import AsyncQueue, AsyncRun
+    from .runtime.state import State
     from .runtime.tune import tune
     from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
     from typing_extensions import Unpack
@@ -53,6 +54,7 @@ __all__ = [
     "QueueFullError",
     "RunOptions",
     "SessionOptions",
+    "State",
     "build",
     "export_onnx",
     "import_onnx",
@@ -80,6 +82,7 @@ _HOMES = {
     "Batching": "runtime.batching",
     "AsyncQueue": "runtime.queue",
     "AsyncRun": "runtime.queue",
+    "State": "runtime.state",
 }
 # Names that scripts written for onnxruntime use.
 _HOMES.update(

@@ -23,6 +23,7 @@ from .forms import model_outputs, arrays_of_ports
 
 if TYPE_CHECKING:
     from .queue import AsyncQueue, AsyncRun
+    from .state import State
 
 BY_PATH = (
     "engines from files are pickled as path and hash: put the same file there, or send the engine with its weights, as"
@@ -170,6 +171,16 @@ class Engine:
         """Input that keeps state → the output with its values for the next run."""
         states = (self.meta.get("model") or {}).get("states") or {}
         return {name: output for name, (output, _) in states.items()}
+
+    def state(self, **sizes: int) -> State:
+        """Creates the state of a sequence, or of a batch of them: caches, and other values that runs hand on.
+
+        sizes: values of dynamic dimensions by name, such as the capacity of a cache; the others have their optimum.
+        Raises InputError if the engine keeps no state, or has no such dimension or size.
+        """
+        from .state import state_of  # imported only for engines with state
+
+        return state_of(self, sizes)
 
     @property
     def device(self) -> Any:

@@ -1,0 +1,118 @@
+"""State between runs: caches that runs extend in place, and values that each run hands to the next."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.engine.sizes import bounded
+from pelton.errors import InputError
+from pelton.system import files
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .engine import Engine
+
+NAMES = "names"  # of a file's arrays
+
+
+class State:
+    """The state of one sequence, or of a batch of them; `Engine.state` creates it. `arrays`: its arrays, by the inputs
+    that they are passed to.
+
+        state = decoder.state(past_sequence_length=2048)
+        logits = state.run(context, {"input_ids": tokens, "attention_mask": mask})["logits"]
+
+    It belongs to no context: contexts of several engines with the same state, such as one tuned for prompts and one
+    tuned for single tokens, may use it, one at a time. How much of a cache is valid is up to the model's inputs: pass
+    smaller positions to go back, or to shorten one sequence of a batch.
+    """
+
+    def __init__(self, arrays: dict[str, np.ndarray], outputs: Mapping[str, str], first: Mapping[str, np.ndarray]):
+        self.arrays, self.outputs = arrays, dict(outputs)  # outputs: input → the output with its next value
+        self._first = dict(first)  # initial values, where they are not 0
+
+    def run(self, context: Context, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Runs the engine of a context with this state; returns the other outputs by name.
+
+        inputs, out: as for `Context.run`, without those of the state. Raises as `Context.run` does, and InputError for
+        an engine with another state.
+        """
+        ports = {p.name: p for p in context.engine.outputs}
+        unknown = [name for name in self.outputs.values() if name not in ports]
+        if unknown:
+            raise InputError(f"engine {context.engine.label!r} has no output {unknown[0]!r}, which the state needs")
+        given = {**inputs, **self.arrays}
+        held = {name: self.arrays[of] for of, name in self.outputs.items() if ports[name].shares == of}
+        results = context.run(given, {**(out or {}), **held} or None)
+        for of, name in self.outputs.items():
+            self.arrays[of] = results.pop(name)
+        return results
+
+    def fork(self) -> State:
+        """Returns a copy, which runs on from here on its own."""
+        return State({name: a.copy() for name, a in self.arrays.items()}, self.outputs, self._first)
+
+    def reset(self) -> None:
+        """Sets the initial values again."""
+        for name, a in self.arrays.items():
+            a[...] = self._first.get(name, 0)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the arrays to a file, in numpy's npz format, atomically. Raises OSError."""
+
+        content: dict[str, Any] = {str(i): a for i, a in enumerate(self.arrays.values())}
+        content[NAMES] = np.array([*self.arrays])
+
+        def put(handle: int) -> None:
+            with os.fdopen(os.dup(handle), "wb") as f:
+                np.savez(f, **content)
+
+        files.make(path, put)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Reads arrays that `save` wrote into this state, which has the same shapes. Raises InputError for other
+        files, and for other names, types and shapes; the state is then unchanged."""
+        try:
+            with np.load(path, allow_pickle=False) as f:
+                arrays = {str(name): f[str(i)] for i, name in enumerate(f[NAMES])}
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as e:
+            raise InputError(f"{os.fspath(path)!r} holds no state: {e}") from None
+        about = {name: (a.dtype, a.shape) for name, a in arrays.items()}
+        own = {name: (a.dtype, a.shape) for name, a in self.arrays.items()}
+        if about != own:
+            name = next(name for name in (*own, *about) if own.get(name) != about.get(name))
+            raise InputError(
+                f"{os.fspath(path)!r} holds another state: {name!r} is {_shown(about.get(name))} there,"
+                f" {_shown(own.get(name))} here"
+            )
+        for name, a in self.arrays.items():
+            a[...] = arrays[name]
+
+
+def _shown(about: tuple[np.dtype, tuple[int, ...]] | None) -> str:
+    return "absent" if about is None else f"{about[0].name}{list(about[1])}"
+
+
+def state_of(engine: Engine, values: Mapping[str, int]) -> State:
+    """Creates the state of an engine for these sizes; see `Engine.state`."""
+    known = {s.name: s for s in engine.symbols}
+    for name, size in values.items():
+        if name not in known:
+            has = ", ".join(known) or "none"
+            raise InputError(f"engine {engine.label!r} has no dynamic dimension {name!r}; it has {has}")
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise InputError(f"the size {name} is an integer, got {size!r}")
+    outputs = {p.shares: p.name for p in engine.outputs if p.shares is not None} | engine.state_outputs
+    if not outputs:
+        raise InputError(f"engine {engine.label!r} keeps no state between runs")
+    first = engine.initial_states()
+    ports = {p.name: p for p in engine.ports(bounded(engine.plain, values))}
+    arrays = {name: np.zeros(ports[name].numbers, ports[name].numpy_dtype) for name in outputs}
+    state = State(arrays, outputs, {name: a.reshape(-1)[0] for name, a in first.items() if a.size})
+    state.reset()
+    return state
