@@ -15,7 +15,6 @@ from pelton.system import files
 
 if TYPE_CHECKING:
     from .context import Context
-    from .engine import Engine
 
 NAMES = "names"  # of a file's arrays
 
@@ -98,8 +97,8 @@ def _shown(about: tuple[np.dtype, tuple[int, ...]] | None) -> str:
     return "absent" if about is None else f"{about[0].name}{list(about[1])}"
 
 
-def state_of(engine: Engine, values: Mapping[str, int]) -> State:
-    """Creates the state of an engine for these sizes; see `Engine.state`."""
+def state_of(engine: Any, values: Mapping[str, int]) -> State:
+    """Creates the state of an Engine for these sizes; see `Engine.state`."""
     known = {s.name: s for s in engine.symbols}
     for name, size in values.items():
         if name not in known:
