@@ -11,6 +11,7 @@ from onnx import helper
 from onnx_models import model, one_node
 
 import pelton
+from pelton.cli.build import summary
 from pelton.diagnose.explain import explain
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate, evaluate_node
@@ -333,3 +334,17 @@ def test_rows_of_quantized_tables_are_picked_as_bytes():
     engine = pelton.build(m.SerializeToString(), level=0)
     np.testing.assert_allclose(engine.run({"ids": ids})["y"], (table[ids].astype(np.float64) - 7) * 0.03, rtol=1e-6)
     assert engine.constants.nbytes < 1.1 * table.nbytes
+
+
+@pytest.mark.parametrize("allowed, says", [(True, "rows rounded to 8 bits, as the model allows"), (False, "")])
+def test_a_build_says_which_products_round_rows(allowed, says, kernel_cache):
+    """Untimed, the best guess of a product of one row is the fewest digits that are allowed."""
+    net = pelton.Network("few")
+    x, rng = net.input("x", "f32[1, 256]"), np.random.default_rng()
+    weights = rng.integers(0, 256, (96, 128), np.uint8), rng.random((96, 8)).astype(np.float32)
+    net.output(net.quantized_linear(x, *weights, block=32, bits=4, round_rows=allowed), "y")
+    engine = pelton.build(net, level=0, threads=1, cache_dir=kernel_cache)
+    assert [s.info.get("rounding", "") for s in engine.steps] == [says]
+    assert says in summary(engine) and ("rounding" in summary(engine)) is allowed
+    strict = pelton.build(net, level=0, threads=1, strict=True, cache_dir=kernel_cache)
+    assert [s.info.get("rounding", "") for s in strict.steps] == [""]

@@ -20,7 +20,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,12 +45,9 @@ class Decoder:
         ]
         self.seconds = time.perf_counter() - start
         self.few, self.many = (engine.context(threads) for engine in engines)
-        self.caches = {p.name: np.zeros((1, heads, CAPACITY, depth), np.float32) for p in engines[0].inputs[2:]}
-        shared = {p.name: p.shares for p in engines[0].outputs if p.shares is not None}
-        if len(shared) != 2 * self.layers:
-            raise SystemExit(f"the engine extends {len(shared)} of {2 * self.layers} caches in place")
-        self.out = {name: self.caches[of] for name, of in shared.items()}
-        self.length = 0
+        self.state, self.length = engines[0].state(past_sequence_length=CAPACITY), 0
+        if len(self.state.arrays) != 2 * self.layers:
+            raise SystemExit(f"the engine extends {len(self.state.arrays)} of {2 * self.layers} caches in place")
 
     def _shapes(self, rows: int, heads: int, depth: int) -> dict[str, str]:
         cache = f"1x{heads}x1..{CAPACITY}..{8 * CAPACITY}x{depth}"
@@ -62,13 +58,9 @@ class Decoder:
     def step(self, tokens: np.ndarray) -> int:
         """Appends tokens, and returns the most probable next one."""
         self.length += len(tokens)
-        inputs: dict[str, Any] = {
-            "input_ids": tokens.reshape(1, -1),
-            "attention_mask": np.ones((1, self.length), np.int64),
-            **self.caches,
-        }
+        inputs = {"input_ids": tokens.reshape(1, -1), "attention_mask": np.ones((1, self.length), np.int64)}
         context = self.few if len(tokens) == 1 else self.many
-        return int(context.run(inputs, out=self.out)["logits"][0, -1].argmax())
+        return int(self.state.run(context, inputs)["logits"][0, -1].argmax())
 
     def run(self, prompt: np.ndarray, count: int) -> tuple[float, list[float]]:
         """Returns the seconds of the prompt, and those of each of `count` tokens after it."""

@@ -208,6 +208,10 @@ class Template:
         """Returns the type whose roundings are as large as those of the kernel's operands."""
         return F32
 
+    def rounding(self, tactic: Tactic) -> str:
+        """Describes a rounding of operands, for the summary of a build; "" without one."""
+        return ""
+
     def stored(self, tactic: Tactic) -> DType:
         """Returns the type of packed weights that are f32 in the region."""
         return F32

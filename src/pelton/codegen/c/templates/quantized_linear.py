@@ -71,6 +71,10 @@ class QuantizedLinear(Template):
     def rounded_as(self, tactic: Tactic) -> DType:
         return {1: BF16, 2: F16, EXACT: F32}[tactic["PARTS"]]
 
+    def rounding(self, tactic: Tactic) -> str:
+        about = {1: "rows rounded to 8 bits, as the model allows", 2: "rows rounded to 16 bits", EXACT: ""}
+        return about[tactic["PARTS"]]
+
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterator[Tactic]:
         p, seen = MatrixProduct(region, layouts), set()
         rows = (4, 6, 8) if target.registers >= 32 else (12, 6, 4)
