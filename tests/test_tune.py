@@ -67,7 +67,9 @@ def test_who_wins(times, wins):
 
 def test_margins_are_those_of_inexact_tactics():
     for t in TEMPLATES.values():
-        tactics = [(t, Tactic(t.name, "isa", (("F", 4), ("N", n), ("HALF", 1), ("LOSS", 2)))) for n in range(3)]
+        tactics = [
+            (t, Tactic(t.name, "isa", (("F", 4), ("N", n), ("HALF", 1), ("LOSS", 2), ("PARTS", 2)))) for n in range(3)
+        ]
         times = {c.name: 100 - n for n, (_, c) in enumerate(tactics)}
         assert worth(tactics, times) == tactics and worth(tactics, {}) == tactics
         assert all(0.02 <= t.margin(c) < 1 if not t.is_exact(c) else t.margin(c) == 0 for _, c in tactics)

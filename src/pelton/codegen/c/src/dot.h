@@ -66,6 +66,18 @@ AI vi16x2 madd_bytes(vi32 x, vi32 w) {
 #endif
 }
 
+// Bytes of x with the signs of those of y; 0 where y is 0.
+AI vi32 signed_as(vi32 x, vi32 y) {
+    typedef i8 bytes __attribute__((ext_vector_type(4 * VL)));
+#if defined __AVX2__ && VL == 8
+    typedef char chars __attribute__((vector_size(32)));
+    return (vi32)__builtin_ia32_psignb256((chars)x, (chars)y);
+#else
+    const bytes a = (bytes)x, b = (bytes)y;
+    return (vi32)(((a ^ (b < 0)) - (b < 0)) & (b != 0));
+#endif
+}
+
 // acc + neighbours of i16, added.
 AI vi32 add_pairs(vi32 acc, vi16x2 x) {
 #if defined __aarch64__

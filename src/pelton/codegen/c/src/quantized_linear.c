@@ -78,15 +78,6 @@ AI void load_codes(vi32 *w, const u8 *p) {
         }
 }
 
-#if defined __AVX2__ && VL == 8
-AI vi32 signed_as(vi32 x, vi32 sign) {
-    typedef char bytes __attribute__((vector_size(32)));
-    return (vi32)__builtin_ia32_psignb256((bytes)x, (bytes)sign);
-}
-#else
-AI vi32 signed_as(vi32 x, vi32 sign) { return x; }
-#endif
-
 // acc + the products of a step's codes and digits.
 AI vi32 dot_step(const vi32 *w, const i8 *digits, vi32 acc) {
     if (FOURS || BITS == 8 && !BY_SIGNS) {
