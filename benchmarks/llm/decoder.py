@@ -5,21 +5,25 @@
 
 Pelton builds two engines of the model, one tuned for single tokens and one for prompts of 128; both write one cache in
 place, of 1,024 positions. No run has a prompt of another. A run decodes 40 tokens after 16, and 16 after 512; its
-figure is the best mean of 8 in a row, that of the table the median of all rounds. Memory is that of the process.
---genai names a Python with onnxruntime-genai, which takes turns on the same model. The bandwidth is that of two threads
-that read 1 GB, in the same minute.
+figure is the best mean of 8 in a row, that of the table the median of all rounds. Memory is the most that the process
+had at a time; Pelton's loads both engines from files, which another process built. --genai names a Python with
+onnxruntime-genai, which takes turns on the same model. The bandwidth is that of two threads that read 1 GB, in the same
+minute.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,27 +37,30 @@ PEER = Path(__file__).parent / "peers" / "genai.py"
 Result = dict[str, float]
 
 
+def shapes(config: dict[str, Any], rows: int) -> dict[str, str]:
+    """Returns the shapes of an engine for this number of tokens at once."""
+    heads, depth = config["num_key_value_heads"], config["head_size"]
+    names = [f"past_key_values.{i}.{kind}" for i in range(config["num_hidden_layers"]) for kind in ("key", "value")]
+    tokens = {"input_ids": f"1x1..{rows}..{CAPACITY}", "attention_mask": f"1x1..{max(rows, 256)}..{8 * CAPACITY}"}
+    return tokens | dict.fromkeys(names, f"1x{heads}x1..{CAPACITY}..{8 * CAPACITY}x{depth}")
+
+
+def build(folder: Path, level: int, to: list[Path]) -> float:
+    """Builds the engines for single tokens and for prompts; returns the seconds."""
+    config = json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]
+    start = time.perf_counter()
+    for path, rows in zip(to, (1, 128)):
+        pelton.build(folder / config["filename"], shapes(config, rows), level=level, threads=THREADS).save(path)
+    return time.perf_counter() - start
+
+
 class Decoder:
-    """Two engines of a model over one cache. folder: with genai_config.json; the engines are built at this level."""
+    """The two engines of a model over one cache."""
 
-    def __init__(self, folder: Path, level: int, threads: int = THREADS):
-        config = json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]
-        self.layers, heads, depth = (config[key] for key in ("num_hidden_layers", "num_key_value_heads", "head_size"))
-        model, start = folder / config["filename"], time.perf_counter()
-        engines = [
-            pelton.build(model, self._shapes(rows, heads, depth), level=level, threads=threads) for rows in (1, 128)
-        ]
-        self.seconds = time.perf_counter() - start
-        self.few, self.many = (engine.context(threads) for engine in engines)
+    def __init__(self, paths: list[Path]):
+        engines = [pelton.load(path) for path in paths]
+        self.few, self.many = (engine.context(THREADS) for engine in engines)
         self.state, self.length = engines[0].state(past_sequence_length=CAPACITY), 0
-        if len(self.state.arrays) != 2 * self.layers:
-            raise SystemExit(f"the engine extends {len(self.state.arrays)} of {2 * self.layers} caches in place")
-
-    def _shapes(self, rows: int, heads: int, depth: int) -> dict[str, str]:
-        cache = f"1x{heads}x1..{CAPACITY}..{8 * CAPACITY}x{depth}"
-        names = [f"past_key_values.{i}.{kind}" for i in range(self.layers) for kind in ("key", "value")]
-        tokens = {"input_ids": f"1x1..{rows}..{CAPACITY}", "attention_mask": f"1x1..{max(rows, 256)}..{8 * CAPACITY}"}
-        return tokens | dict.fromkeys(names, cache)
 
     def step(self, tokens: np.ndarray) -> int:
         """Appends tokens, and returns the most probable next one."""
@@ -96,6 +103,12 @@ def measure(decoder: Decoder, turn: int) -> Result:
     return result
 
 
+def most_memory() -> float:
+    """Returns the megabytes that this process had at most. `getrusage` counts those of the process before `exec`."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 def read_bandwidth() -> float:
     """Returns the bytes a second that two threads read from memory."""
     data = [np.ones(1 << 26, np.float64) for _ in range(THREADS)]
@@ -119,23 +132,26 @@ def main() -> None:
     parser.add_argument("--level", type=int, default=2)
     parser.add_argument("--page", type=Path)
     args = parser.parse_args()
-    decoder = Decoder(args.folder, args.level)
-    rows: dict[str, list[Result]] = {"Pelton": []}
-    for turn in range(args.rounds):
-        rows["Pelton"].append({**measure(decoder, turn), "GB/s read": read_bandwidth() / 1e9})
-        if args.genai:
-            command = [args.genai, str(PEER), str(args.folder), str(THREADS), str(turn)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            rows.setdefault("onnxruntime-genai", []).append(json.loads(done.stdout.splitlines()[-1]))
-        print(*(f"{name}: {results[-1]}" for name, results in rows.items()), sep="\n", flush=True)
-    memory = {"Pelton": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        paths = [Path(name) / f"{kind}.pelton" for kind in ("tokens", "prompts")]
+        seconds = pool.submit(build, args.folder, args.level, paths).result()
+        decoder = Decoder(paths)
+        rows: dict[str, list[Result]] = {"Pelton": []}
+        for turn in range(args.rounds):
+            result = measure(decoder, turn)
+            held = rows["Pelton"][0]["MB"] if turn else most_memory()  # before the bandwidth's arrays
+            rows["Pelton"].append({**result, "GB/s read": read_bandwidth() / 1e9, "MB": held})
+            if args.genai:
+                command = [args.genai, str(PEER), str(args.folder), str(THREADS), str(turn)]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                rows.setdefault("onnxruntime-genai", []).append(json.loads(done.stdout.splitlines()[-1]))
+            print(*(f"{name}: {results[-1]}" for name, results in rows.items()), sep="\n", flush=True)
     columns = [*rows["Pelton"][0]]
-    lines = [f"| {args.folder.name} | {' | '.join(columns)} | MB |", f"|---|{'--:|' * (len(columns) + 1)}"]
+    lines = [f"| {args.folder.name} | {' | '.join(columns)} |", f"|---|{'--:|' * len(columns)}"]
     for name, results in rows.items():
-        medians = [float(np.median([r[c] for r in results])) if c in results[0] else None for c in columns]
-        cells = ["" if m is None else f"{m:.0f}" for m in medians]
-        lines.append(f"| {name} | {' | '.join(cells)} | {memory.get(name, results[0].get('MB', 0)):.0f} |")
-    lines += ["", f"Pelton built both engines in {decoder.seconds:.0f} s."]
+        medians = [np.median([r[c] for r in results]) if c in results[0] else None for c in columns]
+        lines.append(f"| {name} | {' | '.join('' if m is None else f'{m:.0f}' for m in medians)} |")
+    lines += ["", f"Pelton built both engines in {seconds:.0f} s."]
     print("\n".join(lines))
     if args.page:
         replace_part(args.page, BEGIN, END, lines)
