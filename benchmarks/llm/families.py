@@ -5,8 +5,9 @@
 
 PYTHON has onnxruntime-genai, transformers, torch and onnxruntime: it makes tiny models with random weights, builds each
 in several forms, and records the answers of ONNX Runtime's CPU provider (peers/decoders.py). Pelton builds the same
-files at level 0 and takes the same tokens: a prompt of 13 and 5 single ones, with caches that grow from 0, and with
-caches of 64 positions that are written in place if the engine can. An error is the largest difference of an output,
+files at level 0 and takes the same tokens (peers/steps.py): a prompt of 13, 5 single ones and a chunk of 4, with caches
+that grow from 0, with caches of 64 positions that are written in place if the engine can, and without the chunk in a
+batch of two. An error is the largest difference of an output,
 divided by its largest element. Where one exceeds 1e-4, both answers are compared with an evaluation in float64, and a
 second engine is built with strict=True: products with weights of few bits take their rows with 16 bits otherwise.
 """
@@ -95,7 +96,7 @@ class Decoder:
 
     def shapes(self) -> dict[str, tuple[Any, ...]]:
         """Returns sizes of caches that may be empty; all others are those of the model."""
-        known = {"batch_size": 1, "kv_cache_dim": self.depth, "past_sequence_length": "0..16..4096"}
+        known = {"batch_size": "1..1..64", "kv_cache_dim": self.depth, "past_sequence_length": "0..16..4096"}
         known["past_sliding_length"] = f"{WINDOW}..{WINDOW}..4096"
         return {
             name: tuple(d if isinstance(d, int) else known[d] for d in shape)
@@ -115,7 +116,7 @@ class Decoder:
     def compare(self, row: Row, run: str) -> None:
         """Compares every step of a run, and the caches after the last."""
         state = self.state(run)
-        for index, tokens in enumerate(steps(VOCABULARY)):
+        for index, tokens in enumerate(steps(VOCABULARY, run)):
             try:
                 outputs = self.run(run, tokens, state)
             except Error as e:
@@ -126,7 +127,7 @@ class Decoder:
                 for name, a in outputs.items()
                 if f"{run} {name} {index}" in self.answers
             }
-            part = f"{run} {'steps' if index else 'prompt'}"
+            part = f"{run} {part_of(index, tokens)}"
             row.errors[part] = max(row.errors.get(part, 0.0), *errors.values())
             for name, error in errors.items():
                 if error > LIMIT and not row.judgments:
@@ -149,7 +150,7 @@ class Decoder:
     def judge(self, run: str, name: str, index: int, output: np.ndarray) -> str:
         """Returns both errors of an output against a float64 evaluation of all steps up to it."""
         state = self.state(run)
-        for tokens in [*steps(VOCABULARY)][: index + 1]:
+        for tokens in [*steps(VOCABULARY, run)][: index + 1]:
             truth = self.evaluate(state.inputs(tokens))
             state.extend(tokens, truth)
         errors = (difference(a, truth[name]) for a in (output, self.answers[f"{run} {name} {index}"]))
@@ -163,6 +164,13 @@ class Decoder:
             fixed = {name: a for name, a in inputs.items() if name.startswith(("attention", "position"))}
             graph = load(self.folder / "model.onnx", values=fixed).graph
         return evaluate(graph, {v.name: inputs[v.name] for v in graph.inputs}, round=False)
+
+
+def part_of(index: int, tokens: np.ndarray) -> str:
+    """Returns the name of a step's part of a run."""
+    if index == 0:
+        return "prompt"
+    return "steps" if tokens.shape[1] == 1 else "chunk"
 
 
 def resident(symbol: Any, length: int, capacity: int, window: int = WINDOW) -> int:
@@ -203,7 +211,15 @@ def check(folder: Path, family: str, form: str) -> Row:
     return row
 
 
-PARTS = [f"{run} {part}" for run in RUNS for part in ("prompt", "steps", "caches")]
+PARTS = ("prompt", "steps", "chunk", "caches")
+
+
+def cells(row: Row) -> list[str]:
+    """Returns a row's cells: the parts of the first run, the largest errors of the others, and of all."""
+    first, *others = RUNS
+    errors = [row.errors.get(f"{first} {part}") for part in PARTS]
+    errors += [max((e for part, e in row.errors.items() if part.startswith(run)), default=None) for run in others]
+    return ["" if e is None else f"{e:.1e}" for e in [*errors, row.worst, row.strict]]
 
 
 def table(rows: list[Row]) -> list[str]:
@@ -217,13 +233,12 @@ def table(rows: list[Row]) -> list[str]:
         f"{close} of {len(compared)} models agree within {LIMIT:g} of the largest element, {only} more with"
         f" strict=True. Pelton refuses {own}, the builder or ONNX Runtime {others}.",
         "",
-        f"| Family | Form | {' | '.join(PARTS)} | strict | in place | |",
-        f"|---|---|{'--:|' * (len(PARTS) + 2)}---|",
+        f"| Family | Form | {' | '.join([*PARTS, *[*RUNS][1:]])} | largest | strict | in place | |",
+        f"|---|---|{'--:|' * (len(PARTS) + len(RUNS) + 2)}---|",
     ]
     for row in compared:
-        cells = [f"{row.errors[p]:.1e}" if p in row.errors else "" for p in PARTS]
-        cells += ["" if row.strict is None else f"{row.strict:.1e}", row.in_place]
-        lines.append(f"| {row.family} | {row.form} | {' | '.join(cells)} | {'; '.join(row.faults + row.judgments)} |")
+        texts = [row.family, row.form, *cells(row), row.in_place, "; ".join(row.faults + row.judgments)]
+        lines.append(f"| {' | '.join(texts)} |")
     if refusals := [row for row in rows if row.refused]:
         lines += ["", "| Refused | Forms | By: reason |", "|---|---|---|"]
         forms: dict[tuple[str, str], list[str]] = {}

@@ -115,7 +115,7 @@ def answer(folder: Path) -> dict[str, np.ndarray]:
     answers = {}
     for run in RUNS:
         state = State(inputs, run, depth)
-        for index, tokens in enumerate(steps(VOCABULARY)):
+        for index, tokens in enumerate(steps(VOCABULARY, run)):
             outputs = dict(zip(names, session.run(None, state.inputs(tokens))))
             state.extend(tokens, outputs)
             answers |= {f"{run} {name} {index}": a for name, a in outputs.items() if not name.startswith("present")}
