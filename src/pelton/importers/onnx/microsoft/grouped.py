@@ -122,6 +122,62 @@ def _extend(n: Reading, past: Value | None, new: Value, places: Places, length: 
     return n.emit("cache_write", past, new, begin, end, length=length, keep=in_place)
 
 
+@dataclass(frozen=True)
+class Stored:
+    """Keys and values in the numbers of their caches, [batch, heads, keys, depth]; the caches of the next run; and
+    [batch, 1, rows, keys]: true if a row sees a key."""
+
+    parts: list[Value]
+    presents: list[Value]
+    shown: Value
+
+
+def _store_all(n: Reading, news: list[Value], places: Places) -> Stored:
+    """Appends new keys and values [batch, heads, rows, depth] to caches of the whole sequence."""
+    pasts, total, length = _lengths(n, news[0].type.shape[2])
+    presents = [_extend(n, past, new, places, length) for past, new in zip(pasts, news)]
+    return Stored([n.slice(t, 2, 0, total) for t in presents], presents, _shown(n, places, n.count(total)))
+
+
+def _store_window(n: Reading, news: list[Value], places: Places) -> Stored:
+    """Appends new keys and values to caches of the last positions, in increasing order from index 0.
+
+    A cache of C positions and a window of W drops C - W + 1 positions at once, as soon as it lacks room: at length t,
+    it starts at the largest multiple of C - W + 1 that is at most max(t - W, 0). Positions behind those are undefined.
+    """
+    window, past_k, past_v = n.attr("local_window_size", -1), n.optional(3), n.optional(4)
+    if window <= 0 or past_k is None or past_v is None or n.optional(10) is not None or n.is_output_used(3):
+        raise n.refuse(
+            "GroupQueryAttention with sliding_window_cache needs a local_window_size and caches, and neither a bias nor"
+            " an output of scores"
+        )
+    batch, _, rows, _ = news[0].type.shape
+    capacity = past_k.type.shape[2]
+    if capacity < window:
+        raise n.refuse(
+            f"GroupQueryAttention with sliding_window_cache needs caches of at least {window} positions, its"
+            f" local_window_size, got {capacity}"
+        )
+    step, zero = n.sizes(capacity - window + 1), n.constant(0, I64)
+
+    def positions(length: Value) -> Value:
+        behind = n.emit("maximum", n.emit("sub", length, n.constant(window, I64)), zero)
+        return n.emit("add", n.emit("mul", n.emit("div", behind, step), step), n.count(capacity))
+
+    old, kept = positions(places.before), positions(places.totals)  # [batch, capacity]
+    keys = n.emit("where", n.emit("less", old, places.before), old, places.totals)  # no row sees the total length
+    shown = _shown(n, places, n.reshape(n.emit("concat", keys, places.rows, axis=1), (batch, 1, 1, capacity + rows)))
+    from_old = n.emit("sub", kept, n.slice(old, 1, 0, 1))
+    from_new = n.emit("add", n.emit("sub", kept, places.before), n.sizes(capacity))
+    order = n.emit("where", n.emit("less", kept, places.before), from_old, from_new)
+    order = n.emit("maximum", n.emit("minimum", order, n.sizes(capacity + rows - 1)), zero)
+    order = n.reshape(order, (batch, capacity, 1))
+    parts = [n.emit("concat", past, new, axis=2) for past, new in zip((past_k, past_v), news)]
+    by_position = (n.transpose(t, (0, 2, 1, 3)) for t in parts)
+    presents = [n.transpose(n.emit("gather_nd", t, order, batch_dims=1), (0, 2, 1, 3)) for t in by_position]
+    return Stored(parts, presents, shown)
+
+
 def equal_known(a: Size, b: Size) -> bool:
     return is_known(a - b) and a - b == 0
 
@@ -134,7 +190,7 @@ def equal_known(a: Size, b: Size) -> bool:
     domain=MICROSOFT,
     attributes="""num_heads kv_num_heads scale softcap do_rotary rotary_interleaved local_window_size smooth_softmax
         causal qk_output k_quant_type v_quant_type kv_cache_bit_width qk_norm_epsilon q_norm_epsilon k_norm_epsilon
-        sliding_window_cache=0""",
+        sliding_window_cache""",
     inputs=17,
 )
 def group_query_attention(n: Reading) -> tuple[Binding, ...]:
@@ -152,34 +208,31 @@ def group_query_attention(n: Reading) -> tuple[Binding, ...]:
             )
             for t, i, name in ((q, 14, "q"), (k, 15, "k"))
         )
-    pasts, total, length = _lengths(n, rows)
     if n.flag("do_rotary"):
         at = n.optional(9)
-        q, k = _rotate(n, [q, k], places.rows if at is None else _given_places(n, at, rows, total), (7, 8))
+        q, k = _rotate(n, [q, k], places.rows if at is None else _given_places(n, at, rows), (7, 8))
     q, k, v = (n.transpose(t, (0, 2, 1, 3)) for t in (q, k, v))
     caches = _cache(n, "k", 12, kv_heads), _cache(n, "v", 13, kv_heads)
-    presents = [
-        _extend(n, past, _to_cache(n, t, cache), places, length) for past, t, cache in zip(pasts, (k, v), caches)
-    ]
+    news = [_to_cache(n, t, cache) for t, cache in zip((k, v), caches)]
+    stored = (_store_window if n.flag("sliding_window_cache") else _store_all)(n, news, places)
     k, v = (
-        repeat_heads(n, n.cast(_from_cache(n, n.slice(t, 2, 0, total), cache), q.type.dtype), heads // kv_heads)
-        for t, cache in zip(presents, caches)
+        repeat_heads(n, n.cast(_from_cache(n, t, cache), q.type.dtype), heads // kv_heads)
+        for t, cache in zip(stored.parts, caches)
     )
     sink = n.optional(11)
     if sink is None and n.attr("smooth_softmax", 0) > 0:
         sink = n.filled(0, (heads,), q.type.dtype)
-    shown = _shown(n, places, total)
-    mask = add_present(n, [mask_scores(n, shown, q, -np.inf), n.optional(10)])
+    mask = add_present(n, [mask_scores(n, stored.shown, q, -np.inf), n.optional(10)])
     how = Scores(scale_of(n, q, k), n.attr("softcap", 0.0), sink)
     if not n.is_output_used(3):
-        return merge_heads(n, attend(n, q, k, v, mask, how)), *presents
+        return merge_heads(n, attend(n, q, k, v, mask, how)), *stored.presents
     scores = scores_of(n, q, k, mask, how)
     weights = weights_of(n, scores, how)
     kind = n.attr("qk_output", 0)
     if kind not in (1, 2):
         raise n.refuse(f"GroupQueryAttention needs qk_output 1 or 2 to output scores, got {kind}")
-    output_scores = n.emit("where", shown, scores, n.like(scores, 0)) if kind == 1 else weights
-    return merge_heads(n, n.emit("matmul", weights, v)), *presents, output_scores
+    output_scores = n.emit("where", stored.shown, scores, n.like(scores, 0)) if kind == 1 else weights
+    return merge_heads(n, n.emit("matmul", weights, v)), *stored.presents, output_scores
 
 
 def _lengths(n: Reading, rows: Size) -> tuple[list[Value | None], Size, Size]:
@@ -191,8 +244,9 @@ def _lengths(n: Reading, rows: Size) -> tuple[list[Value | None], Size, Size]:
     return pasts, total, maximum(held, total)
 
 
-def _given_places(n: Reading, given: Value, rows: Size, total: Size) -> Value:
+def _given_places(n: Reading, given: Value, rows: Size) -> Value:
     """Returns position_ids; in the first prompt, only the first one counts, and the others follow it."""
+    _, total, _ = _lengths(n, rows)
     given = n.cast(given, I64)
     following = n.emit("add", n.reshape(n.slice(n.slice(given, 0, 0, 1), 1, 0, 1), (1, 1)), n.count(rows))
     following = n.expand(following, given.type.shape)
@@ -201,10 +255,10 @@ def _given_places(n: Reading, given: Value, rows: Size, total: Size) -> Value:
     return n.emit("where", n.emit("equal", n.sizes(total), n.sizes(rows)), following, given)
 
 
-def _shown(n: Reading, places: Places, total: Size) -> Value:
-    """Returns [batch, 1, rows, keys]: true if a row sees a key."""
+def _shown(n: Reading, places: Places, key: Value) -> Value:
+    """Returns [batch, 1, rows, keys]: true if a row sees a key. key: positions, [keys] or [batch, 1, 1, keys]."""
     batch, rows = places.rows.type.shape
-    position, key, window = n.reshape(places.rows, (batch, 1, rows, 1)), n.count(total), n.attr("local_window_size", -1)
+    position, window = n.reshape(places.rows, (batch, 1, rows, 1)), n.attr("local_window_size", -1)
     if not n.flag("causal", 1):
         if window > 0:
             raise n.refuse("GroupQueryAttention with a local_window_size must be causal")
@@ -239,7 +293,7 @@ def sparse_attention(n: Reading) -> tuple[Binding, ...]:
     length = pasts[0].type.shape[2]
     presents = [_extend(n, past, t, places, length, in_place=True) for past, t in zip(pasts, (k, v))]
     k, v = (repeat_heads(n, t, heads // kv_heads) for t in presents)
-    shown = n.emit("logical_and", _shown(n, places, length), _in_layout(n, places, heads, length))
+    shown = n.emit("logical_and", _shown(n, places, n.count(length)), _in_layout(n, places, heads, length))
     how = Scores(scale_of(n, q, k))
     return merge_heads(n, attend(n, q, k, v, mask_scores(n, shown, q, -np.inf), how)), *presents
 
