@@ -22,7 +22,8 @@ def test_requests_have_names_of_their_own():
 def test_calls_are_messages_of_the_schema():
     inputs = {m.name: m.input_type.name for m in schema.methods()}
     for call in oracle_calls.grpc():
-        json_format.ParseDict(call.content, schema.message(inputs[call.method])())
+        message = json_format.ParseDict(call.content, schema.message(inputs[call.method])())
+        assert message.DESCRIPTOR.name == inputs[call.method]
 
 
 @pytest.mark.parametrize("datatype", oracle_models.DATATYPES)
