@@ -23,9 +23,9 @@ EXACT, ASKED, UNASKED = 0, 1, 2
 # Relative to the norm of an output's weights: the largest loss without subnormal halves.
 MAX_LOSS = {F16: 2.0**-11, BF16: 2.0**-8}
 
-Known = TypeVar("Known", bool, float)
+Known = TypeVar("Known", bool, float, np.ndarray)
 
-_FOUND: dict[tuple[int, str], tuple[weakref.ref[np.ndarray], bool | float]] = {}  # by array: templates ask repeatedly
+_FOUND: dict[tuple[int, str], tuple[weakref.ref[np.ndarray], bool | float | np.ndarray]] = {}  # by array: templates ask repeatedly
 
 
 class HalfWeights(Template):
@@ -88,13 +88,13 @@ def weight_text(tactic: Tactic, stored: DType) -> str:
 
 def exact_type(array: np.ndarray) -> DType | None:
     """Returns the half-precision type that holds every element of an f32 array exactly, or None."""
-    return next((dtype for dtype in (F16, BF16) if _known(array, f"is {dtype.value}", _TESTS[dtype])), None)
+    return next((dtype for dtype in (F16, BF16) if known(array, f"is {dtype.value}", _TESTS[dtype])), None)
 
 
 def rejection(array: np.ndarray, axis: int, dtype: DType, scale: float = 1.0) -> str | None:
     """Returns the reason to reject a type in which weights, times a scale, lose more than rounded normal numbers do, or
     None."""
-    lost = _known(array, f"loss {axis} {dtype.value} {scale}", lambda a: loss(np.float32(scale) * a, axis, dtype))
+    lost = known(array, f"loss {axis} {dtype.value} {scale}", lambda a: loss(np.float32(scale) * a, axis, dtype))
     if np.isinf(lost):
         return f"weights up to {np.abs(array).max():.3g} exceed {dtype.value}"
     if lost > MAX_LOSS[dtype]:
@@ -150,7 +150,7 @@ def _by_parts(test: Callable[[np.ndarray], bool]) -> Callable[[np.ndarray], bool
 _TESTS = {F16: _by_parts(_is_f16), BF16: _by_parts(_is_bf16)}
 
 
-def _known(array: np.ndarray, what: str, compute: Callable[[np.ndarray], Known]) -> Known:
+def known(array: np.ndarray, what: str, compute: Callable[[np.ndarray], Known]) -> Known:
     """Returns a result for an array, computed at most once."""
     key = id(array), what
     seen = _FOUND.get(key)
