@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from kernel_cases import Case, named, program, region_of
-from kernel_harness import CASES, TARGET, TARGETS, check, check_on, declare, laid
+from kernel_harness import CASES, TARGET, TARGETS, check, check_on, declare, laid, walk
 
 from pelton.codegen.template import TEMPLATES
+from pelton.ir.types import DType
 from pelton.tuning.candidates import template_rejection
 
 SPARSE = TEMPLATES["sparse"]
@@ -57,3 +58,67 @@ def test_cases(template, case):
 def test_tactics_of_every_level(isa):
     case = linear((83,), 67, 400)
     assert check_on(TARGETS[isa], SPARSE, case, 9, gaps=False) >= 4
+
+
+def two_of_four(rng, shape, most):
+    """i8 weights [output, channel, …], as large as allowed or zero, at most two of every four channels not zero."""
+    w = np.where(rng.random(shape) < 0.5, rng.choice([-most, most], shape), rng.integers(-most, most + 1, shape))
+    for start in range(0, shape[1], 4):
+        four = w[:, start : start + 4]
+        four[rng.random(four.shape).argsort(1).argsort(1) >= 2] = 0
+    return w.astype(np.int8)
+
+
+def bytes_of(rng, of, shape):
+    low, high = (0, 255) if of == "u8" else (-128, 127)
+    x = np.where(rng.random(shape) < 0.25, rng.choice([low, high], shape), rng.integers(low, high + 1, shape))
+    return x.astype("uint8" if low == 0 else "int8")
+
+
+def conv_int8(of, shape, channels, kernel, strides=(1, 1), group=1, pad=0, most=64, tail=(), **more):
+    rng = np.random.default_rng(channels)
+    w = two_of_four(rng, (channels, shape[1] // group, *kernel), most)
+    pads = tuple(k // 2 for k in kernel) * 2
+    attrs = dict(strides=strides, pads=pads, dilations=(1, 1), group=group, accumulate=DType.I32)
+    attrs |= dict(pad_value=pad) if pad else {}
+    b = rng.integers(-(2**20), 2**20, channels).astype(np.int32)
+    graph = program(("y", "convolution", "x w b", attrs), *tail, x=f"{of}{list(shape)}", w=w, b=b, **more)
+    name = named(of, shape, channels, kernel, strides, group, pad, most)
+    return Case(name, graph, dict(x=(0, 2, 3, 1)), dict(x=bytes_of(rng, of, shape)))
+
+
+def linear_int8(of, rows, n, k, most=64, tail=(), **more):
+    rng = np.random.default_rng(n)
+    w, x = np.ascontiguousarray(two_of_four(rng, (n, k), most).T), bytes_of(rng, of, (*rows, k))
+    node = ("y", "matmul", "x w", dict(accumulate=DType.I32))
+    return Case(named(of, rows, n, k, most), program(node, *tail, x=f"{of}{list(x.shape)}", w=w, **more), {}, dict(x=x))
+
+
+declare(
+    "conv_int8_sparse",
+    conv_int8("u8", (1, 64, 6, 7), 35, (1, 1)),
+    conv_int8("i8", (2, 37, 9, 7), 43, (3, 3), pad=-128),
+    conv_int8("u8", (1, 66, 9, 8), 70, (3, 1), (2, 1), pad=255),
+    conv_int8("i8", (1, 110, 5, 4), 18, (1, 1), (2, 2)),
+    conv_int8("u8", (1, 96, 6, 5), 40, (3, 3), group=2),
+    conv_int8("u8", (1, 40, 13, 3), 7, (1, 1), tail=[("f", "cast", "y", dict(to=DType.F32)), ("out", "relu", "f")]),
+)
+declare(
+    "gemm_int8_sparse",
+    linear_int8("u8", (37,), 43, 71),
+    linear_int8("i8", (1,), 70, 384),
+    linear_int8("i8", (2, 5), 33, 34),
+    linear_int8("u8", (98,), 1, 513, tail=[("f", "cast", "y", dict(to=DType.F32)), ("out", "mul", "f s")], s=np.float32(2)),
+)
+
+
+@pytest.mark.parametrize("template, case", walk("conv_int8_sparse", "gemm_int8_sparse"))
+def test_bytes(template, case):
+    check(template, case)
+
+
+@pytest.mark.parametrize("isa", list(TARGETS))
+@pytest.mark.parametrize("of", ["u8", "i8"])
+def test_bytes_of_every_level(isa, of):
+    case = linear_int8(of, (53,), 67, 200)
+    assert check_on(TARGETS[isa], TEMPLATES["gemm_int8_sparse"], case, 9, gaps=False) >= 4

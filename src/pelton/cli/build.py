@@ -191,7 +191,8 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
         *([("streams", streams(engine.meta["streams"]))] if engine.meta.get("streams") else []),
         *([("int8", precisions(engine.meta["int8"]))] if engine.meta.get("int8") else []),
         *([("best", best(engine.meta))] if engine.meta.get("best") else []),
-        *([("rounding", roundings)] if (roundings := rounding(engine)) else []),
+        *([("rounding", roundings)] if (roundings := steps_with(engine, "rounding")) else []),
+        *([("sparsity", skipped)] if (skipped := steps_with(engine, "sparsity")) else []),
         ("weights", weights(engine.meta.get("weights") or {})),
         *([("refit", refitting(engine))] if engine.refittable or engine.refit_refusals else []),
         *([("conversion", conversion)] if (conversion := (engine.meta.get("model") or {}).get("conversion")) else []),
@@ -236,9 +237,9 @@ def best(meta: Mapping[str, Any]) -> str:
     return f"{meta['precision']} ({', '.join(f'{name}: {why}' for name, why in meta['best'].items())})"
 
 
-def rounding(engine: Engine) -> str:
-    """Describes the steps that round operands."""
-    found = Counter(s.info["rounding"] for part in engine.parts for s in part.steps if s.info.get("rounding"))
+def steps_with(engine: Engine, kind: str) -> str:
+    """Describes the steps that round operands ("rounding"), or skip weights ("sparsity")."""
+    found = Counter(s.info[kind] for part in engine.parts for s in part.steps if s.info.get(kind))
     return "; ".join(f"{text.count(n, 'step')} with {what}" for what, n in found.most_common())
 
 

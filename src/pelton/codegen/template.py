@@ -212,6 +212,10 @@ class Template:
         """Describes a rounding of operands, for the summary of a build; "" without one."""
         return ""
 
+    def sparsity(self, tactic: Tactic) -> str:
+        """Describes the weights that the kernel skips, for the summary of a build; "" if none."""
+        return ""
+
     def stored(self, tactic: Tactic) -> DType:
         """Returns the type of packed weights that are f32 in the region."""
         return F32

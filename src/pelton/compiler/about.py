@@ -77,6 +77,7 @@ def _info(task: Task, choice: Choice, target: Target) -> Mapping[str, Any]:
         "layers": list(r.layers),
         "flops": r.flops(),
         **({"rounding": rounding} if (rounding := choice.template.rounding(choice.tactic)) else {}),
+        **({"sparsity": sparsity} if (sparsity := choice.template.sparsity(choice.tactic)) else {}),
         "bytes": choice.kernel.traffic(r, task.layouts),
         "times_ns": dict(sorted(choice.times.items())),
     }

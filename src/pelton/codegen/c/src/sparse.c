@@ -45,6 +45,26 @@ AI void transpose_rows(const args *a, const float *A, float *to, idx rows, idx n
         }
 }
 
+// The sum of one output for one row.
+typedef float four __attribute__((ext_vector_type(4)));
+typedef float four_in_memory __attribute__((ext_vector_type(4), aligned(4), may_alias));
+AI four times_four(const float *X, const float *w, const u16 *at, four sum) {
+    return vec_fma(*(const four_in_memory *)w, ((four){ X[at[0]], X[at[1]], X[at[2]], X[at[3]] }), sum);
+}
+AI void sum_single(bool first, const float *X, const float *w, const u16 *at, idx count, float *y) {
+    four even = (four)0.0f, odd = (four)0.0f;
+    idx e = 0;
+    rolled for (; e + 8 <= count; e += 8) {
+        __builtin_prefetch(w + e + 256, 0, 2);
+        even = times_four(X, w + e, at + e, even);
+        odd = times_four(X, w + e + 4, at + e + 4, odd);
+    }
+    if (e < count) even = times_four(X, w + e, at + e, even);
+    const four both = even + odd;
+    const float total = (both.x + both.y) + (both.z + both.w);
+    *y = first ? total : *y + total;
+}
+
 // The sums of one output for `vectors` of the rows: `count` weights at w, and the places of their columns in X.
 AI void sum(int vectors, bool first, const float *X, const float *w, const u16 *at, idx count, float *y) {
     part acc[VECTORS * PAD];
@@ -107,7 +127,9 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
                     const float *w = weights + start[j];
                     const u16 *at = places + start[j];
                     const idx count = start[j + 1] - start[j];
-                    if (rows > ROWS - WIDTH)
+                    if (ROWS == 1)
+                        sum_single(block == 0, X, w, at, count, y + j);
+                    else if (rows > ROWS - WIDTH)
                         sum(VECTORS, block == 0, X, w, at, count, y + j * ROWS);
                     else
                         COUNTED((rows + VL - 1) / VL, VECTORS,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
+from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import I8, I16, I32, U8, U16
 from pelton.plan.layout import broadcast
@@ -36,6 +38,7 @@ class DirectInt8(ChannelsLast):
     name = "conv_int8"
     dynamic = True
     needs_constant_filters = False  # but see `operands_rejection`
+    file = "conv_int8.c"
 
     def types_rejection(self, product: Node) -> str | None:
         return accumulates_rejection(product)
@@ -52,7 +55,17 @@ class DirectInt8(ChannelsLast):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s, groups = window_geometry(region), region.anchor.attrs["group"]
-        return _tactics(self.name, s.oh * s.ow, s.oc // groups, s.n * groups, target)
+        rows, columns = s.oh * s.ow, s.oc // groups
+        tiles = self.register_tiles(region, columns, rows, target)
+        return _tactics(self.name, tiles, rows, columns, s.n * groups, target)
+
+    def register_tiles(self, region: Region, columns: int, rows: Size, target: Target) -> Iterable[tuple[int, int]]:
+        """Returns (rows, vectors of columns) of register tiles, the best guess first."""
+        return register_tiles(columns, rows, target)
+
+    def filters(self, *args: Any, **more: Any) -> Filters:
+        """Returns the filters as the kernel reads them."""
+        return Filters(*args, **more)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window_geometry(region)
@@ -63,7 +76,8 @@ class DirectInt8(ChannelsLast):
         unit = None if groups > 1 and oc % target.lanes else target.lanes
         by_taps = region.body.constants[w].reshape(groups, oc, w.type.shape[1], -1).transpose(0, 3, 2, 1)
         begin = region.body.constants.get(bias)
-        filters = Filters(by_taps, nr, target, signed, s.kw, rows, begin, s.kh * s.kw == 1 and not s.padded)
+        single = s.kh * s.kw == 1 and not s.padded
+        filters = self.filters(by_taps, nr, target, signed, kw=s.kw, rows=rows, bias=begin, single=single)
         operands: tuple[Value | Packed, ...] = (x, *filters.packed(w, *([] if begin is None else [bias])), *padding)
         end = pixel_tail(region, layouts, first=len(operands), bias=bias if begin is None else None, unit=unit)
         sizes = dict(C=w.type.shape[1], OC=oc, GROUPS=groups, PADDED=s.padded)
@@ -72,7 +86,7 @@ class DirectInt8(ChannelsLast):
         block += macro("PAD", f"*(const i8 *)a[{len(operands) - 1}].p" if padding else str(node.attrs["pad_value"]))
         tiles = s.n * groups * ceil_div(s.oh * s.ow, tactic["MB"]) * ceil_div(ceil_div(oc, nr) * nr, tactic["NB"])
         scratch = filters.scratch(tactic)
-        return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles, scratch=scratch)
+        return kernel(self.file, region, tactic, block, (*operands, *end.operands), tiles, scratch=scratch)
 
 
 @template
@@ -81,6 +95,9 @@ class GemmInt8(Gemm):
 
     name = "gemm_int8"
     anchors = ("matmul",)
+    file = DirectInt8.file
+    register_tiles = DirectInt8.register_tiles
+    filters = DirectInt8.filters
 
     def types_rejection(self, product: Node) -> str | None:
         return accumulates_rejection(product)
@@ -96,14 +113,15 @@ class GemmInt8(Gemm):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p = MatrixProduct(region, layouts)
-        return _tactics(self.name, p.m, p.n, p.batch, target)
+        tiles = self.register_tiles(region, p.n, p.m, target)
+        return _tactics(self.name, tiles, p.m, p.n, p.batch, target)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p, nr = MatrixProduct(region, layouts), tactic["NV"] * target.lanes
         shape = (*p.grid.shape[:-1], p.k)
         strides, rows = broadcast(p.a.type.shape, layouts[p.a], shape), Grid(shape, p.grid.b, p.grid.r, ())
         runs = rows.runs(rows.r, strides)
-        filters = Filters(region.body.constants[p.b][None, None], nr, target, p.a.type.dtype is I8, single=True)
+        filters = self.filters(region.body.constants[p.b][None, None], nr, target, p.a.type.dtype is I8, single=True)
         operands: tuple[Value | Packed, ...] = (p.a, *filters.packed(p.b))
         end = tail(region, layouts, p.grid, (p.node.output,), first=len(operands), unit=target.lanes)
         sizes = dict(BATCH=p.batch, H=p.m, W=1, OH=p.m, OW=1, C=p.k, OC=p.n, XN=0, XH=runs[0][1] if runs else 0, XW=0)
@@ -117,7 +135,7 @@ class GemmInt8(Gemm):
         )
         tiles = p.batch * ceil_div(p.m, tactic["MB"]) * ceil_div(ceil_div(p.n, nr) * nr, tactic["NB"])
         scratch = filters.scratch(tactic)
-        return kernel("conv_int8.c", region, tactic, block, (*operands, *end.operands), tiles, scratch=scratch)
+        return kernel(self.file, region, tactic, block, (*operands, *end.operands), tiles, scratch=scratch)
 
 
 def accumulates_rejection(product: Node) -> str | None:
@@ -141,10 +159,12 @@ def bytes_rejection(region: Region) -> str | None:
     return None if x.type.dtype in BYTES and w.type.dtype in FILTERS else "not bytes by i8"
 
 
-def _tactics(name: str, rows: int, columns: int, batch: int, target: Target) -> Iterator[Tactic]:
+def _tactics(
+    name: str, tiles: Iterable[tuple[int, int]], rows: int, columns: int, batch: int, target: Target
+) -> Iterator[Tactic]:
     """Yields register tiles and blocks of tasks for products of so many rows (pixels) and columns (channels)."""
     seen = set()
-    for mr, nv in register_tiles(columns, rows, target):
+    for mr, nv in tiles:
         nr = nv * target.lanes
         mr = min(mr, rows)
         panels = ceil_div(columns, nr)
