@@ -33,13 +33,19 @@ enum : idx { TILES = ((PIXELS < MB ? PIXELS : MB) + MR - 1) / MR };
 // Bytes of the next panel that each step prefetches: the tiles of a block together prefetch all of it.
 enum : idx { STEP = PANELS * PANEL >= FAR ? (5 * NR + TILES - 1) / TILES : 0 };
 
+// A single tile takes the places of each step from the panel.
+enum : idx { EXPANDED = TILES > 1 };
+
+AI vi32 places_of_step(const i8 *from, int step, int j) {
+    const vi32 four = *(const vi32_in_memory *)(from + j * VL * 4);
+    return (four >> 2 * step & 0x03030303) | 0x04040000;
+}
+
 AI void expand_places(const i8 *from, i32 *to) {
     for (idx k = 0; k < TAPS * FOURS; k++)
-        unroll (int j = 0; j < NV; j++) {
-            const vi32 places = *(const vi32_in_memory *)(from + (k * NR + j * VL) * 4);
+        unroll (int j = 0; j < NV; j++)
             unroll (int s = 0; s < 4; s++)
-                st_i32(to + (k * 4 + s) * NR + j * VL, (places >> 2 * s & 0x03030303) | 0x04040000);
-        }
+                st_i32(to + (k * 4 + s) * NR + j * VL, places_of_step(from + k * NR * 4, s, j));
 }
 
 typedef u64 eights __attribute__((ext_vector_type(VL / 2)));
@@ -50,7 +56,17 @@ AI vi32 bc_eight(const i8 *p, idx n) {
     if (n >= 8) __builtin_memcpy(&x, p, 8);
     else if (C < 8) __builtin_memcpy(&x, p, n);
     else __builtin_memcpy(&x, p + n - 8, 8), x >>= 8 * (8 - n) % 64;
-    return (vi32)((eights)x ^ (eights)(FLIPPED ? 0x8080808080808080 : 0));
+    return (vi32)(eights)x;
+}
+
+// The bytes that flip a pixel's sign. clang must not know that they are equal: it flips eight bytes and broadcasts them
+// from a register, which takes the place of a shuffle, instead of broadcasting them from memory.
+AI vi32 flip_of_signs(void) {
+    vi32 flip = bc_i32((i32)0x80808080);
+#if defined __x86_64__
+    __asm__("" : "+v"(flip));
+#endif
+    return flip;
 }
 
 // Bytes of x, which repeats eight, at these places.
@@ -70,14 +86,15 @@ AI vi32 pick(vi32 x, vi32 places) {
 #endif
 }
 
-// One step: the eight channels of each pixel at x[i], or n of them.
-AI void step(int rows, idx n, const i8 *const *at, idx c, const i8 *w, const i32 *places, vi32 (*acc)[NV],
-             const i8 *next) {
+// One step, the k-th of a tap: eight channels of each pixel, or n of them. `packed` and `places` are those of the tap.
+AI void step(int rows, idx n, const i8 *const *at, idx k, vi32 flip, const i8 *w, const i8 *packed, const i32 *places,
+             vi32 (*acc)[NV], const i8 *next) {
     for (idx i = 0; i < STEP; i += 64) __builtin_prefetch(next + i, 0, 2);
     vi32 picks[NV];
-    unroll (int j = 0; j < NV; j++) picks[j] = ld_i32(places + j * VL);
+    unroll (int j = 0; j < NV; j++)
+        picks[j] = EXPANDED ? ld_i32(places + k * NR + j * VL) : places_of_step(packed + k / 4 * 4 * NR, k % 4, j);
     unroll (int i = 0; i < rows; i++) {
-        const vi32 x = bc_eight(at[i] + c, n);
+        const vi32 x = FLIPPED ? bc_eight(at[i] + k * 8, n) ^ flip : bc_eight(at[i] + k * 8, n);
         unroll (int j = 0; j < NV; j++) acc[i][j] = dot(DOT, false, acc[i][j], pick(x, picks[j]), w + j * 4 * VL);
     }
 }
@@ -93,17 +110,19 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const i8 *x, con
         left[i] = (p + i) % OW * SW - PL;
         unroll (int j = 0; j < NV; j++) acc[i][j] = *(const vi32_in_memory *)(w + 4 * j * VL);
     }
+    const vi32 flip = flip_of_signs();
+    const i8 *packed = w + PLACES;
     w += 4 * NR;
     for (idx kh = 0; kh < KH; kh++)
-        for (idx kw = 0; kw < KW; kw++, places += FOURS * 4 * NR) {
+        for (idx kw = 0; kw < KW; kw++, packed += FOURS * 4 * NR, places += FOURS * 4 * NR) {
             unroll (int i = 0; i < rows; i++) {
                 const idx y = top[i] + kh * DH, z = left[i] + kw * DW;
                 at[i] = !PADDED || ((u64)y < H && (u64)z < W) ? x + y * XH + z * XW : padding;
             }
             rolled for (idx k = 0; k < C / 8; k++, w += 4 * NR, next += STEP)
-                step(rows, 8, at, k * 8, w, places + k * NR, acc, next);
+                step(rows, 8, at, k, flip, w, packed, places, acc, next);
             if (C % 8) {
-                step(rows, C % 8, at, C / 8 * 8, w, places + C / 8 * NR, acc, next);
+                step(rows, C % 8, at, C / 8, flip, w, packed, places, acc, next);
                 w += 4 * NR, next += STEP;
             }
         }
@@ -129,7 +148,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         const i8 *w = (const i8 *)a[1].p + (g * PANELS + n0 / NR) * PANEL;
         for (idx n = n0; n < n1; n += NR, w += PANEL) {
             const i8 *next = w + PANEL;
-            expand_places(w + PLACES, places);
+            if (EXPANDED) expand_places(w + PLACES, places);
             idx p = p0;
             if (OC % NR == 0 || n + NR <= OC) {
                 for (; p + MR <= p1; p += MR, next += TAPS * EIGHTS * STEP) TILE(MR, false);
