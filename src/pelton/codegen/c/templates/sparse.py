@@ -20,7 +20,7 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
 from .gemm import Gemm, rows_of_a
 
-MAX_NONZERO = 0.5  # share of weights; with more, skipping the others saves little
+MAX_NONZERO = 0.55  # share of weights: half of them zero, 1.3 times as fast; a third, 1.1 times
 FEWEST = 1 << 10  # weights; the times of fewer hardly differ
 FEW = 4  # rows that share a narrow vector
 MAX_COLUMNS = 512  # of a block: more make longer sums
