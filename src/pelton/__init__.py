@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from . import spark as spark
     from .editing import export_onnx, import_onnx
     from .network import Network, NetworkTensor
-    from .options import BuildOptions, Options
+    from .build_options import BuildOptions
+    from .options import Options
     from .plugins import Plugin, register
     from .runtime import Context, Engine, load
     from .runtime.batching import Batching
