@@ -149,10 +149,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="layers whose row begins with this")
     parser.add_argument("--page", type=Path)
     args = parser.parse_args()
-    lines = [
-        f"| {args.target}, threads: {args.threads} | zeros | dense µs | sparse µs | dense / sparse | weights KiB | tactic |",
-        "|---|---|--:|--:|--:|--:|---|",
-    ]
+    columns = "zeros | dense µs | sparse µs | dense / sparse | weights KiB | tactic"
+    lines = [f"| {args.target}, threads: {args.threads} | {columns} |", "|---|---|--:|--:|--:|--:|---|"]
     print(*lines, sep="\n", flush=True)
     for layer in LAYERS:
         if layer.name.startswith(args.only):

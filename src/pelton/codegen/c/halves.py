@@ -25,7 +25,8 @@ MAX_LOSS = {F16: 2.0**-11, BF16: 2.0**-8}
 
 Known = TypeVar("Known", bool, float, np.ndarray)
 
-_FOUND: dict[tuple[int, str], tuple[weakref.ref[np.ndarray], bool | float | np.ndarray]] = {}  # by array: templates ask repeatedly
+# by array: templates ask repeatedly
+_FOUND: dict[tuple[int, str], tuple[weakref.ref[np.ndarray], bool | float | np.ndarray]] = {}
 
 
 class HalfWeights(Template):

@@ -77,6 +77,9 @@ AI vi32 pick(vi32 x, vi32 places) {
 #elif defined __AVX2__ && VL == 8
     typedef char bytes __attribute__((vector_size(32)));
     return (vi32)__builtin_ia32_pshufb256((bytes)x, (bytes)places);
+#elif defined __aarch64__
+    typedef signed char bytes __attribute__((neon_vector_type(16)));
+    return (vi32)__builtin_neon_vqtbl1q_v((bytes)x, (bytes)places, 32);
 #else
     typedef u8 bytes __attribute__((ext_vector_type(4 * VL)));
     const bytes from = (bytes)x, at = (bytes)places;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,14 +31,40 @@ AT_ONCE, PAIRS, WIDE, SORTED = 0, 1, 2, 3
 SORTED_FROM, SORTED_FROM_SINGLE = 0.125, 0.45
 
 
+class FilterForm(Protocol):
+    """Constant filters as a kernel reads them."""
+
+    def constants(self) -> Text:
+        """Emits the constants of the kernel that describe them."""
+
+    def scratch(self, tactic: Tactic) -> int:
+        """Returns the bytes of scratch that reading them takes."""
+
+    def packed(self, *sources: Value) -> tuple[Packed, ...]:
+        """Returns the operands after the image."""
+
+
+class BytesProduct:
+    """What products of bytes may do in several ways: the kernel file, its register tiles and its filters."""
+
+    file = "conv_int8.c"
+
+    def register_tiles(self, region: Region, columns: int, rows: Size, target: Target) -> Iterable[tuple[int, int]]:
+        """Returns (rows, vectors of columns) of register tiles, the best guess first."""
+        return register_tiles(columns, rows, target)
+
+    def filters(self, array: np.ndarray, nr: int, target: Target, signed: bool, **more: Any) -> FilterForm:
+        """Returns the filters as the kernel reads them; arguments as those of Filters."""
+        return Filters(array, nr, target, signed, **more)
+
+
 @template
-class DirectInt8(ChannelsLast):
+class DirectInt8(BytesProduct, ChannelsLast):
     """Convolutions of u8 or i8 images and i8 filters; biases and padding values may be computed."""
 
     name = "conv_int8"
     dynamic = True
     needs_constant_filters = False  # but see `operands_rejection`
-    file = "conv_int8.c"
 
     def types_rejection(self, product: Node) -> str | None:
         return accumulates_rejection(product)
@@ -58,14 +84,6 @@ class DirectInt8(ChannelsLast):
         rows, columns = s.oh * s.ow, s.oc // groups
         tiles = self.register_tiles(region, columns, rows, target)
         return _tactics(self.name, tiles, rows, columns, s.n * groups, target)
-
-    def register_tiles(self, region: Region, columns: int, rows: Size, target: Target) -> Iterable[tuple[int, int]]:
-        """Returns (rows, vectors of columns) of register tiles, the best guess first."""
-        return register_tiles(columns, rows, target)
-
-    def filters(self, *args: Any, **more: Any) -> Filters:
-        """Returns the filters as the kernel reads them."""
-        return Filters(*args, **more)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window_geometry(region)
@@ -90,14 +108,11 @@ class DirectInt8(ChannelsLast):
 
 
 @template
-class GemmInt8(Gemm):
+class GemmInt8(BytesProduct, Gemm):
     """Products of u8 or i8 rows by a constant i8 matrix, as convolutions of images of one column."""
 
     name = "gemm_int8"
     anchors = ("matmul",)
-    file = DirectInt8.file
-    register_tiles = DirectInt8.register_tiles
-    filters = DirectInt8.filters
 
     def types_rejection(self, product: Node) -> str | None:
         return accumulates_rejection(product)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pelton.ir import lineage
 from pelton.ir.dims import is_known
+from pelton.ir.graph import Value
 from pelton.ir.types import I32, U16
 from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
@@ -36,6 +37,7 @@ class SparseGemm(Gemm):
     no tactic of strict builds."""
 
     name = "sparse"
+    inexact = True
 
     def node_rejection(self, region: Region) -> str | None:
         if reason := super().node_rejection(region):
@@ -53,9 +55,6 @@ class SparseGemm(Gemm):
         if (share := _nonzero(array)) > MAX_NONZERO:
             return f"{share:.0%} of the weights are not zero, more than {MAX_NONZERO:.0%}"
         return None
-
-    def is_exact(self, tactic: Tactic) -> bool:
-        return False
 
     def sparsity(self, tactic: Tactic) -> str:
         return f"about {100 - tactic['NONZERO']} % of the weights skipped, which are zero"
@@ -105,7 +104,7 @@ class SparseGemm(Gemm):
         tiles = p.batch * ceil_div(p.m, rows) * ceil_div(p.n, tactic["NB"])
         columns = ceil_div(min(p.k, kc), target.lanes) * target.lanes
         scratch = 4 * rows * (columns + (tactic["NB"] if p.k > kc else target.lanes))
-        operands = (p.a, weights, places, starts, *end.operands)
+        operands: tuple[Value | Packed, ...] = (p.a, weights, places, starts, *end.operands)
         return kernel("sparse.c", region, tactic, block, operands, tiles, scratch=scratch)
 
 
@@ -118,7 +117,7 @@ class SparseRows:
         self.size = max(int(starts[-1]), 1)
 
     def _entries(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yields, block by block, for each nonzero weight: its index in the lists, its value, its column in the block."""
+        """Yields, block by block, of each nonzero weight the index in the lists, the value, the column in the block."""
         outputs = len(self.array)
         for i in range(ceil_div(self.array.shape[1], self.depth)):
             part = self.array[:, i * self.depth : (i + 1) * self.depth]
@@ -142,14 +141,14 @@ class SparseRows:
 def _starts(array: np.ndarray, depth: int, pad: int) -> np.ndarray:
     """Returns where the lists of SparseRows begin if each is filled up to a multiple of `pad`."""
     counts = np.add.reduceat(array != 0, np.arange(0, array.shape[1], depth), axis=1, dtype=np.int32).T.reshape(-1)
-    return np.concatenate([[0], np.cumsum(ceil_div(counts, pad) * pad)]).astype(np.int32)
+    return np.concatenate([[0], np.cumsum((counts + pad - 1) // pad * pad)]).astype(np.int32)
 
 
 def _tiles(p: MatrixProduct, target: Target) -> tuple[int, ...]:
     """Returns the numbers of rows of a tile to try, the best guess first."""
     if is_known(p.m) and p.m <= FEW:
         return (1,) if p.m == 1 else (FEW,)
-    vectors = (4, 8, 2) if target.registers >= 32 else (8, 4, 12)
+    vectors = {16: (4, 8, 2), 8: (8, 4, 12)}.get(target.lanes, (8, 12, 4))
     needed = ceil_div(p.m, target.lanes) if is_known(p.m) else max(vectors)
     return tuple(dict.fromkeys(min(v, needed) * target.lanes for v in vectors))
 

@@ -19,9 +19,10 @@ from pelton.codegen.code import Text
 from pelton.codegen.grid import ceil_div
 from pelton.codegen.template import Packed, Tactic, Target, template
 
-from .conv_int8 import AT_ONCE, PAIRS, DirectInt8, GemmInt8, added_to_bytes, pack_bytes, steps_by_pairs
+from .conv_int8 import AT_ONCE, PAIRS, BytesProduct, DirectInt8, GemmInt8, added_to_bytes, pack_bytes, steps_by_pairs
 
 FEWEST = 32  # channels; with fewer, a step is mostly its end
+OUTPUTS = 64  # whose zeros are counted at a time: dense weights are dense from the first on
 
 
 class SparseFilters:
@@ -88,10 +89,14 @@ def _pack_places(places: np.ndarray, nr: int) -> np.ndarray:
 
 def _is_two_of_four(array: np.ndarray) -> bool:
     """True if two of every four channels of [output, channel, …] are zero; the last ones may be fewer."""
-    outputs, channels = array.shape[:2]
-    flags = np.zeros((outputs, ceil_div(channels, 4) * 4, array[0, 0].size), np.int8)
-    flags[:, :channels] = (array != 0).reshape(outputs, channels, -1)
-    return bool((flags.reshape(outputs, -1, 4, flags.shape[2]).sum(2) <= 2).all())
+    channels = array.shape[1]
+    for i in range(0, len(array), OUTPUTS):
+        part = array[i : i + OUTPUTS] != 0
+        flags = np.zeros((len(part), ceil_div(channels, 4) * 4, part[0, 0].size), np.int8)
+        flags[:, :channels] = part.reshape(len(part), channels, -1)
+        if (flags.reshape(len(part), -1, 4, flags.shape[2]).sum(2) > 2).any():
+            return False
+    return True
 
 
 def _weights(region: Region) -> np.ndarray:
@@ -123,7 +128,7 @@ def _pairs_fit(weights: np.ndarray, factor: str) -> bool:
     return bool(steps_by_pairs(nonzero_of_four(by_taps)[0], by_taps.shape[-1], factor).all())
 
 
-class TwoOfFour:
+class TwoOfFour(BytesProduct):
     """What templates of such filters do otherwise than their dense forms. The sums are exact, too."""
 
     file = "conv_int8_sparse.c"
@@ -132,12 +137,13 @@ class TwoOfFour:
         """Returns (rows, vectors of columns) of register tiles, the best guess first; none where a dense kernel is as
         fast.
 
-        Arm's instructions that pick bytes take the place of the products that they save. Without products of four
-        bytes, the sums of two must fit an i16."""
-        weights = _by_outputs(region)
-        if target.level.arch != "x86_64" or (
-            target.level.dot != "fours"
-            and not known(_weights(region), "pairs of two of four", lambda _: _pairs_fit(weights, target.level.factor))
+        Instructions that pick bytes take the place of the products of four bytes that they save on Arm, and there are
+        none for RISC-V. Without products of four bytes, the sums of two must fit an i16."""
+        level, weights = target.level, _by_outputs(region)
+        if level.arch != "x86_64" and (level.arch != "aarch64" or level.dot == "fours"):
+            return ()
+        if level.dot == "pairs" and not known(
+            _weights(region), f"pairs of two of four {level.factor}", lambda _: _pairs_fit(weights, level.factor)
         ):
             return ()
         if target.registers < 32:
