@@ -97,6 +97,13 @@ def _build(model: Any, options: Options) -> Engine:
     return _with_provenance(_build_imported(imported, options).engine, model, imported.info, options)
 
 
+def build_imported(imported: Imported, options: Options) -> Engine:
+    """Builds the engine of a program that is no longer the one in the model's file. Raises as `pelton.build` does."""
+    check_requirements(options)
+    with _progress(options) as options:
+        return _with_provenance(_build_imported(imported, options).engine, None, imported.info, options)
+
+
 def _with_provenance(engine: Engine, model: Any, info: Info, options: Options) -> Engine:
     """Adds the provenance record to the engine's metadata, and its streams if the options ask for them."""
     engine.plain.meta["provenance"] = provenance.describe(model, info, options)  # type: ignore[index]

@@ -1,0 +1,222 @@
+"""Compresses the weights of a trained program to few bits, within a bound on its accuracy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pelton import exporters, importers
+from pelton.builder.build import build_imported
+from pelton.compiler.compile import compile_graph
+from pelton.compiler.targets import progress_reporter
+from pelton.errors import BuildError, InputError
+from pelton.ir.graph import Graph
+from pelton.ir.imported import Imported, Info
+from pelton.logs import Logger
+from pelton.options import Options
+from pelton.quantize.accuracy_bound import Accuracy, AccuracyBound, Feed, outputs_of_scores
+from pelton.runtime import Engine
+from pelton.system import files
+
+from . import closeness
+from .data import read_data
+from .layers import Kept, Layer, find_layers, matching
+from .methods import Version, nbytes
+from .search import Rungs, hold, round_layers
+from .settings import Settings, check_settings
+from .simulation import Simulation, Weighted
+from .write import write_versions
+
+log = Logger("pelton.build")
+
+SUFFIXES = {".onnx": "onnx", ".pelton": "engine"}
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A model with compressed weights, the result of `pelton.compress`.
+
+    report: JSON data; docs/compress.md describes it.
+    """
+
+    report: dict[str, Any]
+    _imported: Imported = field(repr=False)
+    _threads: int | None = None
+
+    def export_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Returns the model as an `onnx.ModelProto`, and writes it atomically to a file if a path is given. Weights of
+        few bits are DequantizeLinear of constants, of opset 21.
+
+        Raises ModelError, naming the operator, if ONNX cannot express the model."""
+        return exporters.to_onnx(self._imported.graph, path)
+
+    def build(self, **options: Any) -> Engine:
+        """Builds an engine. options: fields of `pelton.Options`. Raises the errors of `pelton.build`."""
+        options = {"threads": self._threads, **options}
+        engine = build_imported(self._imported, Options().but(**options))
+        engine.plain.meta["compression"] = self.report  # type: ignore[index]
+        return engine
+
+
+def compress(
+    model: Any,
+    path: str | os.PathLike[str] | None,
+    *,
+    to: str | None,
+    data: Any,
+    shapes: Mapping[str, Any] | None,
+    threads: int | None,
+    progress: Any,
+    build: Mapping[str, Any],
+    **settings: Any,
+) -> Compressed:
+    """The implementation of `pelton.compress`, which documents its parameters and errors."""
+    chosen = check_settings(**settings, has_data=data is not None)
+    kind = _target(path, to)
+    options = Options(threads=threads, progress=progress)
+    tell = progress_reporter(options)
+    tell("import", 0, 1)
+    imported = importers.load(model, shapes)
+    graph = imported.graph
+    layers, kept = _layers(graph, chosen)
+    if chosen.perplexity:
+        closeness.token_output(graph)
+    batches = read_data(data, graph)
+    simulation = Simulation(graph, layers, options) if batches.feeds else None
+    rungs = round_layers(graph, layers, chosen, simulation, batches.feeds, tell)
+    written, versions, accuracy = graph, rungs.at({}), {}
+    if simulation is None:
+        written = write_versions(graph, versions, rungs.divisions)
+    else:
+        written, versions, accuracy = _within_bound(graph, rungs, simulation, batches.held_out, chosen, options)
+    report = _describe(graph, written, layers, kept, versions, chosen, imported.info.label or graph.name)
+    report |= {"data": batches.words or None, "accuracy": accuracy or None}
+    out = Compressed(report, replace(imported, graph=written), threads)
+    if path is not None:
+        _write(out, Path(path), kind, build)
+    tell("done", 1, 1)
+    return out
+
+
+def _target(path: str | os.PathLike[str] | None, to: str | None) -> str:
+    """Returns "onnx" or "engine"; InputError for other words, and for files of other names without a word."""
+    if to not in (None, *SUFFIXES.values()):
+        raise InputError(f"to is 'onnx' or 'engine', got {to!r}")
+    if path is None:
+        return to or ""
+    if reason := files.rejection(path):
+        raise InputError(f"{os.fspath(path)} cannot be written: {reason}")
+    kind = to or SUFFIXES.get(Path(path).suffix.lower())
+    if kind is None:
+        raise InputError(f"{os.fspath(path)} ends in neither .onnx nor .pelton; pass to='onnx' or to='engine'")
+    return kind
+
+
+def _layers(graph: Graph, settings: Settings) -> tuple[list[Layer], list[Kept]]:
+    """Returns the layers to compress, and all weights that are kept; BuildError if there are no layers."""
+    every, kept = find_layers(graph)
+    asked = matching(every, settings.keep) if settings.keep else set()
+    changes = settings.sparsity is not None or settings.clusters
+    layers = []
+    for layer in every:
+        as_float = settings.bits(layer) == 32 and not changes
+        if layer in asked or as_float:
+            size = graph.constants[layer.weight].nbytes
+            kept.append(Kept(layer.name, layer.weight.type.shape, size, "kept in float as asked"))
+        else:
+            layers.append(layer)
+    if not layers:
+        reasons = "; ".join(f"{k.name} {list(k.shape)}: {k.reason}" for k in kept[:4])
+        raise BuildError(
+            f"{graph.name} has no weights to compress: products with constant f32 matrices and lookups in such tables"
+            f" are compressed{f', but {reasons}' if reasons else ''}{'; …' if len(kept) > 4 else ''}"
+        )
+    return layers, kept
+
+
+def _within_bound(
+    graph: Graph,
+    rungs: Rungs,
+    simulation: Simulation,
+    held_out: Sequence[Feed],
+    settings: Settings,
+    options: Options,
+) -> tuple[Graph, dict[Layer, Version], dict[str, Any]]:
+    """Returns the program within the bound, the versions of its layers, and its accuracy as plain data, measured with
+    an engine of the program itself."""
+    original = Weighted(simulation, {})
+    scores = outputs_of_scores(graph, sequences=True)
+    limit = settings.max_drop
+    bound = AccuracyBound(original, held_out, 0.0 if limit is None else limit, scores=scores)
+    tell = progress_reporter(options)
+    steps = {} if limit is None else hold(rungs, bound, simulation, tell)
+    versions = rungs.at(steps)
+    written = write_versions(graph, versions, rungs.divisions)
+    engine = compile_graph(Imported(written, Info()), options.but(level=0, progress=None)).engine
+    accuracy = bound.measure(engine)
+    if limit is not None and not bound.holds(accuracy):
+        raise BuildError(
+            f"max_drop {limit:g} holds in the simulation, but the drop of the engine is {accuracy.drop:.4g}: other"
+            " roundings decide; allow a little more"
+        )
+    close = closeness.measure(graph, original, engine, held_out, settings.perplexity)
+    return written, versions, _describe_accuracy(accuracy, limit, len(held_out)) | close.describe()
+
+
+def _describe_accuracy(accuracy: Accuracy, limit: float | None, count: int) -> dict[str, Any]:
+    return {**accuracy.describe(), "max_drop": limit, "held_out": count}
+
+
+def _describe(
+    graph: Graph,
+    written: Graph,
+    layers: Sequence[Layer],
+    kept: Sequence[Kept],
+    versions: Mapping[Layer, Version],
+    settings: Settings,
+    model: str,
+) -> dict[str, Any]:
+    """Returns the report, without data and accuracy."""
+    described = []
+    for layer in layers:
+        v = versions[layer]
+        described.append(
+            {
+                "name": layer.name,
+                "kind": "head" if layer.head else layer.kind,
+                "shape": list(layer.shape),
+                "method": v.method,
+                "bits": v.bits,
+                "block": v.packed.grid.block if v.packed is not None else None,
+                "error": None if v.error is None else float(f"{v.error:.4g}"),
+                "zeros": round(float((v.weights == 0).mean()), 4),
+                "bytes_before": graph.constants[layer.weight].nbytes,
+                "bytes_after": nbytes(v),
+            }
+        )
+    return {
+        "model": model,
+        "block": settings.block,
+        "zero_points": settings.zero_points,
+        "layers": described,
+        "kept": [{"name": k.name, "shape": list(k.shape), "bytes": k.bytes, "reason": k.reason} for k in kept],
+        "bytes_before": _bytes(graph),
+        "bytes_after": _bytes(written),
+    }
+
+
+def _bytes(graph: Graph) -> int:
+    """Returns the bytes of a program's constants in a file."""
+    sizes = {v: v.type.size * v.type.dtype.bits / 8 for v in graph.constants}
+    return int(sum(sizes.values()))
+
+
+def _write(compressed: Compressed, path: Path, kind: str, build: Mapping[str, Any]) -> None:
+    """Writes the model to a file, as an ONNX model or an engine."""
+    if kind == "onnx":
+        compressed.export_onnx(path)
+    else:
+        compressed.build(**build).save(path)
