@@ -53,10 +53,11 @@ BELOW = {
     "quantize": ("calibration",),
     "builder": ("quantize",),
     "diagnose": ("builder", "reference"),
+    "compression": ("builder", "exporters"),
     "compat": ("runtime", "public"),
     "serve": ("runtime", "explorer", "public"),
     **dict.fromkeys(("ray", "spark"), ("compat",)),
-    "cli": ("diagnose", "compat", "exporters", "explorer", "bundle", "serve"),
+    "cli": ("diagnose", "compression", "compat", "explorer", "bundle", "serve"),
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {

@@ -106,10 +106,12 @@ def choose(
     def total(found: Sequence[Version]) -> float:
         return sum(v.error or 0.0 for v in found)
 
-    tried = [(total(all_with(gain, "clip")), i, gain) for i, gain in enumerate(gains(moments.own))]
-    if not tried:
+    # clipping is fast, and tells which gain is worth the rest
+    tried = [(total(all_with(gain, "clip")), i, gain) for i, gain in enumerate([None, *gains(moments.own)])]
+    gain = min(tried, key=lambda t: t[:2])[2]
+    if gain is None:
         return plain
-    scaled = all_with(min(tried, key=lambda t: t[:2])[2], method)
+    scaled = all_with(gain, method)
     return scaled if total(scaled) < total(plain) else plain
 
 
