@@ -5,8 +5,8 @@
 
 Needs torch and onnx. The model predicts bytes: a causal transformer of 3 layers with norms before attention and MLP,
 width 128, 4 heads, context 128. Every eighth page is held out. The script writes OUTPUT.onnx, of f32, and OUTPUT.npz:
-`calibration`, rows of training text, and `held_out`, rows of the pages that were not trained on, both u8[rows, 129]; the
-last 128 bytes of a row are the targets of the first 128.
+`calibration`, rows of training text, and `held_out`, rows of the pages that were not trained on, both u8[rows, 129].
+The last 128 bytes of a row are the targets of the first 128.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ class Writer:
         query, value = (self.heads(v, f"{v}.heads", (0, 2, 1, 3)) for v in (query, value))
         key = self.heads(key, f"{key}.heads", (0, 2, 3, 1))
         factor = self.constant(np.float32(1 / math.sqrt(WIDTH // HEADS)), "factor")
-        scores = self.emit("Mul", self.emit("MatMul", query, key, name=f"{name}.products"), factor, name=f"{name}.scores")
+        scores = self.emit(
+            "Mul", self.emit("MatMul", query, key, name=f"{name}.products"), factor, name=f"{name}.scores"
+        )
         mask = self.constant(np.triu(np.full((CONTEXT, CONTEXT), -1e9, np.float32), 1), "mask")
         shares = self.emit("Softmax", self.emit("Add", scores, mask, name=f"{name}.masked"), name=f"{name}.shares")
         mixed = self.emit("MatMul", shares, value, name=f"{name}.mixed")

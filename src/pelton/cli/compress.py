@@ -24,6 +24,10 @@ EXAMPLES = """examples:
 The ONNX file has DequantizeLinear in front of products, of opset 21, which other runtimes read, too. docs/compress.md
 describes the methods and the report."""
 
+SETTINGS = (
+    *("to", "weights", "block", "zero_points", "method", "data", "max_drop", "head", "embedding", "keep"),
+    *("sparsity", "cluster", "perplexity", "threads"),
+)
 COURSE: progress.Course = (("import", 0.05), ("calibrate", 0.7), ("accuracy", 0.2))
 
 
@@ -107,15 +111,13 @@ def main(args: argparse.Namespace) -> None:
         if os.path.exists(path) and os.path.exists(args.model) and os.path.samefile(path, args.model):
             raise InputError(f"{path} is the model itself; name another file with -o")
     build = {"level": args.level, "target": args.target}
-    names = ("to", "weights", "block", "zero_points", "method", "data", "max_drop", "head", "embedding", "keep")
-    names = (*names, "sparsity", "cluster", "perplexity", "threads")
     with progress.show_progress(not args.quiet, COURSE) as tell:
         compressed = pelton.compress(
             args.model,
             target,
             shapes=arguments.shapes(args) or None,
             progress=tell,
-            **{name: getattr(args, name) for name in names},
+            **{name: getattr(args, name) for name in SETTINGS},
             **{name: value for name, value in build.items() if value is not None},
         )
     size = Path(target).stat().st_size
@@ -138,7 +140,7 @@ def _write_report(path: str, facts: Mapping[str, Any]) -> None:
 def lines(facts: Mapping[str, Any]) -> list[str]:
     """Formats a report for people: the file, its layers, the kept weights, the accuracy."""
     before, after = facts["bytes_before"], facts["bytes_after"]
-    rows = [("layer", "rows", "method", "bits", "block", "error", "before", "after")]
+    rows: list[tuple[str, ...]] = [("layer", "rows", "method", "bits", "block", "error", "before", "after")]
     rows += [_row(layer) for layer in facts["layers"]]
     out = [
         f"{facts['file']}: {text.size(facts['bytes'])}, weights of {text.size(before)} in {text.size(after)}",

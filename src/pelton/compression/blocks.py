@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from pelton.ir.types import DType
 
-# Scales that the search of a block's range tries, as parts of the one that clips nothing.
+# Parts of a block's range that the search tries: of both ends, or of each with zero points.
 PARTS = (*np.linspace(0.4, 1.0, 25), 7 / 8)
+PAIRS = tuple(product(np.linspace(0.5, 1.0, 6), repeat=2))
 Array = np.ndarray[Any, Any]
 
 
@@ -105,7 +107,7 @@ def find_scales(rows: Array, grid: Grid, importance: Array | None = None, clip: 
     """Returns the scales of rows [rows, inner].
 
     Without `clip`, each block's largest weight is the largest number, as plain rounding to nearest has it; with it, the
-    scale is the one of `PARTS` with the least squared error, weighted by the importance of the columns, [inner].
+    scale is the one of these parts with the least squared error, weighted by the importance of the columns, [inner].
     """
     count, inner = rows.shape
     blocks = grid.blocks(inner)
@@ -117,8 +119,8 @@ def find_scales(rows: Array, grid: Grid, importance: Array | None = None, clip: 
     if not clip:
         return best
     least = _error(cut, best, weight)
-    for part in PARTS:
-        tried = _scales(grid, part * low, part * high)
+    for below, above in PAIRS if grid.zero_points else zip(PARTS, PARTS):
+        tried = _scales(grid, below * low, above * high)
         error = _error(cut, tried, weight)
         better = error < least
         least = np.where(better, error, least)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from pelton.errors import InputError
 from pelton.ir.graph import Graph
 from pelton.ops.words import sigmoid, softmax
-from pelton.quantize.accuracy_bound import Feed, Runnable, outputs_of_scores
+from pelton.quantize.accuracy_bound import Feed, Outputs, Runnable, outputs_of_scores
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +60,9 @@ def token_output(graph: Graph) -> tuple[str, str]:
     return named[0], scores[0]
 
 
-def measure(graph: Graph, original: Runnable, compressed: Runnable, feeds: Sequence[Feed], perplexity: bool) -> Closeness:
+def measure(
+    graph: Graph, original: Runnable, compressed: Runnable, feeds: Sequence[Feed], perplexity: bool
+) -> Closeness:
     """Measures how close a compressed model is to the original one on held-out data."""
     outputs = [v for v in graph.outputs if v.name in outputs_of_scores(graph, sequences=True)]
     ops = {v.name: graph.producer[v].op for v in outputs}
@@ -82,7 +84,7 @@ def measure(graph: Graph, original: Runnable, compressed: Runnable, feeds: Seque
     return Closeness(kl, other, own)
 
 
-def _pairs(original: Runnable, compressed: Runnable, feeds: Sequence[Feed]) -> Iterator[tuple[Mapping, Mapping]]:
+def _pairs(original: Runnable, compressed: Runnable, feeds: Sequence[Feed]) -> Iterator[tuple[Outputs, Outputs]]:
     for feed in feeds:
         before = {name: np.array(a) for name, a in original.run(dict(feed)).items()}
         yield before, compressed.run(dict(feed))

@@ -20,23 +20,21 @@ def cluster(values: Array, count: int) -> tuple[Array, Array]:
     """
     ordered = np.sort(np.asarray(values, np.float64).reshape(-1))
     zero = bool((ordered == 0).any())
-    different = np.unique(ordered)
-    if len(different) <= count:
-        centres = different
-    else:
+    centres: Array = np.unique(ordered)
+    if len(centres) > count:
         centres = np.unique(np.quantile(ordered, (np.arange(count) + 0.5) / count))
         sums = np.concatenate([[0.0], np.cumsum(ordered)])
         for _ in range(ROUNDS):
             borders = np.searchsorted(ordered, (centres[1:] + centres[:-1]) / 2)
             ends = np.concatenate([[0], borders, [len(ordered)]])
-            sizes = np.diff(ends)
-            moved = np.where(sizes > 0, np.diff(sums[ends]) / np.maximum(sizes, 1), centres)
+            sizes: Array = np.diff(ends)
+            moved: Array = np.where(sizes > 0, np.diff(sums[ends]) / np.maximum(sizes, 1), centres)
             change, centres = np.abs(moved - centres).max(), moved
             if change <= ENOUGH * np.abs(centres).max():
                 break
     if zero:
         centres[np.abs(centres).argmin()] = 0
     found = np.sort(centres.astype(np.float32))
-    borders = (found[1:].astype(np.float64) + found[:-1]) / 2
-    codes = np.searchsorted(borders, np.asarray(values, np.float64)).astype(np.uint8)
+    middles = (found[1:].astype(np.float64) + found[:-1]) / 2
+    codes = np.searchsorted(middles, np.asarray(values, np.float64)).astype(np.uint8)
     return found, codes

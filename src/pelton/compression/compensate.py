@@ -56,9 +56,7 @@ def compensate(
     return Packed(scales, codes)
 
 
-def descend(
-    rows: Array, packed: Packed, moments: Array, rounds: int = ROUNDS, pruned: Array | None = None
-) -> Packed:
+def descend(rows: Array, packed: Packed, moments: Array, rounds: int = ROUNDS, pruned: Array | None = None) -> Packed:
     """Returns the weights after rounds of coordinate descent: each column takes the code that is best for the others,
     so that the output error never grows."""
     inner = rows.shape[1]

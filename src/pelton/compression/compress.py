@@ -17,6 +17,7 @@ from pelton.ir.graph import Graph
 from pelton.ir.imported import Imported, Info
 from pelton.logs import Logger
 from pelton.options import Options
+from pelton.passes.rules.few_bits import FEWEST
 from pelton.quantize.accuracy_bound import Accuracy, AccuracyBound, Feed, outputs_of_scores
 from pelton.runtime import Engine
 from pelton.system import files
@@ -32,6 +33,7 @@ from .write import write_versions
 
 log = Logger("pelton.build")
 
+SHOWN = 4  # kept weights in a message
 SUFFIXES = {".onnx": "onnx", ".pelton": "engine"}
 
 
@@ -81,18 +83,20 @@ def compress(
     tell("import", 0, 1)
     imported = importers.load(model, shapes)
     graph = imported.graph
-    layers, kept = _layers(graph, chosen)
+    name = imported.info.label or graph.name
+    layers, kept = _layers(graph, chosen, kind, name)
     if chosen.perplexity:
         closeness.token_output(graph)
     batches = read_data(data, graph)
     simulation = Simulation(graph, layers, options) if batches.feeds else None
     rungs = round_layers(graph, layers, chosen, simulation, batches.feeds, tell)
-    written, versions, accuracy = graph, rungs.at({}), {}
+    versions = rungs.at({})
+    accuracy: dict[str, Any] = {}
     if simulation is None:
         written = write_versions(graph, versions, rungs.divisions)
     else:
         written, versions, accuracy = _within_bound(graph, rungs, simulation, batches.held_out, chosen, options)
-    report = _describe(graph, written, layers, kept, versions, chosen, imported.info.label or graph.name)
+    report = _describe(graph, written, layers, kept, versions, chosen, name)
     report |= {"data": batches.words or None, "accuracy": accuracy or None}
     out = Compressed(report, replace(imported, graph=written), threads)
     if path is not None:
@@ -111,11 +115,11 @@ def _target(path: str | os.PathLike[str] | None, to: str | None) -> str:
         raise InputError(f"{os.fspath(path)} cannot be written: {reason}")
     kind = to or SUFFIXES.get(Path(path).suffix.lower())
     if kind is None:
-        raise InputError(f"{os.fspath(path)} ends in neither .onnx nor .pelton; pass to='onnx' or to='engine'")
+        raise InputError(f"{os.fspath(path)} ends in neither .onnx nor .pelton; set what to write, onnx or engine (to)")
     return kind
 
 
-def _layers(graph: Graph, settings: Settings) -> tuple[list[Layer], list[Kept]]:
+def _layers(graph: Graph, settings: Settings, kind: str, model: str) -> tuple[list[Layer], list[Kept]]:
     """Returns the layers to compress, and all weights that are kept; BuildError if there are no layers."""
     every, kept = find_layers(graph)
     asked = matching(every, settings.keep) if settings.keep else set()
@@ -123,16 +127,19 @@ def _layers(graph: Graph, settings: Settings) -> tuple[list[Layer], list[Kept]]:
     layers = []
     for layer in every:
         as_float = settings.bits(layer) == 32 and not changes
-        if layer in asked or as_float:
+        in_engine = layer.kind == "convolution" and kind == "engine"
+        if layer in asked or as_float or in_engine:
             size = graph.constants[layer.weight].nbytes
-            kept.append(Kept(layer.name, layer.weight.type.shape, size, "kept in float as asked"))
+            reason = "engines hold weights of convolutions in float" if in_engine else "kept in float as asked"
+            kept.append(Kept(layer.name, layer.weight.type.shape, size, reason))
         else:
             layers.append(layer)
     if not layers:
-        reasons = "; ".join(f"{k.name} {list(k.shape)}: {k.reason}" for k in kept[:4])
+        reasons = "; ".join(f"{k.name} {list(k.shape)}: {k.reason}" for k in kept[:SHOWN])
+        but = f"; it has {reasons}{'; …' if len(kept) > SHOWN else ''}" if kept else ""
         raise BuildError(
-            f"{graph.name} has no weights to compress: products with constant f32 matrices and lookups in such tables"
-            f" are compressed{f', but {reasons}' if reasons else ''}{'; …' if len(kept) > 4 else ''}"
+            f"{model} has no weights to compress: expected products with constant f32 matrices, lookups in such tables"
+            f" or, for ONNX models, convolutions of images, of at least {FEWEST:,} weights{but}"
         )
     return layers, kept
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pelton.ir.graph import Value
 from pelton.quantize.accuracy_bound import Feed
 
 from .compensate import damped
 from .layers import Layer
 from .simulation import Simulation
 
-SHIFT = 0.5  # of the way to the weights that undo the error of the inputs; all of it follows the calibration data's noise
+# Part of the way to the weights that undo the error of the inputs; all of it would fit the calibration data alone.
+SHIFT = 0.5
 Array = np.ndarray[Any, Any]
 
 
@@ -49,18 +49,16 @@ class Moments:
         return Moments(self.own / by, self.original / by, self.cross / by)
 
 
-def measure(
-    simulation: Simulation, values: Sequence[Value], feeds: Sequence[Feed], weights: Mapping[Layer, Array]
-) -> Moments:
+def measure(simulation: Simulation, layer: Layer, feeds: Sequence[Feed], weights: Mapping[Layer, Array]) -> Moments:
     """Returns the moments of a layer's inputs, with these weights in front of it and with the original ones."""
     own: Any = 0.0
     original: Any = 0.0
     cross: Any = 0.0
     for feed in feeds:
         simulation.run(feed, {})
-        before = simulation.rows(values, feed)
+        before = simulation.rows(layer, feed)
         simulation.run(feed, weights)
-        after = simulation.rows(values, feed)
+        after = simulation.rows(layer, feed)
         own = own + (after.T @ after).astype(np.float64)
         original = original + (before.T @ before).astype(np.float64)
         cross = cross + (after.T @ before).astype(np.float64)

@@ -47,7 +47,7 @@ class Rungs:
 
 def simulated(chosen: Mapping[Layer, Version]) -> dict[Layer, Array]:
     """Returns the weights of versions in the form of the program."""
-    return {layer: layer.rows(version.weights) for layer, version in chosen.items()}
+    return {layer: layer.array(version.weights) for layer, version in chosen.items()}
 
 
 def round_layers(
@@ -63,14 +63,14 @@ def round_layers(
     rungs = Rungs()
     groups: dict[Any, list[Layer]] = {}
     for layer in layers:
-        groups.setdefault(layer.inputs or layer, []).append(layer)
+        groups.setdefault(layer.inputs if layer.kind == "product" else layer, []).append(layer)
     weights: dict[Layer, Array] = {}
     for done, group in enumerate(groups.values()):
         tell("calibrate", done, len(groups))
         moments = None
         if simulation is not None and group[0].inputs:
-            moments = measure(simulation, group[0].inputs, feeds, weights)
-        divisors = [] if moments is None else find_divisors(graph, group, layers)
+            moments = measure(simulation, group[0], feeds, weights)
+        divisors = [] if moments is None or group[0].kind != "product" else find_divisors(graph, group, layers)
         found = _round_group(graph, group, settings, moments, bool(divisors))
         first = [versions[0] for versions in found]
         if any(v.gain is not None for v in first):
@@ -114,8 +114,10 @@ def _round_group(
 
 
 def hold(rungs: Rungs, bound: AccuracyBound, simulation: Simulation, tell: Tell) -> dict[Layer, int]:
-    """Returns how many rungs each layer climbs so that the bound holds: first as few of the most harmful layers of
-    four bits as it takes have 8 bits, then floats. BuildError if all layers would be floats."""
+    """Returns how many rungs each layer climbs so that the bound holds.
+
+    As few layers of four bits as it takes get 8 bits; if all of them do, as few layers as it takes become floats. Those
+    with the most noise for their size come first. BuildError if every layer would be a float."""
 
     def holds(steps: Mapping[Layer, int]) -> bool:
         return bound.holds(bound.measure(Weighted(simulation, simulated(rungs.at(steps)))))
@@ -127,7 +129,7 @@ def hold(rungs: Rungs, bound: AccuracyBound, simulation: Simulation, tell: Tell)
         tell("accuracy", done, len(rungs.of))
         alone = Weighted(simulation, simulated({layer: rungs.of[layer][0]}))
         noise[layer] = bound.measure(alone).noise
-    order = sorted(rungs.of, key=lambda layer: -noise[layer])
+    order = sorted(rungs.of, key=lambda layer: -noise[layer] / layer.weight.type.size)
     fours = [layer for layer in order if len(rungs.of[layer]) > 2]
     eight = dict.fromkeys(fours, 1)
 
@@ -140,10 +142,11 @@ def hold(rungs: Rungs, bound: AccuracyBound, simulation: Simulation, tell: Tell)
     count = _least(functools.cache(lambda n: holds(state(n))), most)
     tell("accuracy", len(rungs.of), len(rungs.of))
     if count is None:
-        drop = bound.measure(Weighted(simulation, simulated(rungs.at(state(len(fours)))))).drop
+        drop = bound.measure(Weighted(simulation, simulated(rungs.at(eight)))).drop
+        eights = " in 8 bits" if fours else ""
         raise BuildError(
-            f"max_drop {bound.max_drop:g} does not hold: the drop is {drop:.4g}{' with all layers in 8 bits' * bool(fours)},"
-            " and still too large with a single compressed layer; allow more, or pass more typical inputs"
+            f"max_drop {bound.max_drop:g} cannot hold: the drop is {drop:.4g} with all layers{eights}, and too"
+            " large with a single one; allow more, or pass more inputs like those of real runs"
         )
     log.info("max_drop %g holds with %d steps to more bits", bound.max_drop, count)
     return state(count)
@@ -160,4 +163,3 @@ def _least(holds: Any, most: int) -> int | None:
         middle = (good + fails) // 2
         fails, good = (fails, middle) if holds(middle) else (middle, good)
     return good
-

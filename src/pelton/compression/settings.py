@@ -42,8 +42,8 @@ class Settings:
         return self.head if layer.head else self.weights
 
     def grid(self, layer: Layer, bits: int) -> Grid:
-        """Returns the grid of a layer's rows; rows shorter than a block are one."""
-        return Grid(bits, min(self.block, layer.shape[1]), self.zero_points)
+        """Returns the grid of a layer's rows; short rows are one block."""
+        return Grid(bits, layer.block(self.block), self.zero_points)
 
 
 def check_settings(
@@ -73,15 +73,15 @@ def check_settings(
         raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {max_drop!r}")
     if cluster is not None and (isinstance(cluster, bool) or cluster not in CLUSTERS):
         raise InputError(f"cluster is a number of values from {CLUSTERS[0]} to {CLUSTERS[-1]}, got {cluster!r}")
-    needs = {"method 'gptq'": method == "gptq", "max_drop": max_drop is not None, "perplexity": bool(perplexity)}
+    needs = {"method gptq": method == "gptq", "max_drop": max_drop is not None, "perplexity": bool(perplexity)}
     for name, of in needs.items():
         if of and not has_data:
-            raise InputError(f"{name} needs typical inputs, data=; pass an .npz file or a dict of arrays")
+            raise InputError(f"{name} needs typical inputs as data; pass an .npz file, or a dict of arrays")
     general = bits["weights"] or 4
     if cluster is not None and min(general, bits["head"] or 32, bits["embedding"] or 32) < 32:
-        raise InputError("cluster is for weights='float': integers of few bits are few values already")
+        raise InputError("cluster is for weights of type float: integers of few bits are few values already")
     if general == 32 and cluster is None and sparsity is None and min(v or 32 for v in bits.values()) == 32:
-        raise InputError("weights='float' changes nothing without sparsity= or cluster=; pass one, or weights='int4'")
+        raise InputError("weights of type float change nothing without sparsity or cluster; set one, or the type int4")
     return Settings(
         weights=general,
         head=bits["head"] or max(general, 8),
@@ -107,4 +107,6 @@ def _bits(name: str, value: str | None) -> int | None:
 
 def _expect(name: str, value: Any, known: Sequence[Any]) -> None:
     if isinstance(value, bool) or value not in known:
-        raise InputError(f"{name} is one of {', '.join(map(str, known))}, got {value!r}{near(str(value), map(str, known))}")
+        raise InputError(
+            f"{name} is one of {', '.join(map(str, known))}, got {value!r}{near(str(value), map(str, known))}"
+        )

@@ -3,7 +3,7 @@ inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from pelton.compiler.compile import compile_graph
 from pelton.errors import BuildError
 from pelton.ir.dims import Undecided
-from pelton.ir.graph import Graph, Value, unique
+from pelton.ir.graph import Graph
 from pelton.ir.imported import Imported, Info
 from pelton.options import Options
 from pelton.quantize.accuracy_bound import Feed, Outputs
@@ -38,7 +38,7 @@ class Simulation:
             inputs=(*graph.inputs, *ports.values()),
             constants={v: a for v, a in graph.constants.items() if v not in set(ports.values())},
             outputs=tuple(outputs),
-            name=unique(f"{graph.name} of any weights", ()),
+            name=f"{graph.name} with any weights",
         )
         plain = Options(
             level=0,
@@ -64,11 +64,10 @@ class Simulation:
         self._shapes = shapes
         return {v.name: self._results[v.name] for v in self.graph.outputs}
 
-    def rows(self, values: Iterable[Value], feed: Feed) -> Array:
-        """Returns the rows of these inputs of a layer in the last run, f32[rows, inner]."""
-        every = [feed[v.name] if v in self.graph.inputs else self._results[v.name] for v in values]
-        return np.concatenate([a.reshape(-1, a.shape[-1]) for a in every])
-
+    def rows(self, layer: Layer, feed: Feed) -> Array:
+        """Returns the rows of a layer's inputs in the last run, f32[rows, inner]."""
+        every = [feed[v.name] if v in self.graph.inputs else self._results[v.name] for v in layer.inputs]
+        return np.concatenate([layer.input_rows(a) for a in every])
 
 
 class Weighted:

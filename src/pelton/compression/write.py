@@ -75,12 +75,12 @@ def _write(builder: Builder, layer: Layer, version: Version, by: Array | None) -
     if version.codebook is not None and by is None:
         centres, codes = version.codebook
         book = builder.constant(centres, f"{name}.codebook")
-        places = builder.constant(np.ascontiguousarray(layer.rows(codes)), f"{name}.codes")
+        places = builder.constant(np.ascontiguousarray(layer.array(codes)), f"{name}.codes")
         (wide,) = builder.emit(cast, (places,), {"to": I64}, names=[f"{name}.places"])
         return builder.emit(gather, (book, wide), {"axis": 0}, names=[f"{name}.clustered"])[0]
     weights = version.weights if version.gain is None else version.weights * version.gain
     weights = weights if by is None else weights / by[:, None]
-    return builder.constant(np.ascontiguousarray(layer.rows(weights), np.float32), f"{name}.floats")
+    return builder.constant(np.ascontiguousarray(layer.array(weights), np.float32), f"{name}.floats")
 
 
 def _dequantized(builder: Builder, layer: Layer, packed: Packed) -> Value:
@@ -89,13 +89,16 @@ def _dequantized(builder: Builder, layer: Layer, packed: Packed) -> Value:
     name, grid = layer.weight.name, packed.grid
     whole = packed.scales.scale.shape[1] == 1  # one block a row
 
-    def parts(array: Array, dtype: Any) -> Array:
-        array = array.reshape(-1) if whole else layer.rows(array)
-        return np.ascontiguousarray(array).astype(dtype)
+    def constant(array: Array, dtype: Any, part: str) -> Value:
+        return builder.constant(np.ascontiguousarray(array).astype(dtype), f"{name}.{part}")
 
-    codes = np.ascontiguousarray(layer.rows(packed.codes)).astype(grid.dtype.numpy)
-    inputs = [builder.constant(codes, f"{name}.codes"), builder.constant(parts(packed.scales.scale, np.float32), f"{name}.scales")]
+    def of_blocks(array: Array) -> Array:
+        return array.reshape(-1) if whole else layer.array(array)
+
+    scales, zeros = packed.scales.scale, packed.scales.zero
+    inputs = [constant(layer.array(packed.codes), grid.dtype.numpy, "codes")]
+    inputs.append(constant(of_blocks(scales), np.float32, "scales"))
     if grid.zero_points:
-        inputs.append(builder.constant(parts(packed.scales.zero, grid.dtype.numpy), f"{name}.zeros"))
+        inputs.append(constant(of_blocks(zeros), grid.dtype.numpy, "zeros"))
     attrs = {"axis": 1 - layer.axis, "block": 0} if whole else {"axis": layer.axis, "block": grid.block}
     return builder.emit(dequantize, inputs, attrs, names=[f"{name}.dequantized"])[0]
