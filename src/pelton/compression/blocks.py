@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Grid:
+class WeightGrid:
     """The numbers that a block can hold: integers of `bits`, symmetric around 0 or with a zero point for each block of
     `block` elements along a row."""
 
@@ -54,7 +54,7 @@ class Grid:
 class Scales:
     """Scale and zero point of each block: f32[rows, blocks], and integers of the same shape, 0 if symmetric."""
 
-    grid: Grid
+    grid: WeightGrid
     scale: Array
     zero: Array
 
@@ -76,14 +76,14 @@ class Scales:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedRows:
     """Rows of weights of few bits. codes: bytes [rows, inner]; (code − zero) · scale is the weight."""
 
     scales: Scales
     codes: Array
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> WeightGrid:
         return self.scales.grid
 
     def weights(self) -> Array:
@@ -91,7 +91,7 @@ class Packed:
         scale, zero = self.scales.spread(self.codes.shape[1])
         return (self.codes.astype(np.int16) - zero).astype(np.float32) * scale
 
-    def divided(self, by: Array) -> Packed:
+    def divided(self, by: Array) -> PackedRows:
         """Returns the rows divided by these numbers, [rows]: scales alone change."""
         scale = (self.scales.scale / by[:, None]).astype(np.float32)
         return replace(self, scales=replace(self.scales, scale=scale))
@@ -103,7 +103,7 @@ class Packed:
         return int(np.ceil(self.codes.size * self.grid.bits / 8) + 4 * self.scales.scale.size + np.ceil(zeros))
 
 
-def find_scales(rows: Array, grid: Grid, importance: Array | None = None, clip: bool = True) -> Scales:
+def find_scales(rows: Array, grid: WeightGrid, importance: Array | None = None, clip: bool = True) -> Scales:
     """Returns the scales of rows [rows, inner].
 
     Without `clip`, each block's largest weight is the largest number, as plain rounding to nearest has it; with it, the
@@ -130,7 +130,7 @@ def find_scales(rows: Array, grid: Grid, importance: Array | None = None, clip: 
     return best
 
 
-def _scales(grid: Grid, low: Array, high: Array) -> Scales:
+def _scales(grid: WeightGrid, low: Array, high: Array) -> Scales:
     """Returns the scales that map these ranges to the numbers of a grid."""
     if grid.zero_points:
         scale = (high - low) / (grid.highest - grid.lowest)
@@ -154,6 +154,6 @@ def _error(cut: Array, scales: Scales, weight: Array) -> Array:
     return (np.square(near * scale - cut) * weight).sum(2)
 
 
-def round_to_nearest(rows: Array, scales: Scales) -> Packed:
+def round_to_nearest(rows: Array, scales: Scales) -> PackedRows:
     """Returns rows rounded to the nearest number of their block."""
-    return Packed(scales, scales.codes(rows))
+    return PackedRows(scales, scales.codes(rows))

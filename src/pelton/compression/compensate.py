@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import Packed, Scales
+from .blocks import PackedRows, Scales
 
 DAMPING = 0.01  # of the mean second moment
 ROUNDS = 4  # of coordinate descent
@@ -32,7 +32,7 @@ def damped(moments: Array) -> Array:
 
 def compensate(
     rows: Array, scales: Scales, moments: Array, ordered: bool = False, pruned: Array | None = None
-) -> Packed:
+) -> PackedRows:
     """Returns rows [rows, inner] rounded to the grid of their scales, by GPTQ. moments: as `damped` returns them.
     ordered: columns with the largest moments come first. pruned: True for weights that become 0 (as in SparseGPT)."""
     inner = rows.shape[1]
@@ -53,10 +53,12 @@ def compensate(
             left[:, i + 1 : last] -= error[:, None] * factor[i, i + 1 : last]
             errors[:, i - first] = error
         left[:, last:] -= errors @ factor[first:last, last:]
-    return Packed(scales, codes)
+    return PackedRows(scales, codes)
 
 
-def descend(rows: Array, packed: Packed, moments: Array, rounds: int = ROUNDS, pruned: Array | None = None) -> Packed:
+def descend(
+    rows: Array, packed: PackedRows, moments: Array, rounds: int = ROUNDS, pruned: Array | None = None
+) -> PackedRows:
     """Returns the weights after rounds of coordinate descent: each column takes the code that is best for the others,
     so that the output error never grows."""
     inner = rows.shape[1]
@@ -85,10 +87,10 @@ def descend(rows: Array, packed: Packed, moments: Array, rounds: int = ROUNDS, p
             pull[:, last:] += (off[:, first:last] - before) @ moments[first:last, last:]
         if not changed:
             break
-    return Packed(packed.scales, codes.astype(packed.grid.storage))
+    return PackedRows(packed.scales, codes.astype(packed.grid.storage))
 
 
-def fit_scales(rows: Array, packed: Packed, moments: Array) -> Packed:
+def fit_scales(rows: Array, packed: PackedRows, moments: Array) -> PackedRows:
     """Returns the same codes with the scales of least output error, block after block: each is the quotient of two
     products with what the other blocks leave over."""
     inner, block = rows.shape[1], packed.grid.block
@@ -105,4 +107,4 @@ def fit_scales(rows: Array, packed: Packed, moments: Array) -> Packed:
         scale[:, b] += step
         off[:, at] -= part * step[:, None]
     fitted = Scales(packed.grid, scale.astype(np.float32), packed.scales.zero)
-    return Packed(fitted, packed.codes)
+    return PackedRows(fitted, packed.codes)

@@ -18,13 +18,13 @@ from pelton.ir.imported import Imported, Info
 from pelton.logs import Logger
 from pelton.options import Options
 from pelton.passes.rules.few_bits import FEWEST
-from pelton.quantize.accuracy_bound import Accuracy, AccuracyBound, Feed, outputs_of_scores
+from pelton.quantize.accuracy_bound import Accuracy, AccuracyBound, outputs_of_scores
 from pelton.runtime import Engine
 from pelton.system import files
 
 from . import closeness
-from .data import read_data
-from .layers import Kept, Layer, find_layers, matching
+from .data import CalibrationData, read_data
+from .layers import Kept, WeightLayer, find_layers, matching
 from .methods import Version, nbytes
 from .search import Rungs, hold, round_layers
 from .settings import Settings, check_settings
@@ -95,7 +95,7 @@ def compress(
     if simulation is None:
         written = write_versions(graph, versions, rungs.divisions)
     else:
-        written, versions, accuracy = _within_bound(graph, rungs, simulation, batches.held_out, chosen, options)
+        written, versions, accuracy = _within_bound(graph, rungs, simulation, batches, chosen, options)
     report = _describe(graph, written, layers, kept, versions, chosen, name)
     report |= {"data": batches.words or None, "accuracy": accuracy or None}
     out = Compressed(report, replace(imported, graph=written), threads)
@@ -119,7 +119,7 @@ def _target(path: str | os.PathLike[str] | None, to: str | None) -> str:
     return kind
 
 
-def _layers(graph: Graph, settings: Settings, kind: str, model: str) -> tuple[list[Layer], list[Kept]]:
+def _layers(graph: Graph, settings: Settings, kind: str, model: str) -> tuple[list[WeightLayer], list[Kept]]:
     """Returns the layers to compress, and all weights that are kept; BuildError if there are no layers."""
     every, kept = find_layers(graph)
     asked = matching(every, settings.keep) if settings.keep else set()
@@ -136,7 +136,8 @@ def _layers(graph: Graph, settings: Settings, kind: str, model: str) -> tuple[li
             layers.append(layer)
     if not layers:
         reasons = "; ".join(f"{k.name} {list(k.shape)}: {k.reason}" for k in kept[:SHOWN])
-        but = f"; it has {reasons}{'; …' if len(kept) > SHOWN else ''}" if kept else ""
+        more = "; …" if len(kept) > SHOWN else ""
+        but = f"; it has {reasons}{more}" if kept else ""
         raise BuildError(
             f"{model} has no weights to compress: expected products with constant f32 matrices, lookups in such tables"
             f" or, for ONNX models, convolutions of images, of at least {FEWEST:,} weights{but}"
@@ -148,16 +149,16 @@ def _within_bound(
     graph: Graph,
     rungs: Rungs,
     simulation: Simulation,
-    held_out: Sequence[Feed],
+    data: CalibrationData,
     settings: Settings,
     options: Options,
-) -> tuple[Graph, dict[Layer, Version], dict[str, Any]]:
+) -> tuple[Graph, dict[WeightLayer, Version], dict[str, Any]]:
     """Returns the program within the bound, the versions of its layers, and its accuracy as plain data, measured with
     an engine of the program itself."""
     original = Weighted(simulation, {})
     scores = outputs_of_scores(graph, sequences=True)
     limit = settings.max_drop
-    bound = AccuracyBound(original, held_out, 0.0 if limit is None else limit, scores=scores)
+    bound = AccuracyBound(original, data.held_out, 0.0 if limit is None else limit, scores=scores)
     tell = progress_reporter(options)
     steps = {} if limit is None else hold(rungs, bound, simulation, tell)
     versions = rungs.at(steps)
@@ -169,8 +170,8 @@ def _within_bound(
             f"max_drop {limit:g} holds in the simulation, but the drop of the engine is {accuracy.drop:.4g}: other"
             " roundings decide; allow a little more"
         )
-    close = closeness.measure(graph, original, engine, held_out, settings.perplexity)
-    return written, versions, _describe_accuracy(accuracy, limit, len(held_out)) | close.describe()
+    close = closeness.measure(graph, original, engine, data.held_out, settings.perplexity)
+    return written, versions, _describe_accuracy(accuracy, limit, data.count) | close.describe()
 
 
 def _describe_accuracy(accuracy: Accuracy, limit: float | None, count: int) -> dict[str, Any]:
@@ -180,9 +181,9 @@ def _describe_accuracy(accuracy: Accuracy, limit: float | None, count: int) -> d
 def _describe(
     graph: Graph,
     written: Graph,
-    layers: Sequence[Layer],
+    layers: Sequence[WeightLayer],
     kept: Sequence[Kept],
-    versions: Mapping[Layer, Version],
+    versions: Mapping[WeightLayer, Version],
     settings: Settings,
     model: str,
 ) -> dict[str, Any]:

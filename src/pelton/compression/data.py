@@ -24,10 +24,12 @@ JOINED = 16  # batches
 
 @dataclass(frozen=True)
 class CalibrationData:
-    """Calibration batches, those that are held out, and their number in words; empty without data."""
+    """Calibration batches, those that are held out, the number of the latter before they were joined, and that of all
+    samples in words; empty without data."""
 
     feeds: Sequence[Feed] = ()
     held_out: Sequence[Feed] = ()
+    count: int = 0
     words: str = ""
 
 
@@ -48,7 +50,7 @@ def read_data(data: Any, graph: Graph) -> CalibrationData:
             break
         feeds.append({name: a.copy() for name, a in feed.items()})
     warn_of_samples(batches)
-    return CalibrationData(joined(feeds, graph), joined(held_out, graph), in_words(batches))
+    return CalibrationData(joined(feeds, graph), joined(held_out, graph), len(held_out), in_words(batches))
 
 
 def joined(feeds: Iterable[Feed], graph: Graph) -> list[Feed]:

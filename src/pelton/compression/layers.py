@@ -38,7 +38,7 @@ BEHIND = (add, sub, mul, div, reshape, transpose, cast, softmax, log_softmax, si
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class WeightLayer:
     """Weights that products read as a second operand [inner, rows], a table [rows, inner] that lookups read, or weights
     of a convolution of images [rows, channels, height, width], whose rows are [height, width, channels].
 
@@ -112,9 +112,9 @@ class Kept:
     reason: str
 
 
-def find_layers(graph: Graph) -> tuple[list[Layer], list[Kept]]:
+def find_layers(graph: Graph) -> tuple[list[WeightLayer], list[Kept]]:
     """Returns the layers of a program in order, and constants of at least `FEWEST` f32 elements that are none."""
-    layers: list[Layer] = []
+    layers: list[WeightLayer] = []
     kept: list[Kept] = []
     heads = set(_heads(graph))
     seen: set[Value] = set()
@@ -130,7 +130,7 @@ def find_layers(graph: Graph) -> tuple[list[Layer], list[Kept]]:
                     kept.append(Kept(name, value.type.shape, graph.constants[value].nbytes, reason))
                 else:
                     head = not heads.isdisjoint(users)
-                    layers.append(Layer(name, KINDS[users[0].op], value, users, head))
+                    layers.append(WeightLayer(name, KINDS[users[0].op], value, users, head))
     return _with_own_names(layers), kept
 
 
@@ -179,21 +179,21 @@ def _heads(graph: Graph) -> Iterator[Node]:
             (v,) = varying
 
 
-def _with_own_names(layers: Sequence[Layer]) -> list[Layer]:
+def _with_own_names(layers: Sequence[WeightLayer]) -> list[WeightLayer]:
     """Returns the layers with unique names: the names of their weights where those of nodes occur twice."""
     names = [layer.name for layer in layers]
     return [
-        Layer(layer.weight.name, layer.kind, layer.weight, layer.nodes, layer.head)
+        WeightLayer(layer.weight.name, layer.kind, layer.weight, layer.nodes, layer.head)
         if names.count(layer.name) > 1
         else layer
         for layer in layers
     ]
 
 
-def matching(layers: Sequence[Layer], patterns: Sequence[str]) -> set[Layer]:
+def matching(layers: Sequence[WeightLayer], patterns: Sequence[str]) -> set[WeightLayer]:
     """Returns the layers whose names match one of the patterns, such as "head.*"; InputError for a pattern without
     any."""
-    chosen: set[Layer] = set()
+    chosen: set[WeightLayer] = set()
     for pattern in patterns:
         some = {layer for layer in layers if fnmatchcase(layer.name, pattern)}
         if not some:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import Grid, Packed, find_scales, round_to_nearest
+from .blocks import WeightGrid, PackedRows, find_scales, round_to_nearest
 from .cluster import cluster
 from .compensate import compensate, damped, descend, fit_scales
 from .moments import Moments
@@ -33,7 +33,7 @@ class Version:
     method: str
     bits: int
     error: float | None = None
-    packed: Packed | None = None
+    packed: PackedRows | None = None
     gain: Array | None = None
     codebook: tuple[Array, Array] | None = None
 
@@ -45,7 +45,7 @@ def weight_error(rows: Array, compressed: Array) -> float:
 
 
 def versions(
-    rows: Array, grid: Grid, method: str, moments: Moments | None, pruned: Array | None, gain: Array | None = None
+    rows: Array, grid: WeightGrid, method: str, moments: Moments | None, pruned: Array | None, gain: Array | None = None
 ) -> Iterator[Version]:
     """Yields the rows [rows, inner] as each method rounds them, times a gain if there is one. pruned: True for weights
     that are 0."""
@@ -54,7 +54,7 @@ def versions(
     own = wide if pruned is None else np.where(pruned, 0.0, wide)
     around = None if moments is None else moments.scaled(by)
 
-    def version(packed: Packed, name: str) -> Version:
+    def version(packed: PackedRows, name: str) -> Version:
         weights = packed.weights()
         weights = weights if gain is None else (weights / by).astype(np.float32)
         error = weight_error(rows, weights) if moments is None else moments.error(rows, weights)
@@ -87,7 +87,7 @@ def best(found: Sequence[Version]) -> Version:
 
 def choose(
     rows: Sequence[Array],
-    grids: Sequence[Grid],
+    grids: Sequence[WeightGrid],
     method: str,
     moments: Moments | None,
     pruned: Sequence[Array | None],

@@ -11,7 +11,7 @@ import numpy as np
 from pelton.quantize.accuracy_bound import Feed
 
 from .compensate import damped
-from .layers import Layer
+from .layers import WeightLayer
 from .simulation import Simulation
 
 # Part of the way to the weights that undo the error of the inputs; all of it would fit the calibration data alone.
@@ -49,7 +49,9 @@ class Moments:
         return Moments(self.own / by, self.original / by, self.cross / by)
 
 
-def measure(simulation: Simulation, layer: Layer, feeds: Sequence[Feed], weights: Mapping[Layer, Array]) -> Moments:
+def measure(
+    simulation: Simulation, layer: WeightLayer, feeds: Sequence[Feed], weights: Mapping[WeightLayer, Array]
+) -> Moments:
     """Returns the moments of a layer's inputs, with these weights in front of it and with the original ones."""
     own: Any = 0.0
     original: Any = 0.0

@@ -16,7 +16,7 @@ import numpy as np
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ops.words import add, layer_norm, matmul, mul, rms_norm
 
-from .layers import Layer
+from .layers import WeightLayer
 
 EXPONENTS = (0.25, 0.5, 0.75)  # of the inputs' size
 LARGEST = 64.0  # quotient of a scale and their mean
@@ -29,10 +29,10 @@ class Divisor:
 
     node: Node
     operand: int
-    layer: Layer | None = None
+    layer: WeightLayer | None = None
 
 
-def find_divisors(graph: Graph, group: Sequence[Layer], layers: Sequence[Layer]) -> list[Divisor]:
+def find_divisors(graph: Graph, group: Sequence[WeightLayer], layers: Sequence[WeightLayer]) -> list[Divisor]:
     """Returns what divides the common input of a group of layers, element by element of its last axis; empty if nothing
     does exactly. layers: those whose weights may change."""
     (value,) = group[0].inputs if len(group[0].inputs) == 1 else (None,)
@@ -43,7 +43,7 @@ def find_divisors(graph: Graph, group: Sequence[Layer], layers: Sequence[Layer])
     return _divisors(graph, value, products) or []
 
 
-def _divisors(graph: Graph, value: Value, products: Mapping[Node, Layer]) -> list[Divisor] | None:
+def _divisors(graph: Graph, value: Value, products: Mapping[Node, WeightLayer]) -> list[Divisor] | None:
     """Returns what divides a value; None if nothing does."""
     node = graph.producer.get(value)
     if node is None or not isinstance(value.type.shape[-1], int):

@@ -14,7 +14,7 @@ from pelton.ir.graph import Graph
 from pelton.logs import Logger
 from pelton.quantize.accuracy_bound import AccuracyBound, Feed
 
-from .layers import Layer
+from .layers import WeightLayer
 from .methods import Version, as_they_are, choose, in_eight_bits, in_floats
 from .moments import Moments, measure
 from .prune import pruned_weights
@@ -37,22 +37,22 @@ class Tell(Protocol):
 class Rungs:
     """The versions of each layer, from the fewest bits to the original weights, and the divisions of inputs."""
 
-    of: dict[Layer, list[Version]] = field(default_factory=dict)
+    of: dict[WeightLayer, list[Version]] = field(default_factory=dict)
     divisions: list[Division] = field(default_factory=list)
 
-    def at(self, steps: Mapping[Layer, int]) -> dict[Layer, Version]:
+    def at(self, steps: Mapping[WeightLayer, int]) -> dict[WeightLayer, Version]:
         """Returns the versions of all layers, so many rungs above the first ones."""
         return {layer: versions[min(steps.get(layer, 0), len(versions) - 1)] for layer, versions in self.of.items()}
 
 
-def simulated(chosen: Mapping[Layer, Version]) -> dict[Layer, Array]:
+def simulated(chosen: Mapping[WeightLayer, Version]) -> dict[WeightLayer, Array]:
     """Returns the weights of versions in the form of the program."""
     return {layer: layer.array(version.weights) for layer, version in chosen.items()}
 
 
 def round_layers(
     graph: Graph,
-    layers: Sequence[Layer],
+    layers: Sequence[WeightLayer],
     settings: Settings,
     simulation: Simulation | None,
     feeds: Sequence[Feed],
@@ -61,10 +61,10 @@ def round_layers(
     """Returns the versions of layers. With a simulation, each layer is rounded by its inputs on these batches, behind
     the layers in front of it as they are rounded."""
     rungs = Rungs()
-    groups: dict[Any, list[Layer]] = {}
+    groups: dict[Any, list[WeightLayer]] = {}
     for layer in layers:
         groups.setdefault(layer.inputs if layer.kind == "product" else layer, []).append(layer)
-    weights: dict[Layer, Array] = {}
+    weights: dict[WeightLayer, Array] = {}
     for done, group in enumerate(groups.values()):
         tell("calibrate", done, len(groups))
         moments = None
@@ -84,7 +84,7 @@ def round_layers(
 
 
 def _round_group(
-    graph: Graph, group: Sequence[Layer], settings: Settings, moments: Moments | None, scalable: bool
+    graph: Graph, group: Sequence[WeightLayer], settings: Settings, moments: Moments | None, scalable: bool
 ) -> list[list[Version]]:
     """Returns the versions of layers that read one input."""
     rows = [layer.rows(graph.constants[layer.weight]).astype(np.float64) for layer in group]
@@ -113,13 +113,13 @@ def _round_group(
     return out
 
 
-def hold(rungs: Rungs, bound: AccuracyBound, simulation: Simulation, tell: Tell) -> dict[Layer, int]:
+def hold(rungs: Rungs, bound: AccuracyBound, simulation: Simulation, tell: Tell) -> dict[WeightLayer, int]:
     """Returns how many rungs each layer climbs so that the bound holds.
 
     As few layers of four bits as it takes get 8 bits; if all of them do, as few layers as it takes become floats. Those
     with the most noise for their size come first. BuildError if every layer would be a float."""
 
-    def holds(steps: Mapping[Layer, int]) -> bool:
+    def holds(steps: Mapping[WeightLayer, int]) -> bool:
         return bound.holds(bound.measure(Weighted(simulation, simulated(rungs.at(steps)))))
 
     if holds({}):
@@ -133,7 +133,7 @@ def hold(rungs: Rungs, bound: AccuracyBound, simulation: Simulation, tell: Tell)
     fours = [layer for layer in order if len(rungs.of[layer]) > 2]
     eight = dict.fromkeys(fours, 1)
 
-    def state(count: int) -> dict[Layer, int]:
+    def state(count: int) -> dict[WeightLayer, int]:
         if count <= len(fours):
             return dict.fromkeys(fours[:count], 1)
         return eight | {layer: len(rungs.of[layer]) - 1 for layer in order[: count - len(fours)]}

@@ -9,8 +9,8 @@ from typing import Any
 
 from pelton.errors import InputError, near
 
-from .blocks import Grid
-from .layers import Layer
+from .blocks import WeightGrid
+from .layers import WeightLayer
 from .methods import METHODS
 from .prune import Sparsity, read_sparsity
 
@@ -35,15 +35,15 @@ class Settings:
     clusters: int
     perplexity: bool
 
-    def bits(self, layer: Layer) -> int:
+    def bits(self, layer: WeightLayer) -> int:
         """Returns the bits that a layer's weights get, 32 for floats."""
         if layer.kind == "table":
             return self.embedding
         return self.head if layer.head else self.weights
 
-    def grid(self, layer: Layer, bits: int) -> Grid:
+    def grid(self, layer: WeightLayer, bits: int) -> WeightGrid:
         """Returns the grid of a layer's rows; short rows are one block."""
-        return Grid(bits, layer.block(self.block), self.zero_points)
+        return WeightGrid(bits, layer.block(self.block), self.zero_points)
 
 
 def check_settings(

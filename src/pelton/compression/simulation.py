@@ -16,7 +16,7 @@ from pelton.ir.imported import Imported, Info
 from pelton.options import Options
 from pelton.quantize.accuracy_bound import Feed, Outputs
 
-from .layers import Layer
+from .layers import WeightLayer
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +28,7 @@ class Simulation:
     as rows. Both use the arrays of the last run again.
     """
 
-    def __init__(self, graph: Graph, layers: Sequence[Layer], options: Options):
+    def __init__(self, graph: Graph, layers: Sequence[WeightLayer], options: Options):
         self.graph, self.layers = graph, layers
         values = [x for layer in layers for x in layer.inputs]
         self._seen = {x: x.name for x in dict.fromkeys(values)}
@@ -55,7 +55,7 @@ class Simulation:
         self._results: dict[str, Array] = {}
         self._shapes: list[tuple[int, ...]] = []
 
-    def run(self, feed: Feed, weights: Mapping[Layer, Array]) -> Outputs:
+    def run(self, feed: Feed, weights: Mapping[WeightLayer, Array]) -> Outputs:
         """Runs the program on a batch with these weights, and the original ones of other layers."""
         shapes = [a.shape for a in feed.values()]
         constants = self.graph.constants
@@ -64,7 +64,7 @@ class Simulation:
         self._shapes = shapes
         return {v.name: self._results[v.name] for v in self.graph.outputs}
 
-    def rows(self, layer: Layer, feed: Feed) -> Array:
+    def rows(self, layer: WeightLayer, feed: Feed) -> Array:
         """Returns the rows of a layer's inputs in the last run, f32[rows, inner]."""
         every = [feed[v.name] if v in self.graph.inputs else self._results[v.name] for v in layer.inputs]
         return np.concatenate([layer.input_rows(a) for a in every])
@@ -73,7 +73,7 @@ class Simulation:
 class Weighted:
     """The simulated program with certain weights, which runs as an engine does."""
 
-    def __init__(self, simulation: Simulation, weights: Mapping[Layer, Array]):
+    def __init__(self, simulation: Simulation, weights: Mapping[WeightLayer, Array]):
         self.simulation, self.weights = simulation, weights
 
     def run(self, feed: Feed) -> Outputs:

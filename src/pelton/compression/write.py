@@ -13,8 +13,8 @@ from pelton.ir.builder import Builder
 from pelton.ir.types import I64
 from pelton.ops.words import cast, dequantize, gather
 
-from .blocks import Packed
-from .layers import Layer
+from .blocks import PackedRows
+from .layers import WeightLayer
 from .methods import Version
 from .scaling import Divisor
 
@@ -26,12 +26,12 @@ class Division:
     """Divisors of a group's input, and the layer whose gain they divide by."""
 
     divisors: Sequence[Divisor]
-    of: Layer
+    of: WeightLayer
 
 
-def write_versions(graph: Graph, chosen: Mapping[Layer, Version], divisions: Sequence[Division] = ()) -> Graph:
+def write_versions(graph: Graph, chosen: Mapping[WeightLayer, Version], divisions: Sequence[Division] = ()) -> Graph:
     """Returns the program with these versions of its layers' weights. Names of inputs and outputs stay."""
-    by_rows: dict[Layer, Array] = {}  # what the rows of a layer are divided by
+    by_rows: dict[WeightLayer, Array] = {}  # what the rows of a layer are divided by
     operands: dict[tuple[Node, int], Array] = {}  # other constants that are divided
     for division in divisions:
         gain = chosen[division.of].gain
@@ -66,7 +66,7 @@ def _with_operands(builder: Builder, node: Node, operands: Mapping[tuple[Node, i
     return Node(node.op, inputs, node.attrs, node.outputs, node.name)
 
 
-def _write(builder: Builder, layer: Layer, version: Version, by: Array | None) -> Value:
+def _write(builder: Builder, layer: WeightLayer, version: Version, by: Array | None) -> Value:
     """Writes a layer's weights; returns their value."""
     name = layer.weight.name
     if version.packed is not None:
@@ -83,7 +83,7 @@ def _write(builder: Builder, layer: Layer, version: Version, by: Array | None) -
     return builder.constant(np.ascontiguousarray(layer.array(weights), np.float32), f"{name}.floats")
 
 
-def _dequantized(builder: Builder, layer: Layer, packed: Packed) -> Value:
+def _dequantized(builder: Builder, layer: WeightLayer, packed: PackedRows) -> Value:
     """Writes codes, scales and zero points in front of a dequantization, in blocks along the rows, or with one scale
     for each row."""
     name, grid = layer.weight.name, packed.grid
