@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
-from pelton.compression import blocks, cluster, compensate, methods, prune
+import pelton
+from pelton.compression import blocks, cluster, compensate, methods, prune, scaling
+from pelton.compression.layers import find_layers
 from pelton.compression.moments import Moments
+from pelton.compression.write import Division, write_versions
+from pelton.ir.evaluate import evaluate
 
 GRIDS = [blocks.WeightGrid(bits, block, zeros) for bits in (4, 8) for block in (16, 48) for zeros in (False, True)]
 
@@ -172,3 +176,59 @@ def test_clusters_are_centres_of_their_values(rng):
     centres, codes = cluster.cluster(values, 16)
     assert (codes == np.abs(values[:, None] - centres.astype(np.float64)).argmin(1)).mean() > 0.999
     assert np.square(centres[codes] - values).mean() < 0.012  # Lloyd and Max: 0.0095 for a normal distribution
+
+
+# --- scales that the nodes in front take over
+
+
+def scaled_network(rng, front):
+    """Two products of one input, which comes from a norm, a factor, or a gated product with a bias."""
+    net = pelton.Network()
+    x = net.input("x", "f32[batch, 64]")
+
+    def weight(inner, rows):
+        return rng.standard_normal((inner, rows)).astype(np.float32)
+
+    def vector():
+        return rng.uniform(0.5, 2, 64).astype(np.float32)
+
+    if front == "layer_norm":
+        y = net.layer_norm(x, vector(), vector(), axis=1)
+    elif front == "rms_norm":
+        y = net.rms_norm(x, vector(), axis=1)
+    elif front == "factor":
+        y = net.mul(net.tanh(x), vector())
+    elif front == "product":
+        y = net.mul(net.sigmoid(net.matmul(x, weight(64, 64))), net.add(net.matmul(x, weight(64, 64)), vector()))
+    else:
+        y = net.relu(net.matmul(x, weight(64, 64)))
+    net.output(net.matmul(y, weight(64, 80)), "a")
+    net.output(net.matmul(y, weight(64, 96)), "b")
+    if front == "read twice":
+        net.output(net.relu(y), "c")
+    return net.graph()
+
+
+@pytest.mark.parametrize("front", ["layer_norm", "rms_norm", "factor", "product", "relu", "read twice"])
+def test_the_nodes_in_front_divide_by_a_gain_exactly(rng, front):
+    graph = scaled_network(rng, front)
+    layers, _ = find_layers(graph)
+    group = [layer for layer in layers if layer.shape[0] > 64]
+    divisors = scaling.find_divisors(graph, group, layers)
+    assert bool(divisors) == (front not in ("relu", "read twice")), front
+    if divisors:
+        gain = rng.uniform(0.1, 10, 64)
+        chosen = {}
+        for layer in layers:
+            rows = layer.rows(graph.constants[layer.weight])
+            version = methods.Version(rows, "float", 32, gain=gain if layer in group else None)
+            chosen[layer] = methods.as_they_are(rows, version)
+            (packed,) = methods.versions(rows, blocks.WeightGrid(8, 16), "nearest", None, None, version.gain)
+            if front == "product" and layer not in group:
+                chosen[layer] = packed  # its scales are divided
+        written = write_versions(graph, chosen, [Division(divisors, group[0])])
+        assert {v.name for v in written.constants} - {v.name for v in graph.constants}
+        data = {"x": rng.standard_normal((5, 64)).astype(np.float32)}
+        for name, want in evaluate(graph, data).items():
+            close = 0.02 if front == "product" else 1e-5
+            assert np.abs(evaluate(written, data)[name] - want).max() <= close * np.abs(want).max()
