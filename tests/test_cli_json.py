@@ -10,7 +10,7 @@ from models import model, small_cnn
 from onnx import helper
 
 import pelton
-from pelton.cli import GROUPS, arguments, demo, layers, main, output, parser, peers, roofline, timing
+from pelton.cli import GROUPS, demo, flags, layers, main, output, parser, peers, roofline, timing
 
 jsonschema = pytest.importorskip("jsonschema", reason='jsonschema is not installed: pip install ".[test]"')
 referencing = pytest.importorskip("referencing")
@@ -258,4 +258,4 @@ def test_error_types_are_public_names():
     kinds = SCHEMAS["error.json"]["properties"]["error"]["properties"]["type"]["enum"]
     public = {n for n in pelton.__all__ if isinstance(k := getattr(pelton, n), type) and issubclass(k, pelton.Error)}
     assert set(kinds) == public
-    assert arguments.translate_options("set it with shapes=") == "set it with --shapes"
+    assert flags.translate_options("set it with shapes=") == "set it with --shapes"

@@ -11,7 +11,7 @@ from models import model
 from onnx import TensorProto, helper
 
 import pelton
-from pelton.cli import GROUPS, arguments, main
+from pelton.cli import GROUPS, arguments, flags, main
 
 LIBRARY = Path(pelton.__file__).parent
 
@@ -169,7 +169,7 @@ def test_an_unknown_operator_gets_advice_that_can_be_followed(refused, folder, c
     ],
 )
 def test_the_command_line_speaks_of_options(said, spoken):
-    assert arguments.translate_options(said) == spoken
+    assert flags.translate_options(said) == spoken
 
 
 def test_warnings_and_problems_speak_of_options(capsys, refused, folder, cache, pair):
@@ -210,7 +210,7 @@ def test_every_sentence_that_names_an_option_is_translated():
                     found += 1
                     assert not re.search(
                         rf"(?<![-\w])({names})=(?!\{{'x': \(\)\}})|Options\.({names})",
-                        arguments.translate_options(said),
+                        flags.translate_options(said),
                     ), (path, said)
     assert found > 5
 

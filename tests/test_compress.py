@@ -244,6 +244,9 @@ def test_a_trained_language_model_stays_close(tmp_path, kernel_cache):
         (dict(max_drop=-1, data={}), "max_drop is a number from 0 on"),
         (dict(to="tflite"), "to is 'onnx' or 'engine'"),
         (dict(path="model.small"), "ends in neither"),
+        (dict(path="model.onnx", level=0), "level: these options are of engines"),
+        (dict(path="model.pelton", level=9), "level"),
+        (dict(path="model.pelton", speed=9), "speed"),
         (dict(path="no/such/model.onnx"), "there is no folder"),
         (dict(data={"y": np.zeros((2, 64), np.float32)}), "input"),
         (dict(data={"x": np.zeros((2, 64), np.float32)}, perplexity=True), "perplexity needs an input of tokens"),
@@ -294,3 +297,10 @@ def test_the_command_writes_and_reports(rng, tmp_path, monkeypatch, capsys):
     assert "is the model itself" in capsys.readouterr().err
     assert main(["compress", "model.onnx", "--max-drop", "0.1"]) == 2
     assert "needs typical inputs as data" in capsys.readouterr().err
+
+
+def test_engines_take_no_options_of_an_import(rng):
+    small = pelton.compress(network(rng))
+    for name, value in {"shapes": {"x": (1, 64)}, "refit": True, "outputs": ["scores"]}.items():
+        with pytest.raises(pelton.InputError, match=f"{name} is for models as they are imported"):
+            small.build(level=0, **{name: value})

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pelton.options import BuildOptions, Options
+from pelton.build_options import BuildOptions
+from pelton.options import Options
 
 ROOT = Path(__file__).parents[1]
 USAGE = ROOT / "tests" / "typing" / "usage.py"

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .compression import Compressed
     from .editing import export_onnx, import_onnx
     from .network import Network, NetworkTensor
-    from .options import BuildOptions, Options
+    from .build_options import BuildOptions
+    from .options import Options
     from .plugins import Plugin, register
     from .runtime import Context, Engine, load
     from .runtime.batching import Batching

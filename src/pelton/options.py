@@ -7,17 +7,19 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from .errors import InputError, near
 
 Progress = Callable[[str, int, int], "bool | None"]
+Sizes = int | str | Sequence[int | str | tuple[int, int, int]]  # of an input, or of one dimension
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "best")
 ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
 MOST_METADATA, LONGEST_METADATA = 64, 4096  # number of texts, and characters of each
 CALIBRATED = ("int8", "best")  # "best" also works without calibration
 MAX_DROP = 0.01
+MOST_PROFILES = 16
 HINTS = ("latency", "throughput")
 
 
@@ -28,6 +30,10 @@ class Options:
     The program:
     shapes: input name → sizes: {"x": (1, 3, 224, 224)} or {"x": "1x3x224x224"}; a dynamic dimension is
         minimum..optimum..maximum, as in {"x": "1..8..32x3x224x224"}. Default: the sizes of the model.
+        Names of the model's dimensions may be keys, too: {"batch": "1..8..32"} sets it in all inputs.
+    profiles: profile name → shapes that it adds to `shapes`: {"one": {"batch": 1}, "many": {"batch": "1..32..64"}}. The
+        engine is tuned for each of them, stores equal weights once, and runs the first profile that accepts the shapes
+        of a run's inputs. Default: one engine for all sizes.
     optimum: input name → sizes that the engine is tuned for along unspecified dimensions.
     values: input name → value of an input that decides the program (axes, a shape, a condition) and becomes a constant
         of the engine: an array or numbers, None for an empty optional, a list of arrays for a sequence.
@@ -113,7 +119,8 @@ class Options:
     metadata: user texts by name, stored in the engine: {"team": "vision"}; at most 64, of 4096 characters each.
     """
 
-    shapes: Mapping[str, str | Sequence[int | str | tuple[int, int, int]]] | None = None
+    shapes: Mapping[str, Sizes] | None = None
+    profiles: Mapping[str, Mapping[str, Sizes]] | None = None
     optimum: Mapping[str, Sequence[int]] | None = None
     values: Mapping[str, Any] | None = None
     weights: str | Path | None = None
@@ -159,6 +166,7 @@ class Options:
             object.__setattr__(self, "optimum", usual)
         for name, example in (
             ("shapes", '{"image": (1, 3, 224, 224)}'),
+            ("profiles", '{"one": {"batch": 1}, "many": {"batch": "1..32..64"}}'),
             ("optimum", '{"image": (1, 3, 224, 224)}'),
             ("values", '{"axes": (1,)}'),
             ("precision_of", '{"head.*": "fp32"}'),
@@ -183,6 +191,7 @@ class Options:
                 f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {self.detections!r}"
             )
         self._check_metadata()
+        self._check_profiles()
         self._check_refit()
         if self.image is not None:
             from .preprocessing import describe  # imported only for engines that take pictures
@@ -242,6 +251,19 @@ class Options:
                 f"{option}= needs a program independent of weights, but precision {self.precision!r} depends on"
                 " them; leave it out, or use another precision"
             )
+
+    def _check_profiles(self) -> None:
+        """Raises InputError for profiles that cannot be built."""
+        if self.profiles is None:
+            return
+        if not 1 <= len(self.profiles) <= MOST_PROFILES:
+            raise InputError(f"profiles are 1 to {MOST_PROFILES}, got {len(self.profiles)}")
+        for name, shapes in self.profiles.items():
+            if not isinstance(name, str) or not name or not isinstance(shapes, Mapping):
+                raise InputError(f"a profile is a mapping of names to sizes, got {name!r}: {shapes!r:.100}")
+        for option in ("refit", "strip_weights", "detections"):
+            if getattr(self, option):
+                raise InputError(f"{option}= is for engines without profiles; leave out one of both")
 
     @property
     def refittable(self) -> bool:
@@ -357,43 +379,3 @@ class Options:
         if "usual" in changes:  # the alias of `optimum` overrides that of these options, too
             changes.setdefault("optimum", None)
         return replace(self, **changes)
-
-
-class BuildOptions(TypedDict, total=False):
-    """The fields of `Options` as keywords of `pelton.build`, for editors and type checkers."""
-
-    optimum: Mapping[str, Sequence[int]] | None
-    values: Mapping[str, Any] | None
-    weights: str | Path | None
-    level: int
-    budget: float | None
-    threads: int | None
-    hint: str
-    strict: bool
-    memory: int | None
-    timing_cache: str | Path | None
-    save_tactics: str | Path | None
-    load_tactics: str | Path | None
-    cache_dir: str | Path | None
-    cache_limit: int | None
-    target: str
-    precision: str
-    calibration: Any
-    save_calibration: str | Path | None
-    precision_of: Mapping[str, str] | None
-    max_drop: float | None
-    metric: Callable[[Any], float] | None
-    weight_equalization: bool | None
-    bias_correction: bool | None
-    outputs: Sequence[str] | None
-    detections: str | bool | None
-    accept_conversion: bool
-    progress: Progress | None
-    check: bool
-    image: str | Path | None
-    labels: Sequence[str] | None
-    metadata: Mapping[str, str] | None
-    refit: bool
-    strip_weights: bool
-    cc: str | None
-    max_iterations: int

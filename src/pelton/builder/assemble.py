@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,10 +36,12 @@ from pelton.ir.types import DType
 from pelton.plan.lower import Blob, strings
 
 if TYPE_CHECKING:
-    from pelton.partition.partition import UnbuiltScript
+    from pelton.ir.imported import Info
     from pelton.options import Options
+    from pelton.partition.partition import UnbuiltScript
 
 log = Logger("pelton.build")
+BYTES = np.dtype(np.uint8)
 STORED = ("constant", "table", "text")  # kinds of buffers in the constants
 
 
@@ -59,32 +64,8 @@ def assemble(
 
     inputs = tuple(map(port, parts.inputs))
     symbols = dims.symbols([v.type.shape for v in parts.inputs])
-    engines, arrays, constants = _merge_constants(engines, parts.constants)
-    tuned = {
-        key: max(e.meta[key] for e in engines)
-        for key in ("threads", "multiprocessors")
-        if any(key in e.meta for e in engines)
-    }
-    meta = {
-        **(tuned or {"threads": options.threads}),
-        "level": options.level,
-        "strict": options.strict,
-        "recorded": options.load_tactics is not None,
-        "precision": options.precision,
-        "forms": parts.forms,
-        "host_steps": [*parts.host, *(name for e in engines for name in e.meta["host_steps"])],
-        "weights": {key: sum(e.meta["weights"][key] for e in engines) for key in ("own", "packed", "saved_ns")},
-        "copies": [c for e in engines for c in e.meta["copies"]],
-        "layouts": [x for e in engines for x in e.meta["layouts"]],
-        "chains": [c for e in engines for c in e.meta["chains"]],
-        "half": [layer for e in engines for layer in e.meta["half"]],
-        "fusion_refusals": [n for e in engines for n in e.meta["fusion_refusals"]],
-        "checked": [c for e in engines for c in e.meta["checked"]],
-        "model": parts.info.record(),
-        "plugins": {name: digest for e in engines for name, digest in e.meta["plugins"].items()},
-        "image": options.image,
-        "labels": list(options.labels) if options.labels else None,
-    }
+    engines, arrays, constants = merge_constants(engines, parts.constants)
+    meta = merge_meta(engines, parts.host, parts.forms, parts.info, options)
     return Script(
         parts.name,
         inputs,
@@ -98,8 +79,39 @@ def assemble(
         tuple(DynamicDimension(s.name, s.minimum, s.optimum, s.maximum) for s in symbols),
         trees,
         options.max_iterations,
-        parts.info.label,
+        file=parts.info.label,
     )
+
+
+def merge_meta(
+    engines: Sequence[EnginePlan], host: Sequence[str], forms: Mapping[str, Any], info: Info, options: Options
+) -> dict[str, Any]:
+    """Returns the metadata of a script. host: names of its steps in Python; forms, info: those of its model."""
+    tuned = {
+        key: max(e.meta[key] for e in engines)
+        for key in ("threads", "multiprocessors")
+        if any(key in e.meta for e in engines)
+    }
+    return {
+        **(tuned or {"threads": options.threads}),
+        "level": options.level,
+        "strict": options.strict,
+        "recorded": options.load_tactics is not None,
+        "precision": options.precision,
+        "forms": forms,
+        "host_steps": [*host, *(name for e in engines for name in e.meta["host_steps"])],
+        "weights": {key: sum(e.meta["weights"][key] for e in engines) for key in ("own", "packed", "saved_ns")},
+        "copies": [c for e in engines for c in e.meta["copies"]],
+        "layouts": [x for e in engines for x in e.meta["layouts"]],
+        "chains": [c for e in engines for c in e.meta["chains"]],
+        "half": [layer for e in engines for layer in e.meta["half"]],
+        "fusion_refusals": [n for e in engines for n in e.meta["fusion_refusals"]],
+        "checked": [c for e in engines for c in e.meta["checked"]],
+        "model": info.record(),
+        "plugins": {name: digest for e in engines for name, digest in e.meta["plugins"].items()},
+        "image": options.image,
+        "labels": list(options.labels) if options.labels else None,
+    }
 
 
 def _indices_of_inputs(main: Block, engines: Sequence[EnginePlan]) -> dict[str, IndexRange]:
@@ -144,35 +156,41 @@ def _renumber(block: Block, built: Sequence[EnginePlan | Undecided]) -> Block:
     return replace(block, steps=tuple(steps))
 
 
-def _merge_constants(
+def merge_constants(
     engines: Sequence[EnginePlan], arrays: Mapping[str, np.ndarray]
 ) -> tuple[list[EnginePlan], dict[str, Constant], DeferredConstants]:
-    """Merges the constants of all engines: the engines over them, the offset of each array, and the bytes."""
+    """Merges the constants of all engines: the engines over them, the offset of each array, and the bytes. Constants
+    that are not computed yet are computed one at a time, for their hash, and again when their bytes are needed."""
     blob = Blob()
 
-    def store(data: np.ndarray) -> tuple[int, int]:
-        return blob.offsets[
-            blob.add(
-                hashlib.sha256(data.tobytes()).digest(),
-                "constant",
-                data.dtype,
-                data.shape,
-                lambda out: np.copyto(out, data),
-            )
-        ]
+    def store(read: Callable[[], np.ndarray], size: int, key: bytes) -> tuple[int, int]:
+        return blob.offsets[blob.add(key, "constant", BYTES, (size,), lambda out: np.copyto(out, read()))]
 
     def rebased_buffers(engine: EnginePlan) -> tuple[Buffer, ...]:
-        stored = np.asarray(bytes_of(engine.constants))
-        return tuple(
-            replace(b, offset=store(stored[b.offset : b.offset + b.size])[0]) if b.kind in STORED else b
-            for b in engine.buffers
-        )
+        stored = [b for b in engine.buffers if b.kind in STORED]
+        reads = [partial(_piece, engine.constants, i, b.offset, b.size) for i, b in enumerate(stored)]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            keys = [*pool.map(_key, reads)]
+        rebased = iter([replace(b, offset=store(r, int(b.size), k)[0]) for b, r, k in zip(stored, reads, keys)])
+        return tuple(next(rebased) if b.kind in STORED else b for b in engine.buffers)
 
     buffers = [rebased_buffers(e) for e in engines]
     entries: dict[str, Constant] = {}
     for name, array in arrays.items():
         dtype = DType.of(array)
         data = strings(array) if dtype is DType.STRING else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        entries[name] = Constant(dtype.value, tuple(map(int, array.shape)), *store(data))
+        read = partial(np.asarray, data)
+        entries[name] = Constant(dtype.value, tuple(map(int, array.shape)), *store(read, data.size, _key(read)))
     constants = blob.constants()
     return [replace(e, buffers=own, constants=constants) for e, own in zip(engines, buffers)], entries, constants
+
+
+def _key(read: Callable[[], np.ndarray]) -> bytes:
+    return hashlib.sha256(read().data).digest()
+
+
+def _piece(constants: Any, number: int, offset: int, size: int) -> np.ndarray:
+    """Returns the bytes of an engine's constant: the one of this number, at this offset."""
+    if isinstance(constants, DeferredConstants) and not constants.is_filled:
+        return constants.part(number, size)
+    return np.asarray(bytes_of(constants))[offset : offset + size]

@@ -23,18 +23,25 @@ from pelton.options import Options
 from pelton.quantize.best import compile_best
 from pelton.quantize.int8 import compile_int8
 from pelton.runtime import Engine
-from pelton.runtime.script_engine import ScriptEngine
+from pelton.runtime.profiled import engine_of_script
 from pelton.tuning import replay
 from pelton.variables import warn_of_unknown
 
 from . import provenance, streams
 from .assemble import assemble
+from .profiles import assemble_profiles
 
 if TYPE_CHECKING:
-    from pelton.options import BuildOptions
+    from pelton.build_options import BuildOptions
     from typing_extensions import Unpack
 
 log = Logger("pelton.build")
+
+# Options that a program no longer has: those of the import, and of weights in the model's file.
+OF_MODELS = (
+    *("shapes", "optimum", "values", "weights", "outputs", "detections", "accept_conversion", "profiles"),
+    *("refit", "strip_weights"),
+)
 
 
 def build(
@@ -90,6 +97,8 @@ def with_recorded_threads(options: Options) -> Options:
 
 
 def _build(model: Any, options: Options) -> Engine:
+    if options.profiles:
+        return _build_profiles(model, options)
     try:
         imported = _import_model(model, options)
     except OnData as e:
@@ -97,11 +106,42 @@ def _build(model: Any, options: Options) -> Engine:
     return _with_provenance(_build_imported(imported, options).engine, model, imported.info, options)
 
 
-def build_imported(imported: Imported, options: Options) -> Engine:
-    """Builds the engine of a program that is no longer the one in the model's file. Raises as `pelton.build` does."""
+def build_imported(model: Any, imported: Imported, options: Options) -> Engine:
+    """Builds the engine of a program that was imported from a model and changed since. Raises as `pelton.build` does,
+    and InputError for options of an import (`OF_MODELS`)."""
+    for name in OF_MODELS:
+        if getattr(options, name) not in (None, False):
+            raise InputError(f"{name} is for models as they are imported, not for a changed program; leave it out")
     check_requirements(options)
     with _progress(options) as options:
-        return _with_provenance(_build_imported(imported, options).engine, None, imported.info, options)
+        return _with_provenance(_build_imported(imported, options).engine, model, imported.info, options)
+
+
+def _build_profiles(model: Any, options: Options) -> Engine:
+    """Builds an engine for each profile, and assembles them."""
+    profiles = options.profiles or {}
+    plans, decisions, infos = dict[str, EnginePlan](), list[replay.Decisions | None](), list[Info]()
+    recorded_decisions = _read_decisions(options, len(profiles))
+    for i, ((name, shapes), recorded) in enumerate(zip(profiles.items(), recorded_decisions)):
+        progress_reporter(options)("program", i, len(profiles))
+        own = options.but(profiles=None, shapes={**(options.shapes or {}), **shapes})
+        log.info("profile %s", name)
+        try:
+            imported = _import_model(model, own)
+            _check_labels([(v.name, str(v.type), v.type.shape) for v in imported.graph.outputs], own)
+            result = _compile(imported, own, recorded)
+        except OnData as e:
+            raise BuildError(
+                f"{e}: it becomes a script over several engines, which can have no profiles; leave out profiles="
+            ) from None
+        except Undecided as e:
+            raise BuildError(explain_undecided(imported, e)) from e
+        plans[name] = result.engine.plain
+        decisions.append(result.decisions)
+        infos.append(imported.info)
+    script = assemble_profiles(plans, infos[0], options, describe_target(options)[1])
+    _write_decisions(options, decisions)
+    return _with_provenance(engine_of_script(script), model, infos[0], options)
 
 
 def _with_provenance(engine: Engine, model: Any, info: Info, options: Options) -> Engine:
@@ -155,7 +195,7 @@ def build_script(model: Any, options: Options, reason: OnData) -> Engine:
             decisions.append(None)
     script = assemble(scripted, engines, options, describe_target(options)[1])
     _write_decisions(options, decisions)
-    return _with_provenance(ScriptEngine(script), model, scripted.info, options)
+    return _with_provenance(engine_of_script(script), model, scripted.info, options)
 
 
 def build_program(imported: Imported, options: Options) -> BuildResult:

@@ -16,7 +16,6 @@ from pelton import __version__
 from pelton.errors import Error, InputError, near
 
 from . import (
-    arguments,
     bench,
     build,
     cache,
@@ -29,6 +28,7 @@ from . import (
     doctor,
     explain,
     export,
+    flags,
     formats,
 )
 from . import import_env, inspect, output, refit, run, serve, sign, streams, terminal, trace, trtexec, tune, view
@@ -132,7 +132,7 @@ class Warnings(logging.Handler):
     """Prints log records of compiler and runtime to the current sys.stderr, which progress bars replace."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {arguments.translate_options(self.format(record))}", file=sys.stderr)
+        print(f"{record.levelname.lower()}: {flags.translate_options(self.format(record))}", file=sys.stderr)
 
 
 def parser() -> CommandParser:
@@ -190,7 +190,7 @@ def _run(argv: Sequence[str] | None) -> int:
         with output.one_object(args):
             return args.main(args) or 0
     except Error as e:
-        print(f"error: {arguments.translate_options(str(e))}", file=sys.stderr)
+        print(f"error: {flags.translate_options(str(e))}", file=sys.stderr)
         if getattr(args, "json", False):
             output.write_error(e)
         return REFUSED

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import shlex
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pelton.errors import InputError
@@ -15,8 +12,8 @@ from pelton.options import HINTS, PRECISIONS, Options
 from pelton.system.cache import parse_size
 
 SHAPE_HELP = (
-    "sizes of an input, such as x=1x3x224x224; a dynamic dimension is MIN..OPTIMUM..MAX, as in"
-    " x=1..8..32x3x224x224 (repeatable, or separated by commas)"
+    "sizes of an input, such as x=1x3x224x224, or of a named dimension, such as batch=4; a dynamic dimension is"
+    " MIN..OPTIMUM..MAX, as in x=1..8..32x3x224x224 (repeatable, or separated by commas)"
 )
 
 
@@ -236,6 +233,15 @@ def add_build(command: argparse.ArgumentParser) -> None:
     add_weights(group)
     group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
     group.add_argument(
+        "--profile",
+        dest="profiles",
+        action="append",
+        default=[],
+        metavar="PROFILE:NAME=SIZES",
+        help="tune the engine for these sizes, too, as in one:batch=1; a run uses the first profile that accepts its"
+        " shapes (repeatable)",
+    )
+    group.add_argument(
         "--values",
         action="append",
         default=[],
@@ -322,6 +328,17 @@ def shapes(args: argparse.Namespace) -> dict[str, str]:
     return parse_pairs((pair for pairs in args.shapes for pair in pairs.split(",")), "--shapes", "x=1x3x224x224")
 
 
+def _profiles(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns profile name → names and their sizes as given."""
+    profiles: dict[str, dict[str, str]] = {}
+    for text in texts:
+        name, colon, sizes = text.partition(":")
+        if not colon or not name:
+            raise InputError(f"--profile is a name, a colon and sizes, such as one:batch=1, got {text!r}")
+        profiles.setdefault(name, {}).update(parse_pairs(sizes.split(","), "--profile", "one:batch=1"))
+    return profiles
+
+
 def build_options(args: argparse.Namespace) -> dict:
     """Returns the fields of pelton.Options set by options of `add_build` and `add_threads`."""
     fields = {
@@ -329,6 +346,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "budget": args.budget,
         "strict": args.strict,
         "shapes": shapes(args) or None,
+        "profiles": _profiles(args.profiles) or None,
         "values": parse_pairs(args.values, "--values", "axes=1,2") or None,
         "weights": args.weights,
         "outputs": tuple(args.outputs) or None,
@@ -362,37 +380,3 @@ def _calibration(args: argparse.Namespace) -> Any:
     from pelton.calibration.calibrators import CALIBRATORS
 
     return CALIBRATORS[args.calibrator](args.calibration)
-
-
-@lru_cache(maxsize=1)
-def _flags() -> dict[str, tuple[str, str]]:
-    """Returns fields of pelton.Options → their option and its value on the command line: --shapes, SIZES."""
-    command = argparse.ArgumentParser()
-    add_threads(command)
-    add_hint(command)
-    add_build(command)
-    return {
-        a.dest: (a.option_strings[-1], str(a.metavar).rpartition("=")[2]) for a in command._actions if a.dest != "help"
-    }
-
-
-def flag(option: str) -> str:
-    """Returns the option of a field of pelton.Options: --timing-cache for timing_cache."""
-    return _flags()[option][0]
-
-
-def translate_options(message: str) -> str:
-    """Rewrites a message of the library with options of the command line: `shapes={'x': ...}` becomes `--shapes
-    x=SIZES`, and `shapes=` becomes `--shapes`."""
-
-    def pairs(found: re.Match[str]) -> str:
-        name, value = _flags()[found[1]]
-        inner = re.findall(r"'([^']*)': (\.\.\.|None)(?:, |$)", found[2])
-        return " ".join(f"{name} {shlex.quote(of + '=' + ('none' if what == 'None' else value))}" for of, what in inner)
-
-    names = "|".join(_flags())
-    message = re.sub(rf"\b({names})=\{{((?:'[^']*': (?:\.\.\.|None)(?:, )?)+)\}}", pairs, message)
-    message = re.sub(
-        rf"\b(?:({names})=(?![\w{{(])|Options\.({names})\b)", lambda found: flag(found[1] or found[2]), message
-    )
-    return re.sub(rf"^({names})(?= names | is )", lambda found: flag(found[1]), message)

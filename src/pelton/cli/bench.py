@@ -16,7 +16,7 @@ from pelton.errors import InputError, near
 from pelton.options import HINTS
 from pelton.system import heads
 
-from . import arguments, arrays, baseline, build, layers, output, peers, roofline, runs, text, throughput, timing
+from . import arguments, arrays, baseline, build, flags, layers, output, peers, roofline, runs, text, throughput, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -317,7 +317,7 @@ def load_or_build(args: argparse.Namespace, names: Sequence[str]) -> tuple[Engin
         is_engine = False
     options = arguments.build_options(args)
     if is_engine or args.model.endswith(".pelton"):
-        steers = [arguments.flag(name) for name in options if name not in ("shapes", "threads")]
+        steers = [flags.flag(name) for name in options if name not in ("shapes", "threads")]
         if steers:
             raise InputError(
                 f"{steers[0]} is a build option, but {args.model} is already an engine; leave it out, or pass the model"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pelton.errors import Needs
 
-from . import arguments, output, text
+from . import arguments, flags, output, text
 
 if TYPE_CHECKING:
     from pelton.diagnose.support import Coverage, Operator, Problem
@@ -93,7 +93,7 @@ def lines(found: Coverage) -> list[str]:
             out += ["", *problem(p)]
         counts = [("operator", "nodes"), *((title(o), str(o.nodes)) for o in found.operators)]
         out += ["", text.table(counts, "lr", indent="  ")]
-    return [*out, *(f"warning: {arguments.translate_options(w)}" for w in found.warnings)]
+    return [*out, *(f"warning: {flags.translate_options(w)}" for w in found.warnings)]
 
 
 def problem(p: Problem) -> list[str]:
@@ -103,8 +103,8 @@ def problem(p: Problem) -> list[str]:
         where = f"node {p.node!r}: {p.operator} ({p.domain} {p.opset or '?'}) of {', '.join(p.inputs) or 'nothing'}"
     return [
         f"  {where}",
-        f"    {arguments.translate_options(p.reason)}",
-        f"    → {arguments.translate_options(p.advice)}",
+        f"    {flags.translate_options(p.reason)}",
+        f"    → {flags.translate_options(p.advice)}",
     ]
 
 

@@ -14,7 +14,7 @@ from pelton.engine.script import Block, HostAction, IfAction, LoopAction, RunAct
 from pelton.errors import InputError, Needs
 from pelton.options import Options
 
-from . import arguments, arrays, output, text
+from . import arguments, arrays, flags, output, text
 
 if TYPE_CHECKING:
     from pelton.diagnose.explain import Errors, Explanation, ScriptExplanation
@@ -176,7 +176,7 @@ def format_program(found: Explanation, args: argparse.Namespace) -> list[str]:
 def script(found: ScriptExplanation) -> list[str]:
     """Describes the reason for a script, and its steps; those of inner blocks are indented."""
     lines = [f"{found.reason}: it is a script over {text.count(len(found.parts), 'engine')}"]
-    lines += [f"  warning: {arguments.translate_options(w)}" for w in found.scripted.info.warnings]
+    lines += [f"  warning: {flags.translate_options(w)}" for w in found.scripted.info.warnings]
     return lines + ["steps:", *steps(found.scripted.main, "  ")]
 
 
@@ -218,7 +218,7 @@ def imported(found: Explanation) -> list[str]:
         f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants{opset}{made_by}",
         *(f"  input  {v.name}: {v.type}" for v in graph.inputs),
         *(f"  output {v.name}: {v.type}" for v in graph.outputs),
-        *(f"  warning: {arguments.translate_options(w)}" for w in info.warnings),
+        *(f"  warning: {flags.translate_options(w)}" for w in info.warnings),
         *(f"  without an op of Pelton, run by the onnx package: {f}" for f in info.foreign),
     ]
 

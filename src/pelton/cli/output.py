@@ -14,7 +14,7 @@ import numpy as np
 
 import pelton
 
-from . import arguments
+from . import flags
 
 
 def add_json(command: argparse._ActionsContainer) -> None:
@@ -42,7 +42,7 @@ def one_object(args: argparse.Namespace) -> Iterator[None]:
 def write_error(e: Exception) -> None:
     """Prints an error as an object. Its type is the name of the public class, which programs can distinguish."""
     kind = next(k.__name__ for k in type(e).__mro__ if k.__name__ in pelton.__all__)
-    write({"error": {"type": kind, "message": arguments.translate_options(str(e))}})
+    write({"error": {"type": kind, "message": flags.translate_options(str(e))}})
 
 
 def write(result: Mapping[str, Any]) -> None:

@@ -45,6 +45,7 @@ class Compressed:
     """
 
     report: dict[str, Any]
+    _model: Any = field(repr=False)
     _imported: Imported = field(repr=False)
     _threads: int | None = None
 
@@ -58,7 +59,7 @@ class Compressed:
     def build(self, **options: Any) -> Engine:
         """Builds an engine. options: fields of `pelton.Options`. Raises the errors of `pelton.build`."""
         options = {"threads": self._threads, **options}
-        engine = build_imported(self._imported, Options().but(**options))
+        engine = build_imported(self._model, self._imported, Options().but(**options))
         engine.plain.meta["compression"] = self.report  # type: ignore[index]
         return engine
 
@@ -78,6 +79,10 @@ def compress(
     """The implementation of `pelton.compress`, which documents its parameters and errors."""
     chosen = check_settings(**settings, has_data=data is not None)
     kind = _target(path, to)
+    if build and (path is None or kind != "engine"):
+        names = ", ".join(build)
+        raise InputError(f"{names}: these options are of engines, and no engine is written; leave them out")
+    Options().but(**build)  # rejects wrong ones before the work
     options = Options(threads=threads, progress=progress)
     tell = progress_reporter(options)
     tell("import", 0, 1)
@@ -98,7 +103,7 @@ def compress(
         written, versions, accuracy = _within_bound(graph, rungs, simulation, batches, chosen, options)
     report = _describe(graph, written, layers, kept, versions, chosen, name)
     report |= {"data": batches.words or None, "accuracy": accuracy or None}
-    out = Compressed(report, replace(imported, graph=written), threads)
+    out = Compressed(report, model, replace(imported, graph=written), threads)
     if path is not None:
         _write(out, Path(path), kind, build)
     tell("done", 1, 1)

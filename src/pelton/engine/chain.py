@@ -1,4 +1,4 @@
-"""Scripts that run in C: engines in sequence, and suppression of boxes between them (`native/chain.h`)."""
+"""Scripts that run in C: profiles; engines in sequence, and suppression of boxes between them (`native/chain.h`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_AXES = 8
 BOXES = 5  # boxes, scores, and three numbers
 FROM_INPUT, FROM_CONSTANTS, FROM_ACTION = range(3)
 RUN_ENGINE, SUPPRESS, RESULTS = range(3)
-HEAD = np.dtype([(name, "<i4") for name in ("arrays", "actions", "items", "unused")])
+HEAD = np.dtype([(name, "<i4") for name in ("arrays", "actions", "items", "profiles")])
 ARRAY = np.dtype(
     [
         *((name, "<i4") for name in ("source", "input", "dtype", "rank")),
@@ -62,10 +62,16 @@ class _Chain:
         ports = (*self.script.inputs, *self.script.outputs)
         if is_gpu(self.script.target) or any(s.host for e in self.script.engines for s in e.steps):
             return False
-        if any(len(p.shape) > MOST_AXES or p.dtype == "string" or p.indices is not None for p in ports):
+        if any(len(p.shape) > MOST_AXES or p.dtype == "string" for p in ports):
+            return False
+        if any(p.indices is not None for p in ports) and not self.script.profiles:
             return False
         if any((self.script.meta.get("forms") or {}).values()):
             return False
+        if self.script.profiles:  # C knows their arrays: the ports
+            self.arrays.clear()
+            known = {*self.script.sizes, *(s.name for s in self.script.symbols)}
+            return all(d in known for p in ports for d in p.shape if isinstance(d, str))
         return all(map(self._act, self.script.main.steps)) and self._end()
 
     def _act(self, action: Action) -> bool:
@@ -110,7 +116,7 @@ class _Chain:
             (source, i, DTYPES.index(dtype), rank, offset, (*shape, *[0] * (MOST_AXES - len(shape))))
             for source, i, dtype, rank, offset, shape in self.arrays.values()
         ]
-        head = np.array((len(rows), len(self.actions), len(self.items), 0), HEAD)
+        head = np.array((len(rows), len(self.actions), len(self.items), len(self.script.profiles)), HEAD)
         parts = (head, np.array(rows, ARRAY), np.array(self.items, ITEM), np.array(self.actions, ACTION))
         return {
             "plan": with_hash(Tables(self._ports()).encode(), hashlib.sha256().digest()),

@@ -93,23 +93,28 @@ def _make(handle: int, engine: EnginePlan, contents: dict[str, Any], constants: 
     """Fills the file of an engine, computing its constants in place: the front, with their hashes, comes last."""
     places = place_sections(contents)
     start = places["constants"][0]
-    # reserves disk space for the mapped memory
-    os.posix_fallocate(handle, 0, start + constants.size)
-    room, digest = np.frombuffer(mmap.mmap(handle, start + constants.size), np.uint8)[start:], hashlib.sha256()
-    for part in constants.parts(room):
-        digest.update(part.data)
-    contents["plan"] = with_hash(contents["plan"], _hash_of_tables(plan_rows(engine), room.data))
+    stored, digest = compute_in_file(handle, start, constants)
+    contents["plan"] = with_hash(contents["plan"], _hash_of_tables(plan_rows(engine), stored.data))
     digests = {
-        name: digest.digest() if name == "constants" else hashlib.sha256(data).digest()
-        for name, data in contents.items()
+        name: digest if name == "constants" else hashlib.sha256(data).digest() for name, data in contents.items()
     }
     for at, data in (
         (0, build_front(places, digests)),
         *((places[name][0], contents[name]) for name in contents if name != "constants"),
     ):
         os.pwrite(handle, data, at)
-    whole = np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)
-    constants.replace_bytes(whole[start : start + constants.size])
+    constants.replace_bytes(stored)
+
+
+def compute_in_file(handle: int, start: int, constants: DeferredConstants) -> tuple[np.ndarray, bytes]:
+    """Computes constants at this offset of a file; returns them, read-only memory of the file, and their SHA-256."""
+    # reserves disk space for the mapped memory
+    os.posix_fallocate(handle, 0, start + constants.size)
+    room, digest = np.frombuffer(mmap.mmap(handle, start + constants.size), np.uint8)[start:], hashlib.sha256()
+    for part in constants.parts(room):
+        digest.update(part.data)
+    stored = np.frombuffer(mmap.mmap(handle, start + constants.size, access=mmap.ACCESS_READ), np.uint8)[start:]
+    return stored, digest.digest()
 
 
 def _pieces(engine: EnginePlan, lent: bool = False, more: Mapping[str, bytes] = NOTHING) -> Iterator[Any]:

@@ -119,7 +119,11 @@ class Constant:
 @record(frozen=True)
 class Script:
     """A program over engines. Sizes of ports that depend on the inputs are texts, as in engines; so are data-dependent
-    sizes, which no symbol and no entry of `sizes` explains. The engines share the constants."""
+    sizes, which no symbol and no entry of `sizes` explains. The engines share the constants.
+
+    profiles: names of the engines, if they are the same network tuned for different sizes; a run then uses the first
+    one that accepts the shapes of its inputs.
+    """
 
     name: str
     inputs: tuple[Port, ...]
@@ -133,6 +137,7 @@ class Script:
     symbols: tuple[DynamicDimension, ...] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
     iterations: int = ITERATIONS
+    profiles: tuple[str, ...] = ()
     # its source, for messages; not written
     file: str = ""
 
@@ -210,11 +215,24 @@ def validate_script(script: Script) -> None:
             refuse(f"constant {name!r} ends at byte {c.offset!r} + {c.size!r} of {room}")
         if c.dtype != "string" and math.prod(c.shape) * SIZES[c.dtype] != c.size:
             refuse(f"constant {name!r} has {c.size} bytes for {c.dtype}{list(c.shape)}")
+    _check_profiles(script, refuse)
     if type(script.iterations) is not int or script.iterations < 0:
         refuse(f"it allows {script.iterations!r} iterations of a loop")
     if script.main.inputs != tuple(p.name for p in script.inputs) or len(script.main.outputs) != len(script.outputs):
         refuse("its ports are not those of its steps")
     _block(script, script.main, set(script.arrays), refuse, 0)
+
+
+def _check_profiles(script: Script, refuse: Refusal) -> None:
+    """Checks that the engines of profiles have the inputs and outputs of the script."""
+    if not script.profiles:
+        return
+    if len(script.profiles) != len(script.engines) or len(set(script.profiles)) < len(script.profiles):
+        refuse(f"it has {len(script.engines)} engines, and the profiles {script.profiles!r:.100}")
+    own = [[(p.name, p.dtype, len(p.shape)) for p in ports] for ports in (script.inputs, script.outputs)]
+    for name, engine in zip(script.profiles, script.engines):
+        if own != [[(p.name, p.dtype, len(p.shape)) for p in ports] for ports in (engine.inputs, engine.outputs)]:
+            refuse(f"profile {name!r} has other inputs or outputs")
 
 
 def _shape(shape: object, dtype: object, where: str, refuse: Refusal, texts: bool = False) -> None:

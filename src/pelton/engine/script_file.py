@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pelton.errors import EngineError
+from pelton.system import files
 
 from . import file
 from .chain import chain
-from .constants import bytes_of
+from .constants import DeferredConstants, bytes_of
 from .container import (
     AGAIN,
     Container,
@@ -21,6 +22,8 @@ from .container import (
     open_container,
     parse_json,
     path_of,
+    place_sections,
+    report_write_errors,
     to_json,
     write_file,
 )
@@ -51,7 +54,13 @@ def to_bytes(script: Script) -> bytes:
 def write(script: Script, path: str | os.PathLike[str], sign: Any = None) -> None:
     """Writes the file atomically. sign: as in `file.write`."""
     if sign is None:
-        write_file(_pieces(script), path)
+        constants = script.constants
+        if isinstance(constants, DeferredConstants) and not constants.is_filled and files.replaces(path):
+            validate_script(script)
+            with constants.lock, report_write_errors(path):
+                files.make(path, lambda handle: _make(handle, script, constants), durable=True)
+        else:
+            write_file(_pieces(script), path)
         return
     from . import signature  # imported only for signed engines
 
@@ -59,10 +68,32 @@ def write(script: Script, path: str | os.PathLike[str], sign: Any = None) -> Non
     write_file(signature.signed(_pieces(script, signature.EMPTY), [key]), path)
 
 
+def _make(handle: int, script: Script, constants: DeferredConstants) -> None:
+    """Fills the file of a script, computing its constants in place; all other sections follow."""
+    names = ["constants", *_own_sections(script), *(f"engine {i}" for i in range(len(script.engines)))]
+    start = place_sections(dict.fromkeys(names, b""))["constants"][0]  # the first section: wherever the others end
+    stored, _ = file.compute_in_file(handle, start, constants)
+    constants.replace_bytes(stored)
+    at = 0
+    for data in _pieces(script):
+        at += os.pwrite(handle, data, at)
+
+
 def _pieces(script: Script, more: Mapping[str, bytes] = file.NOTHING) -> Iterator[Any]:
     """Yields the bytes of the file, one after another. more: sections after its own."""
     validate_script(script)
-    constants = bytes_of(script.constants)
+    yield from frame(
+        {
+            "constants": bytes_of(script.constants),
+            **_own_sections(script),
+            **{f"engine {i}": file.to_bytes(e, lent=True) for i, e in enumerate(script.engines)},
+            **more,
+        },
+    )
+
+
+def _own_sections(script: Script) -> dict[str, bytes]:
+    """Returns the sections besides constants and engines."""
     text = {
         "name": script.name,
         "inputs": [_port_to_json(p) for p in script.inputs],
@@ -73,18 +104,10 @@ def _pieces(script: Script, more: Mapping[str, bytes] = file.NOTHING) -> Iterato
         "main": _block_to_json(script.main),
         "sizes": dict(script.sizes),
         "iterations": script.iterations,
+        **({"profiles": script.profiles} if script.profiles else {}),
         "arrays": {name: [c.dtype, c.shape, c.offset, c.size] for name, c in script.arrays.items()},
     }
-    yield from frame(
-        {
-            "script": to_json(text, "script"),
-            "meta": to_json(dict(script.meta), "meta"),
-            **chain(script),
-            "constants": constants,
-            **{f"engine {i}": file.to_bytes(e, lent=True) for i, e in enumerate(script.engines)},
-            **more,
-        },
-    )
+    return {"script": to_json(text, "script"), "meta": to_json(dict(script.meta), "meta"), **chain(script)}
 
 
 def _block_to_json(b: Block | None) -> Any:
@@ -152,6 +175,7 @@ def read_in(found: Container, where: str, verify: bool) -> Script:
             symbols=tuple(map(_symbol, h["symbols"])),
             sizes=as_object(h["sizes"], "its table of sizes"),
             iterations=h["iterations"],
+            profiles=_names(h.get("profiles", [])),
             file=path_of(where),
         )
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
@@ -171,7 +195,8 @@ def _engine(data: memoryview, where: str, verify: bool, constants: memoryview) -
 
 def _port_to_json(p: Port) -> dict[str, Any]:
     indices = {"indices": [p.indices.low, p.indices.high, p.indices.layer]} if p.indices is not None else {}
-    return {"name": p.name, "dtype": p.dtype, "shape": p.shape, "dims": p.dims, **indices}
+    shares = {"shares": p.shares} if p.shares is not None else {}
+    return {"name": p.name, "dtype": p.dtype, "shape": p.shape, "dims": p.dims, **indices, **shares}
 
 
 def _numbers(value: Any) -> tuple[Number, ...]:
@@ -192,6 +217,7 @@ def _port(p: Mapping[str, Any]) -> Port:
         _numbers(p["shape"]),
         tuple(None if d is None else as_text(d) for d in p["dims"]),
         _indices(*p["indices"]) if "indices" in p else None,
+        as_text(p["shares"]) if "shares" in p else None,
     )
 
 

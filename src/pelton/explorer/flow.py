@@ -108,6 +108,8 @@ def script_edges(script: Script, parts: Sequence[Sequence[Edge]], between: Mappi
         for action in b.steps:
             if isinstance(action, RunAction):
                 outputs = run(action, known)
+                if script.profiles and action.otherwise is not None:
+                    outputs = [a | b for a, b in zip(outputs, block(action.otherwise, names, entry))]
             else:
                 node = between[id(action)]
                 for name in read_by(action):

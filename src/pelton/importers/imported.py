@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,18 +23,21 @@ log = Logger("pelton.importers")
 MAX_UNROLLED = 256  # iterations of a loop with a known count that may be unrolled
 MAX_UNROLLED_NODES = 5_000  # nodes of all unrolled iterations, nested loops included
 
-Shape = str | Sequence[int | str | tuple[int, int, int]]
+Shape = int | str | Sequence[int | str | tuple[int, int, int]]
 
 
 def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
     """Parses `"1x3x224x224"`, `"1..8..32x3"` (minimum..optimum..maximum; `1..8..` has no upper bound), or a tuple.
 
-    Elements of a tuple are integers, texts of ranges, and triples. Raises InputError for anything else.
+    Elements of a tuple are integers, texts of ranges, and triples. One integer is a shape of one axis. Raises
+    InputError for anything else.
     """
     expected = f"the shape of {name!r} must be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max)"
     parts: Sequence[int | str | tuple[int, int, int]]
     if isinstance(given, str):
         parts = given.strip().split("x") if given.strip() else []
+    elif isinstance(given, int):
+        parts = (given,)
     else:
         parts = given
         expected += " or a tuple of integers and ranges"
@@ -42,6 +45,23 @@ def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
         return tuple(map(_parse_size, parts))
     except (TypeError, ValueError):
         raise InputError(f"{expected}, got {given!r}") from None
+
+
+def split_dimensions(
+    given: Mapping[str, tuple[int | Range, ...]], dimensions: Collection[str]
+) -> tuple[dict[str, int | Range], dict[str, tuple[int | Range, ...]]]:
+    """Splits shapes into the sizes of dimensions with these names, and the shapes of inputs.
+
+    Raises InputError for a dimension with several sizes.
+    """
+    sizes = {name: shape for name, shape in given.items() if name in dimensions}
+    for name, shape in sizes.items():
+        if len(shape) != 1:
+            raise InputError(
+                f"{name!r} is a dimension, whose size is a number or a range such as '1..8..32', got"
+                f" {'x'.join(map(str, shape))!r}"
+            )
+    return {name: size for name, (size,) in sizes.items()}, {n: s for n, s in given.items() if n not in sizes}
 
 
 def check_inputs(file: str, given: Iterable[str], inputs: Collection[str]) -> None:

@@ -11,14 +11,14 @@ import numpy as np
 
 from pelton.errors import FormatError, InputError, ModelAbsent, ModelError, near
 from pelton.ir import dims
-from pelton.ir.dims import Size
+from pelton.ir.dims import Size, Symbol
 from pelton.ir.dims_text import substituted
 from pelton.ir.graph import Graph, Value, symbols, with_types_resized
 from pelton.ir.imported import Examined, Imported, ImportedNode, Info, Metadata
 from pelton.ir.unread import Unread
 from pelton.network import Network
 
-from .imported import Range, Shape, constant_of, log, parse_shape
+from .imported import Range, Shape, constant_of, log, parse_shape, split_dimensions
 from .registry import UNTOLD, About, Format, register
 
 
@@ -107,17 +107,31 @@ def _first_values(array: np.ndarray) -> Any:
     return first.item() if alike else array.tolist()
 
 
-def _resized(graph: Graph, shapes: Mapping[str, Sequence[int | Range]], optimum: Mapping[str, Sequence[int]]) -> Graph:
+def _resized(
+    graph: Graph, shapes: Mapping[str, tuple[int | Range, ...]], optimum: Mapping[str, Sequence[int]]
+) -> Graph:
     """Returns the program with these sizes in place of its dynamic dimensions."""
     by_symbol: dict[str, Size] = {}
     by_name = {v.name: v for v in graph.inputs}
+    by_dimension = {s.name: s for s in symbols(graph) if s.name not in by_name}
+    sized, shapes = split_dimensions(shapes, by_dimension)
     for option in (shapes, optimum):
         for name, sizes in option.items():
             if name not in by_name:
                 raise InputError(f"there is no input {name!r}{near(name, by_name)}; there are {', '.join(by_name)}")
             _fit(by_name[name], sizes, by_symbol, tuning=option is optimum)
 
+    for name, size in sized.items():
+        by_symbol.setdefault(name, _bounded(by_dimension[name], size, f"the network has the dimension {name!r}"))
     return with_types_resized(graph, lambda d: substituted(d, by_symbol))[0] if by_symbol else graph
+
+
+def _bounded(symbol: Symbol, size: int | Range, where: str) -> Size:
+    """Returns a dynamic dimension with other bounds; InputError for bounds beyond its own."""
+    low, best, high = size if isinstance(size, Range) else (size, size, size)
+    if not symbol.minimum <= low <= high <= symbol.maximum and high < dims.UNBOUNDED:
+        raise InputError(f"{where}, where {symbol.name} is from {symbol.minimum} to {symbol.maximum}, got {size}")
+    return dims.symbol(symbol.name, low, best, min(high, symbol.maximum))
 
 
 def _fit(v: Value, sizes: Sequence[int | Range], found: dict[str, Size], tuning: bool) -> None:
@@ -131,16 +145,10 @@ def _fit(v: Value, sizes: Sequence[int | Range], found: dict[str, Size], tuning:
         (symbol,) = dims.symbols(d) if len(dims.symbols(d)) == 1 else (None,)
         if symbol is None or str(d) != symbol.name:
             continue  # an expression of other sizes, which follows them
-        low, best, high = size if isinstance(size, Range) else (size, size, size)
         if tuning:
-            low, high = symbol.minimum, symbol.maximum
-            best = min(max(best, low), high)
-        elif not symbol.minimum <= low <= high <= symbol.maximum and high < dims.UNBOUNDED:
-            raise InputError(
-                f"input {v.name!r} is {v.type}, where {symbol.name} is from {symbol.minimum} to {symbol.maximum}, got"
-                f" {size}"
-            )
-        found.setdefault(symbol.name, dims.symbol(symbol.name, low, best, min(high, symbol.maximum)))
+            best = size.optimum if isinstance(size, Range) else size
+            size = Range(symbol.minimum, min(max(best, symbol.minimum), symbol.maximum), symbol.maximum)
+        found.setdefault(symbol.name, _bounded(symbol, size, f"input {v.name!r} is {v.type}"))
 
 
 def _with_values(graph: Graph, values: Mapping[str, Any]) -> tuple[Graph, dict[str, str]]:

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "boxes.h"
+#include "profiles.h"
 
 enum { MAX_ITEMS = 1 << 20, MAX_PORTS = 256, BOXES = 5 };
 static const int64_t MAX_SIZE = INT64_C(1) << 46;
@@ -146,7 +147,7 @@ chain *chain_open(const pelton_engine *e, const section_row *s, reason *why) {
         if (!c->engines[c->count])
             sound = part ? false : refuse(why, "it has no %s", name.text);
     }
-    if (sound && check(c, e, why))
+    if (sound && (c->head->profiles ? profiles_check(c, e, why) : check(c, e, why)))
         return c;
     chain_close(c);
     return NULL;

@@ -1,12 +1,12 @@
-/* Scripts that run in C: engines in sequence, and suppression of boxes between them. The section "chain" of a
- * file has a head, then arrays, items and actions; the section "plan" has the ports; "engine 0", ... are files of
- * engines without constants. */
+/* Scripts that run in C: engines in sequence, and suppression of boxes between them; or profiles (profiles.h). The
+ * section "chain" of a file has a head, then arrays, items and actions, none of these for profiles; the section "plan"
+ * has the ports; "engine 0", ... are files of engines without constants. */
 #ifndef PELTON_CHAIN_H
 #define PELTON_CHAIN_H
 
 #include "engine.h"
 
-typedef struct { int32_t arrays, actions, items, unused; } chain_head;
+typedef struct { int32_t arrays, actions, items, profiles; } chain_head;
 enum { FROM_INPUT, FROM_CONSTANTS, FROM_ACTION };
 typedef struct {
     int32_t source, input, dtype, rank;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "profiles.h"
 #include "share.h"
 
 static bool fits(const plan *p, const int64_t *cells, const int64_t *const *shapes, reason *why) {
@@ -67,6 +68,15 @@ pelton_context *pelton_context_of(pelton_engine *e, int threads, int64_t milli_c
     return NULL;
 }
 
+/* Creates what a script or profiles run. */
+static bool begin(pelton_context *c, int threads) {
+    const pelton_engine *e = c->engine;
+    if (!e->chain)
+        return true;
+    return e->chain->head->profiles ? profiles_begin(c, threads, &last)
+                                    : (c->chain = chain_begin(e, threads, &last)) != NULL;
+}
+
 pelton_context *pelton_context_new(pelton_engine *e, int threads) {
     if (!e || threads < 0 || threads > MAX_THREADS) {
         refuse(&last, e ? "threads are 0 to %d, got %d" : "a context needs an engine", (int64_t)MAX_THREADS,
@@ -79,7 +89,7 @@ pelton_context *pelton_context_new(pelton_engine *e, int threads) {
     pelton_context *c = pelton_context_of(e, threads ? threads : here < tuned ? here : tuned, cores, share_memory());
     if (!c)
         fail("there is no memory for a context");
-    else if ((!e->chain || (c->chain = chain_begin(e, threads, &last))) && (h->symbols || prepare(c, NULL, &last)))
+    else if (begin(c, threads) && (h->symbols || prepare(c, NULL, &last)))
         return c;
     pelton_context_free(c);
     return NULL;
@@ -94,6 +104,7 @@ void pelton_context_free(pelton_context *c) {
         memory_give(c->data[i]);
     pages_give(c->arena, c->bytes);
     chain_end(c->chain);
+    profiles_end(c);
     memory_give(c->data);
     memory_give(c->data_bytes);
     memory_give(c->addresses);
@@ -131,9 +142,9 @@ int pelton_set_shapes(pelton_context *c, const int64_t *const *shapes) {
         if (c->plans[i] && is_for(p, c->plans[i], shapes)) {
             c->now = c->plans[i];
             c->now->used = ++c->count;
-            return leave(c, 0);
+            return leave(c, profiles_choose(c, shapes, &last) ? 0 : -1);
         }
-    return leave(c, prepare(c, shapes, &last) ? 0 : -1);
+    return leave(c, prepare(c, shapes, &last) && profiles_choose(c, shapes, &last) ? 0 : -1);
 }
 
 static const pelton_port *port_of(const pelton_context *c, int i, int count, int from) {
@@ -238,6 +249,8 @@ static bool run_once(pelton_context *c, const void *const *inputs, void *const *
         return run_chain(c, inputs, outputs, why);
     if (!bind(c, inputs, outputs, why))
         return false;
+    if (c->profiles)
+        return profiles_run(c, why);
     pelton_program_run(c->now->program, c->addresses);
     return true;
 }
@@ -249,8 +262,8 @@ int pelton_run(pelton_context *c, const void *const *inputs, void *const *output
 int pelton_profile(pelton_context *c, const void *const *inputs, void *const *outputs, int64_t *stamps) {
     if (!enter(c))
         return -1;
-    if (c->chain)
-        return leave(c, fail("a script has no steps of its own to profile"));
+    if (c->chain || c->profiles)
+        return leave(c, fail("a script, or an engine with profiles, has no steps of its own to profile"));
     if (!bind(c, inputs, outputs, &last))
         return leave(c, -1);
     pelton_program_profile(c->now->program, c->addresses, stamps);

@@ -21,6 +21,7 @@ struct pelton_context {
     size_t *data_bytes;
     char **addresses;
     chain_run *chain;           /* of a script */
+    struct pelton_context **profiles, *profile; /* of an engine with profiles: all contexts, and the selected one */
     _Atomic int busy;           /* RISC-V has no exchange of a byte */
 };
 

@@ -38,9 +38,9 @@ def load(
     if isinstance(plain, EnginePlan):
         engine = Engine(plain)
     else:
-        from .script_engine import ScriptEngine  # imported only for scripts
+        from .profiled import engine_of_script  # imported only for scripts
 
-        engine = ScriptEngine(plain)
+        engine = engine_of_script(plain)
     if trust is None and not isinstance(source, (bytes, bytearray, memoryview)):
         engine.source = os.path.abspath(os.fsdecode(source)), container.digest
     return engine if device is None else engine.start(device)

@@ -12,7 +12,7 @@ from typing import Any
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends import backend
 from pelton.engine import script_file
-from pelton.engine.constants import bytes_of
+from pelton.engine.constants import DeferredConstants, bytes_of
 from pelton.engine.plan import DynamicDimension, Port, Step, numpy_dtype, strings_in
 from pelton.engine.script import (
     Action,
@@ -48,7 +48,9 @@ class ScriptEngine(Engine):
         validate_script(plain)
         self.script = plain
         self.plain = plain  # type: ignore[assignment]
-        constants = aligned(bytes_of(plain.constants))
+        constants: Any = plain.constants
+        if plain.arrays or not isinstance(constants, DeferredConstants):
+            constants = aligned(bytes_of(constants))
         self.engines = [Engine(replace(e, constants=constants)) for e in plain.engines]
         self.arrays = {
             name: (
@@ -129,9 +131,9 @@ class ScriptEngine(Engine):
         return ScriptContext(self, threads)
 
     def refit(self, weights: Mapping[str, Any]) -> None:
+        kind = "has profiles, so it" if self.script.profiles else "is a script over several engines, which"
         raise EngineError(
-            f"engine {self.label!r} is a script over several engines, which cannot be refitted; build one from the"
-            " model with these weights"
+            f"engine {self.label!r} {kind} cannot be refitted; build one from the model with these weights"
         )
 
     @property

@@ -13,7 +13,7 @@ from pelton.engine.script import Script
 
 from .engine import Engine
 from .loading import load
-from .script_engine import ScriptEngine
+from .profiled import engine_of_script
 
 
 def tune(
@@ -40,7 +40,7 @@ def tune(
     tuned = backend(plain.target).tune(engine.label, [part.plain for part in engine.parts], device, deadline, progress)
     if isinstance(plain, Script):
         # the engines share the constants of the script
-        return ScriptEngine(
+        return engine_of_script(
             replace(plain, engines=tuple(replace(t, constants=e.constants) for t, e in zip(tuned, plain.engines)))
         )
     return Engine(tuned[0])

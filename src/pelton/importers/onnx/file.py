@@ -8,6 +8,7 @@ import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import onnx
@@ -163,6 +164,9 @@ def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
     return array.astype(dtype.numpy, copy=False)
 
 
+_mapped = WeakValueDictionary[tuple[int, ...], mmap.mmap]()  # version of a file → its mapping
+
+
 class ExternalFileError(ModelError):
     """A fault of an external file as a whole: one problem, however many tensors it holds."""
 
@@ -195,7 +199,8 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
             f"{list(tensor.dims)} of {dtype.value} need {needed} bytes, but the model has {length} ({where})"
         )
     signs.refuse_others(file)
-    size = file.stat().st_size
+    about = file.stat()
+    size = about.st_size
     if offset < 0 or offset + needed > size:
         raise ExternalFileError(
             location,
@@ -205,7 +210,7 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
     try:
         if not needed:
             return np.zeros(tuple(tensor.dims), dtype.numpy)
-        raw = np.memmap(file, np.uint8, "r", offset, (needed,))
+        raw = np.frombuffer(_map(file, (about.st_dev, about.st_ino, about.st_mtime_ns, size)), np.uint8, needed, offset)
         if dtype in PACKED:
             return onnx.numpy_helper.to_array(
                 onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())
@@ -214,6 +219,15 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
     except ValueError as e:
         # more axes than numpy has, or sizes beyond its integers beside one of 0
         raise ModelError(f"a constant of shape {list(tensor.dims)} cannot be held: {e} ({where})") from None
+
+
+def _map(file: Path, version: tuple[int, ...]) -> mmap.mmap:
+    """Maps a file, once for all models in use that read this version of it."""
+    mapped = _mapped.get(version)
+    if mapped is None:
+        with open(file, "rb") as f:
+            mapped = _mapped[version] = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    return mapped
 
 
 def _locate_external(location: str, model: Path, where: str) -> Path:

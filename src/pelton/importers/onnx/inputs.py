@@ -52,7 +52,7 @@ class Inputs:
         self.observed: set[str] = set()  # the symbols in `unspecified` with an optimum from the caller
         declared = [i for part in given.parts for i in part.tensors]
         names = self._names(program, declared, given.shapes)
-        axes = self._axes(program, declared, given.shapes, names)
+        axes = self._axes(program, declared, given, names)
         program.unspecified, program.known_sizes = self.unspecified, self.observed
         program.requested = self.requested
         for part in given.parts:
@@ -153,7 +153,7 @@ class Inputs:
         self,
         program: Program,
         declared: Iterable[onnx.ValueInfoProto],
-        given: Mapping[str, tuple[int | Range, ...]],
+        given: Given,
         names: Mapping[tuple[str, int], str],
     ) -> dict[tuple[str, int], Size]:
         """Maps (input, axis) to its size; dimensions of one name share one size.
@@ -166,7 +166,7 @@ class Inputs:
         unspecified: list[tuple[str, str]] = []
         params: dict[str, tuple[str, int]] = {}  # key → its first axis
         for i in declared:
-            shape, optimum, tensor = given.get(i.name), (self._optimum or {}).get(i.name, ()), i.type.tensor_type
+            shape, optimum, tensor = given.shapes.get(i.name), (self._optimum or {}).get(i.name, ()), i.type.tensor_type
             if shape is not None and tensor.HasField("shape") and len(shape) != len(tensor.shape.dim):
                 raise InputError(
                     f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_format_shape(tensor.shape)}), but its"
@@ -182,6 +182,8 @@ class Inputs:
                     size = shape[axis]
                 elif d.HasField("dim_value") and d.dim_value >= 0:
                     size = d.dim_value
+                elif name in given.dimensions:
+                    size = given.dimensions[name]
                 if isinstance(size, int) and size > dims.UNBOUNDED:
                     raise InputError(
                         f"input {i.name!r} has {size} elements along axis {axis}; use at most {dims.UNBOUNDED}"

@@ -14,7 +14,7 @@ import onnx
 
 from pelton.errors import InputError, ModelError
 from pelton.ir.dims import UNBOUNDED, Size
-from pelton.importers.imported import Shape, log, parse_shape
+from pelton.importers.imported import Shape, log, parse_shape, split_dimensions
 from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
 from pelton.ir.size_constraints import MAX_ATTEMPTS, SizeRequirement, SizeConstraint, constrain
@@ -253,7 +253,8 @@ def given_inputs(
 ) -> Given:
     """Combines the declared inputs with the caller's shapes and values.
 
-    Values for inputs that have an initializer replace it in `arrays`.
+    Keys of `shapes` that are names of dimensions, not of inputs, set these wherever they occur. Values for inputs that
+    have an initializer replace it in `arrays`.
     """
     stored = {t.name: list(t.dims) for t in graph.initializer} | {
         t.values.name: list(t.dims) for t in graph.sparse_initializer
@@ -268,11 +269,12 @@ def given_inputs(
                 f" {stored[name]}"
             )
     arrays.update(replaced.values)
+    axes = {d.dim_param for i in declared for d in i.type.tensor_type.shape.dim} - {i.name for i in declared}
+    sizes, shapes = split_dimensions(shapes, axes)
     spec = split_inputs(declared, shapes, values)
-    check_names(
-        "shapes", shapes, [*(i.name for i in declared), *(t.name for p in spec.parts for t in p.tensors)], "inputs"
-    )
-    return replace(spec, replaced=replaced.values)
+    names = [*(i.name for i in declared), *(t.name for p in spec.parts for t in p.tensors), *sorted(axes - {""})]
+    check_names("shapes", shapes, names, "inputs and dimensions" if axes - {""} else "inputs")
+    return replace(spec, replaced=replaced.values, dimensions=sizes)
 
 
 def _read(

@@ -53,6 +53,8 @@ class Given:
     values: Mapping[str, np.ndarray]
     # arrays for inputs with an initializer in the model
     replaced: Mapping[str, np.ndarray] = field(default_factory=dict)
+    # sizes by names of dimensions, for axes that `shapes` does not set
+    dimensions: Mapping[str, int | Range] = field(default_factory=dict)
 
     def describe(self) -> dict[str, str]:
         """Describes the known inputs and their values."""

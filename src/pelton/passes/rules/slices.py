@@ -10,7 +10,7 @@ from pelton.ir.dims import Size, is_known, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64
 from pelton.ops.shape import length
-from pelton.ops.words import concat, expand, gather, iota, reshape, slice_
+from pelton.ops.words import concat, expand, gather, iota, matmul, quantized_linear, reshape, slice_
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import elements, is_constant, producer_of, require, rule, skip, uses, when
 
@@ -123,6 +123,47 @@ def slice_split(x, split, shape, axes, starts, ends, steps):
         else AxisSlice(start, x.type.shape[last] - step + start + 1, step)
     )
     return sliced(x, taken)
+
+
+@rule(
+    lambda x, w, *, s, e, a, t, **of: slice_(matmul(x, w, **of), starts=s, ends=e, axes=a, steps=t),
+    stage="views",
+    examples=[
+        dict(x="f32[2, 5, 3]", w="f32[3, 4]", s=(4,), e=(5,), a=(1,), t=(1,)),
+        dict(x="f32[2, 5, 3]", w="f32[3, 4]", s=(3, 1), e=(0, 2), a=(1, 0), t=(-2, 1)),
+    ],
+    rejections=[
+        (
+            dict(x="f32[2, 5, 3]", w="f32[2, 3, 4]", s=(4,), e=(5,), a=(1,), t=(1,)),
+            "its right operand is several matrices",
+        )
+    ],
+)
+def slice_rows(x, w, s, e, a, t, **of):
+    """Some rows of a product are the product of these rows."""
+    when(x.type.rank - 1 not in a)
+    require(w.type.rank == 2, "its right operand is several matrices")
+    return matmul(sliced(x, full(x.type.shape, s, e, a, t)), w, **of)
+
+
+@rule(
+    lambda x, *w, block, bits, round_rows, **at: slice_(
+        quantized_linear(x, *w, block=block, bits=bits, round_rows=round_rows), **at
+    ),
+    stage="views",
+    examples=[
+        dict(
+            x="f32[5, 32]",
+            w=("=u8[8, 16]", "=f32[8, 2]"),
+            **dict(block=16, bits=4, round_rows=False),
+            **dict(starts=(4,), ends=(5,), axes=(0,), steps=(1,)),
+        )
+    ],
+)
+def slice_rows_of_few_bits(x, *w, block, bits, round_rows, **at):
+    """Some rows of a product with weights of few bits are the product of these rows."""
+    when(x.type.rank - 1 not in at["axes"])
+    return quantized_linear(sliced(x, full(x.type.shape, **at)), *w, block=block, bits=bits, round_rows=round_rows)
 
 
 @rule(
