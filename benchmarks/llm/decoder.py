@@ -3,12 +3,12 @@
 
     python -m benchmarks.llm.decoder FOLDER [--genai PYTHON] [--rounds 3] [--page benchmarks/llm/results.md]
 
-Pelton builds two engines of the model, one tuned for single tokens and one for prompts of 128; both write one cache in
-place, of 1,024 positions. No run has a prompt of another. A run decodes 40 tokens after 16, and 16 after 512; its
-figure is the best mean of 8 in a row, that of the table the median of all rounds. Memory is the most that the process
-had at a time; Pelton's loads both engines from files, which another process built. --genai names a Python with
-onnxruntime-genai, which takes turns on the same model. The bandwidth is that of two threads that read 1 GB, in the same
-minute.
+Pelton builds one engine of the model, with a profile for single tokens and one for prompts of 128; both write one cache
+in place, of 1,024 positions, and return the logits of the last row. No run has a prompt of another. A run decodes 40
+tokens after 16, and 16 after 512; its figure is the best mean of 8 in a row, that of the table the median of all
+rounds. Memory is the most that the process had at a time; Pelton's loads the engine from a file, which another process
+built. --genai names a Python with onnxruntime-genai, which takes turns on the same model. The bandwidth is that of two
+threads that read 1 GB, in the same minute.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,41 +32,41 @@ from benchmarks.serve.page import replace_part
 
 BEGIN, END = "<!-- decoder: begin -->", "<!-- decoder: end -->"
 CAPACITY, THREADS = 1024, 2
+PROFILES = {"token": {"sequence_length": 1}, "prompt": {"sequence_length": f"1..128..{CAPACITY}"}}
+NEXT = "next"  # the output with the logits of the next token
 PEER = Path(__file__).parent / "peers" / "genai.py"
 Result = dict[str, float]
 
 
-def shapes(config: dict[str, Any], rows: int) -> dict[str, str]:
-    """Returns the shapes of an engine for this number of tokens at once."""
-    heads, depth = config["num_key_value_heads"], config["head_size"]
-    names = [f"past_key_values.{i}.{kind}" for i in range(config["num_hidden_layers"]) for kind in ("key", "value")]
-    tokens = {"input_ids": f"1x1..{rows}..{CAPACITY}", "attention_mask": f"1x1..{max(rows, 256)}..{8 * CAPACITY}"}
-    return tokens | dict.fromkeys(names, f"1x{heads}x1..{CAPACITY}..{8 * CAPACITY}x{depth}")
-
-
-def build(folder: Path, level: int, to: list[Path]) -> float:
-    """Builds the engines for single tokens and for prompts; returns the seconds."""
+def build(folder: Path, level: int, to: Path) -> float:
+    """Builds the engine; returns the seconds."""
     config = json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]
+    sizes = {
+        "batch_size": 1,
+        "sequence_length": f"1..128..{CAPACITY}",
+        "total_sequence_length": f"1..256..{CAPACITY}",
+        "past_sequence_length": f"1..{CAPACITY}..{CAPACITY}",
+    }
     start = time.perf_counter()
-    for path, rows in zip(to, (1, 128)):
-        pelton.build(folder / config["filename"], shapes(config, rows), level=level, threads=THREADS).save(path)
+    net = pelton.import_onnx(folder / config["filename"], sizes)
+    net.output(net.outputs["logits"][:, -1:], NEXT)
+    outputs = [name for name in net.outputs if name != "logits"]
+    pelton.build(net, outputs=outputs, profiles=PROFILES, level=level, threads=THREADS).save(to)
     return time.perf_counter() - start
 
 
 class Decoder:
-    """The two engines of a model over one cache."""
+    """An engine with its cache."""
 
-    def __init__(self, paths: list[Path]):
-        engines = [pelton.load(path) for path in paths]
-        self.few, self.many = (engine.context(THREADS) for engine in engines)
-        self.state, self.length = engines[0].state(past_sequence_length=CAPACITY), 0
+    def __init__(self, path: Path):
+        engine = pelton.load(path)
+        self.context, self.state, self.length = engine.context(THREADS), engine.state(), 0
 
     def step(self, tokens: np.ndarray) -> int:
         """Appends tokens, and returns the most probable next one."""
         self.length += len(tokens)
         inputs = {"input_ids": tokens.reshape(1, -1), "attention_mask": np.ones((1, self.length), np.int64)}
-        context = self.few if len(tokens) == 1 else self.many
-        return int(self.state.run(context, inputs)["logits"][0, -1].argmax())
+        return int(self.state.run(self.context, inputs)[NEXT].argmax())
 
     def run(self, prompt: np.ndarray, count: int) -> tuple[float, list[float]]:
         """Returns the seconds of the prompt, and those of each of `count` tokens after it."""
@@ -133,9 +132,9 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        paths = [Path(name) / f"{kind}.pelton" for kind in ("tokens", "prompts")]
-        seconds = pool.submit(build, args.folder, args.level, paths).result()
-        decoder = Decoder(paths)
+        path = Path(name) / "decoder.pelton"
+        seconds = pool.submit(build, args.folder, args.level, path).result()
+        decoder = Decoder(path)
         rows: dict[str, list[Result]] = {"Pelton": []}
         for turn in range(args.rounds):
             result = measure(decoder, turn)
@@ -151,7 +150,7 @@ def main() -> None:
     for name, results in rows.items():
         medians = [np.median([r[c] for r in results]) if c in results[0] else None for c in columns]
         lines.append(f"| {name} | {' | '.join('' if m is None else f'{m:.0f}' for m in medians)} |")
-    lines += ["", f"Pelton built both engines in {seconds:.0f} s."]
+    lines += ["", f"Pelton built the engine in {seconds:.0f} s."]
     print("\n".join(lines))
     if args.page:
         replace_part(args.page, BEGIN, END, lines)
