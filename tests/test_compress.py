@@ -145,6 +145,18 @@ def test_tables_and_shared_weights(rng, tmp_path, kernel_cache):
     assert np.abs(engine.run({"at": at})["y"] - want).max() <= 1e-4 * np.abs(want).max()
 
 
+def test_tables_are_not_pruned(rng):
+    net = pelton.Network()
+    table = net.constant(rng.standard_normal((200, 48)).astype(np.float32), "table")
+    x = net.gather(table, net.input("at", "i64[batch, 3]"), axis=0)
+    net.output(net.matmul(x, rng.standard_normal((48, 96)).astype(np.float32)), "y")
+    report = pelton.compress(net, weights="float", sparsity=0.5).report
+    assert [(k["method"], k["zeros"]) for k in report["layers"]] == [("pruned", 0.5)]
+    assert [k["reason"] for k in report["kept"]] == ["kept in float as asked"]
+    report = pelton.compress(net, sparsity=0.5).report
+    assert [k["zeros"] < 0.1 for k in report["layers"]] == [True, False]
+
+
 # --- the bound
 
 

@@ -128,10 +128,10 @@ def _layers(graph: Graph, settings: Settings, kind: str, model: str) -> tuple[li
     """Returns the layers to compress, and all weights that are kept; BuildError if there are no layers."""
     every, kept = find_layers(graph)
     asked = matching(every, settings.keep) if settings.keep else set()
-    changes = settings.sparsity is not None or settings.clusters
     layers = []
     for layer in every:
-        as_float = settings.bits(layer) == 32 and not changes
+        prunes = settings.sparsity is not None and layer.kind != "table"
+        as_float = settings.bits(layer) == 32 and not prunes and not settings.clusters
         in_engine = layer.kind == "convolution" and kind == "engine"
         if layer in asked or as_float or in_engine:
             size = graph.constants[layer.weight].nbytes

@@ -135,7 +135,7 @@ def in_floats(rows: Array, moments: Moments | None, pruned: Array | None, cluste
 
 def as_they_are(rows: Array, version: Version) -> Version:
     """Returns the original rows, with the gain that other layers of their group have."""
-    return Version(rows.astype(np.float32), "float", 32, gain=version.gain)
+    return Version(rows, "float", 32, gain=version.gain)
 
 
 def nbytes(version: Version) -> int:

@@ -87,7 +87,8 @@ def _round_group(
     graph: Graph, group: Sequence[WeightLayer], settings: Settings, moments: Moments | None, scalable: bool
 ) -> list[list[Version]]:
     """Returns the versions of layers that read one input."""
-    rows = [layer.rows(graph.constants[layer.weight]).astype(np.float64) for layer in group]
+    originals = [layer.rows(graph.constants[layer.weight]) for layer in group]
+    rows = [array.astype(np.float64) for array in originals]
     own = None if moments is None else moments.own
     sparsity = settings.sparsity
     pruned = [
@@ -105,11 +106,11 @@ def _round_group(
     out: list[list[Version]] = [[] for _ in group]
     for i, version in zip(few, chosen):
         more = [in_eight_bits(rows[i], version, moments, pruned[i])] if version.bits < 8 else []
-        out[i] = [version, *more, as_they_are(rows[i], version)]
+        out[i] = [version, *more, as_they_are(originals[i], version)]
     for i, b in enumerate(bits):
         if b == 32:
             changed = in_floats(rows[i], moments, pruned[i], settings.clusters)
-            out[i] = [changed, as_they_are(rows[i], changed)]
+            out[i] = [changed, as_they_are(originals[i], changed)]
     return out
 
 
