@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from . import plugins as plugins
     from . import ray as ray
     from . import spark as spark
-    from .compression import Compressed
+    from .compression.compressed import Compressed
     from .editing import export_onnx, import_onnx
     from .network import Network, NetworkTensor
     from .build_options import BuildOptions
@@ -85,7 +85,7 @@ _HOMES = {
     "load": "runtime",
     "tune": "runtime.tune",
     "Batching": "runtime.batching",
-    "Compressed": "compression",
+    "Compressed": "compression.compressed",
     "AsyncQueue": "runtime.queue",
     "AsyncRun": "runtime.queue",
     "State": "runtime.state",
@@ -214,7 +214,7 @@ def compress(
     returns False.
     """
     with Needs("compressing models"):
-        from pelton.compression import compress
+        from pelton.compression.compress import compress
     return compress(
         model,
         path,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pelton import exporters, importers
-from pelton.builder.build import build_imported
+from pelton import importers
 from pelton.compiler.compile import compile_graph
 from pelton.compiler.targets import progress_reporter
 from pelton.errors import BuildError, InputError
@@ -19,10 +18,10 @@ from pelton.logs import Logger
 from pelton.options import Options
 from pelton.passes.rules.few_bits import FEWEST
 from pelton.quantize.accuracy_bound import Accuracy, AccuracyBound, outputs_of_scores
-from pelton.runtime import Engine
 from pelton.system import files
 
 from . import closeness
+from .compressed import Compressed
 from .data import CalibrationData, read_data
 from .layers import Kept, WeightLayer, find_layers, matching
 from .methods import Version, nbytes
@@ -35,33 +34,6 @@ log = Logger("pelton.build")
 
 SHOWN = 4  # kept weights in a message
 SUFFIXES = {".onnx": "onnx", ".pelton": "engine"}
-
-
-@dataclass(frozen=True)
-class Compressed:
-    """A model with compressed weights, the result of `pelton.compress`.
-
-    report: JSON data; docs/compress.md describes it.
-    """
-
-    report: dict[str, Any]
-    _model: Any = field(repr=False)
-    _imported: Imported = field(repr=False)
-    _threads: int | None = None
-
-    def export_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Returns the model as an `onnx.ModelProto`, and writes it atomically to a file if a path is given. Weights of
-        few bits are DequantizeLinear of constants, of opset 21.
-
-        Raises ModelError, naming the operator, if ONNX cannot express the model."""
-        return exporters.to_onnx(self._imported.graph, path)
-
-    def build(self, **options: Any) -> Engine:
-        """Builds an engine. options: fields of `pelton.Options`. Raises the errors of `pelton.build`."""
-        options = {"threads": self._threads, **options}
-        engine = build_imported(self._model, self._imported, Options().but(**options))
-        engine.plain.meta["compression"] = self.report  # type: ignore[index]
-        return engine
 
 
 def compress(
