@@ -78,13 +78,12 @@ HIDDEN = (
     "pelton.onnxruntime.finder",
 )
 GROUND = (
+    *("build_options", "options", "variables"),
     "config",
-    "variables",
     "errors",
     "html",
     "logs",
     "metrics",
-    "options",
     "progress",
     "record",
     "dtypes",

@@ -4,10 +4,10 @@
     python -m benchmarks.llm.decoder FOLDER [--peer KIND PYTHON MODEL [LIBRARY]] [--rounds 3]
         [--page benchmarks/llm/results.md]
 
-Pelton builds two engines of the model, one tuned for single tokens and one for prompts of 128; both write one cache in
-place, of 1,024 positions. peers/timing.py describes the figures, which are medians of all rounds. Memory is the most
-that the process had at a time; Pelton's loads both engines from files, which another process built. The bandwidth is
-that of two threads that read 1 GB, in the same minute.
+Pelton builds one engine of the model, with a profile for single tokens and one for prompts of 128; both write one cache
+in place, of 1,024 positions, and return the logits of the last row. peers/timing.py describes the figures, which are
+medians of all rounds. Memory is the most that the process had at a time; Pelton's loads the engine from a file, which
+another process built. The bandwidth is that of two threads that read 1 GB, in the same minute.
 
 Each --peer takes turns with Pelton, in a process of its own. PYTHON has its packages. Kinds:
 
@@ -31,7 +31,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -42,6 +41,8 @@ from benchmarks.serve.page import replace_part
 
 BEGIN, END = "<!-- decoder: begin -->", "<!-- decoder: end -->"
 CAPACITY, THREADS = 1024, 2
+PROFILES = {"token": {"sequence_length": 1}, "prompt": {"sequence_length": f"1..128..{CAPACITY}"}}
+NEXT = "next"  # the output with the logits of the next token
 PEERS = {
     "genai": ("onnxruntime-genai", "genai.py"),
     "openvino": ("OpenVINO", "openvino_ir.py"),
@@ -50,37 +51,35 @@ PEERS = {
 ONCE = ("first token", "load", "MB")  # figures of a process that has run nothing else
 
 
-def shapes(config: dict[str, Any], rows: int) -> dict[str, str]:
-    """Returns the shapes of an engine for this number of tokens at once."""
-    heads, depth = config["num_key_value_heads"], config["head_size"]
-    names = [f"past_key_values.{i}.{kind}" for i in range(config["num_hidden_layers"]) for kind in ("key", "value")]
-    tokens = {"input_ids": f"1x1..{rows}..{CAPACITY}", "attention_mask": f"1x1..{max(rows, 256)}..{8 * CAPACITY}"}
-    return tokens | dict.fromkeys(names, f"1x{heads}x1..{CAPACITY}..{8 * CAPACITY}x{depth}")
-
-
-def build(folder: Path, level: int, to: list[Path]) -> float:
-    """Builds the engines for single tokens and for prompts; returns the seconds."""
+def build(folder: Path, level: int, to: Path) -> float:
+    """Builds the engine; returns the seconds."""
     config = json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]
+    sizes = {
+        "batch_size": 1,
+        "sequence_length": f"1..128..{CAPACITY}",
+        "total_sequence_length": f"1..256..{CAPACITY}",
+        "past_sequence_length": f"1..{CAPACITY}..{CAPACITY}",
+    }
     start = time.perf_counter()
-    for path, rows in zip(to, (1, 128)):
-        pelton.build(folder / config["filename"], shapes(config, rows), level=level, threads=THREADS).save(path)
+    net = pelton.import_onnx(folder / config["filename"], sizes)
+    net.output(net.outputs["logits"][:, -1:], NEXT)
+    outputs = [name for name in net.outputs if name != "logits"]
+    pelton.build(net, outputs=outputs, profiles=PROFILES, level=level, threads=THREADS).save(to)
     return time.perf_counter() - start
 
 
 class Decoder:
-    """The two engines of a model over one cache."""
+    """An engine with its cache."""
 
-    def __init__(self, paths: list[Path]):
-        engines = [pelton.load(path) for path in paths]
-        self.few, self.many = (engine.context(THREADS) for engine in engines)
-        self.state, self.length = engines[0].state(past_sequence_length=CAPACITY), 0
+    def __init__(self, path: Path):
+        engine = pelton.load(path)
+        self.context, self.state, self.length = engine.context(THREADS), engine.state(), 0
 
     def step(self, tokens: np.ndarray) -> int:
         """Appends tokens, and returns the most probable next one."""
         self.length += len(tokens)
         inputs = {"input_ids": tokens.reshape(1, -1), "attention_mask": np.ones((1, self.length), np.int64)}
-        context = self.few if len(tokens) == 1 else self.many
-        return int(self.state.run(context, inputs)["logits"][0, -1].argmax())
+        return int(self.state.run(self.context, inputs)[NEXT].argmax())
 
 
 @dataclass(frozen=True)
@@ -140,10 +139,10 @@ def main() -> None:
     args = parser.parse_args()
     peers = [peer(parser, words) for words in args.peer]
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        paths = [Path(name) / f"{kind}.pelton" for kind in ("tokens", "prompts")]
-        seconds = pool.submit(build, args.folder, args.level, paths).result()
+        path = Path(name) / "decoder.pelton"
+        seconds = pool.submit(build, args.folder, args.level, path).result()
         start = time.perf_counter()
-        decoder = Decoder(paths)
+        decoder = Decoder(path)
         load = time.perf_counter() - start
 
         def sequence(length: int) -> Step:
@@ -164,7 +163,7 @@ def main() -> None:
         medians = [np.median([r[c] for r in results]) if c in results[0] else None for c in columns]
         cells = ("" if m is None else short(float(m)) for m in medians)
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", f"Pelton built both engines in {seconds:.0f} s."]
+    lines += ["", f"Pelton built the engine in {seconds:.0f} s."]
     print("\n".join(lines))
     if args.page:
         replace_part(args.page, BEGIN, END, lines)
