@@ -7,7 +7,8 @@
 Pelton builds one engine of the model, with a profile for single tokens and one for prompts of 128; both write one cache
 in place, of 1,024 positions, and return the logits of the last row. peers/timing.py describes the figures, which are
 medians of all rounds. Memory is the most that the process had at a time; Pelton's loads the engine from a file, which
-another process built. The bandwidth is that of two threads that read 1 GB, in the same minute.
+another process built. The bandwidth is that of two threads that read 1 GB, in the same minute; the share of it is that
+of the weights of Pelton's products.
 
 Each --peer takes turns with Pelton, in a process of its own. PYTHON has its packages. Kinds:
 
@@ -35,11 +36,11 @@ from pathlib import Path
 import numpy as np
 
 import pelton
+from pelton.engine.plan import EnginePlan
 
 from benchmarks.llm.peers.timing import Result, Step, measure, most_memory
 from benchmarks.serve.page import replace_part
 
-BEGIN, END = "<!-- decoder: begin -->", "<!-- decoder: end -->"
 CAPACITY, THREADS = 1024, 2
 PROFILES = {"token": {"sequence_length": 1}, "prompt": {"sequence_length": f"1..128..{CAPACITY}"}}
 NEXT = "next"  # the output with the logits of the next token
@@ -51,7 +52,7 @@ PEERS = {
 ONCE = ("first token", "load", "MB")  # figures of a process that has run nothing else
 
 
-def build(folder: Path, level: int, to: Path) -> float:
+def build(folder: Path, level: int, target: str, to: Path) -> float:
     """Builds the engine; returns the seconds."""
     config = json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]
     sizes = {
@@ -64,7 +65,7 @@ def build(folder: Path, level: int, to: Path) -> float:
     net = pelton.import_onnx(folder / config["filename"], sizes)
     net.output(net.outputs["logits"][:, -1:], NEXT)
     outputs = [name for name in net.outputs if name != "logits"]
-    pelton.build(net, outputs=outputs, profiles=PROFILES, level=level, threads=THREADS).save(to)
+    pelton.build(net, outputs=outputs, profiles=PROFILES, level=level, target=target, threads=THREADS).save(to)
     return time.perf_counter() - start
 
 
@@ -74,12 +75,20 @@ class Decoder:
     def __init__(self, path: Path):
         engine = pelton.load(path)
         self.context, self.state, self.length = engine.context(THREADS), engine.state(), 0
+        self.read = bytes_read(engine.parts[0].plain)
 
     def step(self, tokens: np.ndarray) -> int:
         """Appends tokens, and returns the most probable next one."""
         self.length += len(tokens)
         inputs = {"input_ids": tokens.reshape(1, -1), "attention_mask": np.ones((1, self.length), np.int64)}
         return int(self.state.run(self.context, inputs)[NEXT].argmax())
+
+
+def bytes_read(plan: EnginePlan) -> int:
+    """Returns the bytes of weights that the products of a run read."""
+    products = (s for s in plan.steps if "quantized_linear" in str(s.info["op"]).split("+"))
+    buffers = {a.buffer for s in products for a in s.args}
+    return sum(int(plan.buffers[b].size) for b in buffers if plan.buffers[b].kind == "constant")
 
 
 @dataclass(frozen=True)
@@ -135,12 +144,14 @@ def main() -> None:
     parser.add_argument("--peer", nargs="+", action="append", default=[], metavar="WORD", help="see above")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--level", type=int, default=2)
+    parser.add_argument("--target", default="cpu", help="of Pelton's code, such as cpu:x86_64_v3 for AVX2")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--part", default="decoder", help="of the page")
     args = parser.parse_args()
     peers = [peer(parser, words) for words in args.peer]
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, get_context("spawn")) as pool:
         path = Path(name) / "decoder.pelton"
-        seconds = pool.submit(build, args.folder, args.level, path).result()
+        seconds = pool.submit(build, args.folder, args.level, args.target, path).result()
         start = time.perf_counter()
         decoder = Decoder(path)
         load = time.perf_counter() - start
@@ -153,7 +164,9 @@ def main() -> None:
         for turn in range(args.rounds):
             result = {**measure(sequence, turn), "load": load, "MB": most_memory()}  # before the bandwidth's arrays
             result |= {name: rows["Pelton"][0][name] for name in ONCE if turn}
-            rows["Pelton"].append({**result, "GB/s read": read_bandwidth() / 1e9})
+            bandwidth = read_bandwidth()
+            share = 100 * decoder.read * result["decode after 16"] / bandwidth
+            rows["Pelton"].append({**result, "GB/s": bandwidth / 1e9, "% of it after 16": share})
             for each in peers:
                 rows[each.name].append(each.measure(turn))
             print(*(f"{name}: {results[-1]}" for name, results in rows.items()), sep="\n", flush=True)
@@ -166,7 +179,7 @@ def main() -> None:
     lines += ["", f"Pelton built the engine in {seconds:.0f} s."]
     print("\n".join(lines))
     if args.page:
-        replace_part(args.page, BEGIN, END, lines)
+        replace_part(args.page, f"<!-- {args.part}: begin -->", f"<!-- {args.part}: end -->", lines)
 
 
 if __name__ == "__main__":
