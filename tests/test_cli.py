@@ -12,7 +12,7 @@ import pytest
 import pelton
 from pelton.cli import main, run
 
-COMMANDS = "build run bench check inspect view explain convert formats import-env cache doctor demo".split()
+COMMANDS = "build run bench check inspect view explain convert compress formats import-env cache doctor demo".split()
 # for subprocesses in other folders
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 

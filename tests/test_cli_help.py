@@ -129,7 +129,17 @@ def test_bash_completes_commands_options_choices_and_files(capsys, tmp_path):
         lines.append(f"COMP_WORDS=({words}) COMP_CWORD={len(words.split()) - 1} COMPREPLY=()")
         lines.append('_shtab_pelton; echo "${COMPREPLY[*]}"')
     done = subprocess.run(["bash", "--norc"], input="\n".join(lines), capture_output=True, text=True)
-    found = ["compare completion", "some.onnx", "minmax mse", "clear", "--output", "jax", "openvino", "3", "cuda"]
+    found = [
+        "compare compress completion",
+        "some.onnx",
+        "minmax mse",
+        "clear",
+        "--output",
+        "jax",
+        "openvino",
+        "3",
+        "cuda",
+    ]
     assert done.stdout.splitlines() == found, done.stderr
 
 

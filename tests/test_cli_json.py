@@ -156,6 +156,20 @@ def test_check_compare_and_convert(answer, tmp_path, cnn, engines):
     assert found["bytes"] == (tmp_path / "c.onnx").stat().st_size and found["opset"] >= 18
 
 
+def test_compress(answer, tmp_path):
+    rng, net = np.random.default_rng(0), pelton.Network()
+    x = net.input("x", "f32[batch, 64]")
+    net.output(net.matmul(x, rng.standard_normal((64, 64)).astype(np.float32)), "y")
+    pelton.export_onnx(net, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=rng.standard_normal((40, 64)).astype(np.float32))
+    model, path, report = (str(tmp_path / name) for name in ("m.onnx", "small.onnx", "report.json"))
+    found = answer("compress", model, "-o", path, "--report", report, "--threads", "1")
+    assert found["accuracy"] is None and json.loads(Path(report).read_text()) == found
+    assert found["bytes"] == Path(path).stat().st_size
+    found = answer("compress", model, "-o", path, "--data", str(tmp_path / "x.npz"), "--threads", "1")
+    assert found["accuracy"]["kl"] > 0 and found["layers"][0]["error"] > 0 and found["data"] == "40 samples"
+
+
 def test_explain(answer, cnn, script, cache):
     (program,) = answer("explain", cnn)["programs"]
     assert program["rejected"] and all(s["tactics"] for s in program["steps"])

@@ -11,7 +11,7 @@ from models import model
 from onnx import TensorProto, helper
 
 import pelton
-from pelton.cli import GROUPS, arguments, flags, main
+from pelton.cli import GROUPS, flags, main
 
 LIBRARY = Path(pelton.__file__).parent
 
@@ -199,7 +199,7 @@ def messages(call: ast.Call) -> list[str]:
 
 def test_every_sentence_that_names_an_option_is_translated():
     """Whatever a message outside of the command line says of the options of a build."""
-    names = "|".join(arguments._flags())
+    names = "|".join(flags._flags())
     found = 0
     for path in LIBRARY.rglob("*.py"):
         if path.parent.name == "cli":

@@ -33,8 +33,7 @@ BELOW = {
     "ops": ("ir",),
     "network": ("ops",),
     "plugins": ("network",),
-    "importers": ("plugins", "system"),
-    "exporters": ("plugins", "system"),
+    **dict.fromkeys(("importers", "exporters"), ("plugins", "system")),
     "passes": ("ops",),
     "reference": ("plugins",),
     "native": ("ground",),
@@ -53,10 +52,11 @@ BELOW = {
     "quantize": ("calibration",),
     "builder": ("quantize",),
     "diagnose": ("builder", "reference"),
+    "compression": ("builder", "exporters"),
     "compat": ("runtime", "public"),
     "serve": ("runtime", "explorer", "public"),
     **dict.fromkeys(("ray", "spark"), ("compat",)),
-    "cli": ("diagnose", "compat", "exporters", "explorer", "bundle", "serve"),
+    "cli": ("diagnose", "compression", "compat", "explorer", "bundle", "serve"),
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {
@@ -78,13 +78,12 @@ HIDDEN = (
     "pelton.onnxruntime.finder",
 )
 GROUND = (
+    *("build_options", "options", "variables"),
     "config",
-    "variables",
     "errors",
     "html",
     "logs",
     "metrics",
-    "options",
     "progress",
     "record",
     "dtypes",

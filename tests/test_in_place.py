@@ -1,6 +1,7 @@
 """Caches that a run extends in the memory of its input."""
 
 import numpy as np
+import onnx
 import pytest
 
 from native_interface import Refused, Session
@@ -160,3 +161,30 @@ def test_a_cache_with_another_reader_is_not_shared():
     assert [p.shares for p in engine.outputs] == [None] * 3
     with pytest.raises(InputError, match="shares memory with"):
         engine.context(1).run(given, out={"after": given["cache"]})
+
+
+@pytest.mark.parametrize("axis, mode", [(2, "linear"), (-2, "circular"), (1, "linear")])
+def test_tensor_scatter_extends_its_cache_in_place(axis, mode):
+    shape = [2, "capacity", 6] if axis == 1 else [2, 3, "capacity", 6]
+    cache, y = (onnx.helper.make_tensor_value_info(n, 1, shape) for n in ("cache", "y"))
+    rows = onnx.helper.make_tensor_value_info("rows", 1, [1 if d == "capacity" else d for d in shape])
+    at = onnx.helper.make_tensor_value_info("at", 7, [2])
+    node = onnx.helper.make_node("TensorScatter", ["cache", "rows", "at"], ["y"], axis=axis, mode=mode)
+    graph = onnx.helper.make_graph([node], "scatter", [cache, rows, at], [y])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 24)], ir_version=10)
+    engine = pelton.build(model, {"capacity": "1..16..99"}, level=0, threads=1)
+    assert [p.shares for p in engine.outputs] == ["cache"]
+    rng, context = np.random.default_rng(), engine.context()
+    state = State(
+        {"cache": rng.standard_normal([11 if d == "capacity" else d for d in shape]).astype("f")}, {"cache": "y"}, {}
+    )
+    memory, want = state.arrays["cache"], state.arrays["cache"].copy()
+    for at in ([3, 9], [0, 10], [11, 4] if mode == "circular" else [1, 4]):
+        rows = rng.standard_normal([1 if d == "capacity" else d for d in shape]).astype(np.float32)
+        for b in range(2):
+            want[b].swapaxes(0, axis - 1 if axis > 0 else 1)[at[b] % 11] = rows[b].swapaxes(
+                0, axis - 1 if axis > 0 else 1
+            )[0]
+        apart = context.run({"cache": memory.copy(), "rows": rows, "at": np.array(at)})["y"]
+        state.run(context, {"rows": rows, "at": np.array(at)})
+        assert state.arrays["cache"] is memory and np.array_equal(memory, want) and np.array_equal(apart, want)

@@ -309,7 +309,10 @@ def test_quantized_networks_have_integers_until_then(name):
     assert all(before[k].tobytes() == after[k].tobytes() for k in before)
 
 
-@pytest.mark.parametrize("name, bits", [("four_bits_zero_points_bias", 4), ("eight_bits", 8), ("two_bits", 2)])
+@pytest.mark.parametrize(
+    "name, bits",
+    [("four_bits_zero_points_bias", 4), ("four_bits_plain_zero_points", 4), ("eight_bits", 8), ("two_bits", 2)],
+)
 def test_blocks_of_weights_stay_few_bits(name, bits):
     """The first two have 40 numbers in blocks of 16."""
     graph = load(test_microsoft_quant.CASES[name](np.random.default_rng(0))[0]).graph

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from . import plugins as plugins
     from . import ray as ray
     from . import spark as spark
+    from .compression.compressed import Compressed
     from .editing import export_onnx, import_onnx
     from .network import Network, NetworkTensor
     from .build_options import BuildOptions
@@ -36,6 +38,7 @@ __all__ = [
     "Batching",
     "BuildError",
     "Cancelled",
+    "Compressed",
     "Context",
     "DeadlineError",
     "DynamicDimension",
@@ -57,6 +60,7 @@ __all__ = [
     "SessionOptions",
     "State",
     "build",
+    "compress",
     "export_onnx",
     "import_onnx",
     "load",
@@ -81,6 +85,7 @@ _HOMES = {
     "load": "runtime",
     "tune": "runtime.tune",
     "Batching": "runtime.batching",
+    "Compressed": "compression.compressed",
     "AsyncQueue": "runtime.queue",
     "AsyncRun": "runtime.queue",
     "State": "runtime.state",
@@ -155,6 +160,81 @@ def build(
         from pelton.builder.build import build
     return build(
         model, shapes, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, options=options, **overrides
+    )
+
+
+def compress(
+    model: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    to: str | None = None,
+    weights: str = "int4",
+    block: int = 32,
+    zero_points: bool = False,
+    method: str = "auto",
+    data: Any = None,
+    max_drop: float | None = None,
+    head: str | None = None,
+    embedding: str | None = None,
+    keep: Sequence[str] = (),
+    sparsity: float | str | None = None,
+    cluster: int | None = None,
+    perplexity: bool = False,
+    shapes: Mapping[str, str | Sequence[Any]] | None = None,
+    threads: int | None = None,
+    progress: Callable[[str, int, int], bool | None] | None = None,
+    **build: Any,
+) -> Compressed:
+    """Compresses the weights of a trained FP32 model to 4 or 8 bits, and writes it as an ONNX model or an engine.
+
+    model: any input of `pelton.build`. path: the file to write, atomically; without it nothing is written. to: "onnx"
+    or "engine". Default: by the suffix of the path, .onnx or .pelton. build: for engines, fields of `Options`, such as
+    level=0.
+    weights: "int4" or "int8"; "float" with `sparsity` or `cluster` alone. Compressed are products with constant
+    matrices f32[inner, rows], and tables f32[rows, inner] for lookups. block: elements of a row that share a scale: 16,
+    32, 64 or 128. zero_points: a zero point for each block as well; default: symmetric.
+    method: "nearest" rounds to the nearest number, "clip" also searches the scale of least squared error, "gptq"
+    compensates each error in the weights that follow (Frantar et al., 2022), which needs data. "auto": the one of least
+    output error for each layer, also with inputs scaled by their size where the node in front can divide them exactly
+    (Lin et al., "AWQ", 2023).
+    data: typical inputs, as for `Options.calibration`, but no table and no pictures. Every fifth batch is held out:
+    accuracy is measured with it.
+    max_drop: the most that the accuracy may drop: the share of samples (of positions, for scores of sequences) with
+    another answer, for outputs without classes noise power divided by signal power. The most harmful layers get 8 bits,
+    then stay floats, until it holds. Default: the accuracy is reported, not bounded.
+    head, embedding: "int4", "int8" or "float" for the last product and for tables. Default: "int8", "float" if weights
+    are. keep: names of layers to keep in float, such as ["decoder.*"].
+    sparsity: the share of weights that become 0, such as 0.8, or "2:4" for 2 of each 4 consecutive ones in a row: those
+    of least size, with data of least |w| · ‖x‖ within a row (Sun et al., "Wanda", 2023). cluster: the number of values,
+    2 to 256, that each layer's weights share. perplexity: also measure the perplexity of the next tokens of the input.
+    shapes, threads, progress: as for `pelton.build` and `Options`.
+
+    Raises ModelError for models that cannot be read or, as ONNX, written; InputError for wrong arguments and data that
+    does not fit; BuildError if there is nothing to compress, or if max_drop cannot hold; Cancelled if `progress`
+    returns False.
+    """
+    with Needs("compressing models"):
+        from pelton.compression.compress import compress
+    return compress(
+        model,
+        path,
+        to=to,
+        weights=weights,
+        block=block,
+        zero_points=zero_points,
+        method=method,
+        data=data,
+        max_drop=max_drop,
+        head=head,
+        embedding=embedding,
+        keep=keep,
+        sparsity=sparsity,
+        cluster=cluster,
+        perplexity=perplexity,
+        shapes=shapes,
+        threads=threads,
+        progress=progress,
+        build=build,
     )
 
 

@@ -8,37 +8,28 @@ import time
 
 import numpy as np
 import onnxruntime_genai as genai
+from timing import Step, measure, most_memory
 
 folder, threads, turn = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+begin = time.perf_counter()
 config = genai.Config(folder)
 config.overlay(json.dumps({"model": {"decoder": {"session_options": {"intra_op_num_threads": threads}}}}))
 model = genai.Model(config)
+load = time.perf_counter() - begin
 
 
-def run(length: int, count: int) -> tuple[float, list[float]]:
-    tokens = np.random.default_rng(100 * turn + length).integers(300, 20000, length).astype(np.int32)
+def sequence(length: int) -> Step:
     parameters = genai.GeneratorParams(model)
-    total = length + count + 1
-    parameters.set_search_options(max_length=total, min_length=total, do_sample=False)
+    parameters.set_search_options(max_length=length, min_length=length, do_sample=False)
     generator = genai.Generator(model, parameters)
-    start = time.perf_counter()
-    generator.append_tokens(tokens)
-    generator.generate_next_token()
-    first, times = time.perf_counter() - start, []
-    for _ in range(count):
-        start = time.perf_counter()
+
+    def step(tokens: np.ndarray) -> int:
+        if len(tokens) > 1:  # a single one is that which the generator chose itself
+            generator.append_tokens(tokens.astype(np.int32))
         generator.generate_next_token()
-        times.append(time.perf_counter() - start)
-    return first, times
+        return int(generator.get_next_tokens()[0])
+
+    return step
 
 
-result = {}
-for length, count in ((128, 0), (512, 16), (16, 40)):
-    first, times = run(length, count)
-    if length > 16:
-        result[f"prefill {length}"] = length / first
-    if count:
-        result[f"decode after {length}"] = 1 / min(float(np.mean(times[i : i + 8])) for i in range(len(times) - 7))
-with open("/proc/self/status") as status:
-    result["MB"] = int(status.read().split("VmHWM:")[1].split()[0]) / 1024
-print(json.dumps(result))
+print(json.dumps({**measure(sequence, turn), "load": load, "MB": most_memory()}))

@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
 log = Logger("pelton.build")
 
+# Options that a program no longer has: those of the import, and of weights in the model's file.
+OF_MODELS = (
+    *("shapes", "optimum", "values", "weights", "outputs", "detections", "accept_conversion", "profiles"),
+    *("refit", "strip_weights"),
+)
+
 
 def build(
     model: Any,
@@ -98,6 +104,17 @@ def _build(model: Any, options: Options) -> Engine:
     except OnData as e:
         return build_script(model, options, e)
     return _with_provenance(_build_imported(imported, options).engine, model, imported.info, options)
+
+
+def build_imported(model: Any, imported: Imported, options: Options) -> Engine:
+    """Builds the engine of a program that was imported from a model and changed since. Raises as `pelton.build` does,
+    and InputError for options of an import (`OF_MODELS`)."""
+    for name in OF_MODELS:
+        if getattr(options, name) not in (None, False):
+            raise InputError(f"{name} is for models as they are imported, not for a changed program; leave it out")
+    check_requirements(options)
+    with _progress(options) as options:
+        return _with_provenance(_build_imported(imported, options).engine, model, imported.info, options)
 
 
 def _build_profiles(model: Any, options: Options) -> Engine:

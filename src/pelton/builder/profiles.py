@@ -52,7 +52,7 @@ def assemble_profiles(
     samples = [sample for e in engines for sample in _samples(e)]
     joined = _join_inputs(engines)
     _check_relations(joined, samples, info.label)
-    trees = {d: t for e in engines for d, t in e.sizes.items()}
+    trees = {**{d: t for e in engines for d, t in e.sizes.items()}, **joined.sizes}
     outputs = tuple(
         _joined_port(ports, [_output_size(joined, samples, i, axis, sizes, trees) for axis, sizes in _axes(ports)])
         for i, ports in enumerate(zip(*(e.outputs for e in engines)))
@@ -84,7 +84,7 @@ def _check_alike(plans: Mapping[str, EnginePlan]) -> None:
             here, there = ([(p.name, p.dtype, len(p.shape)) for p in getattr(x, kind)] for x in (plan, one))
             if here != there:
                 raise InputError(
-                    f"profiles={{...}} may differ in sizes only: profile {name!r} has the {kind} {here!r:.200},"
+                    f"profiles= may differ in sizes only: profile {name!r} has the {kind} {here!r:.200},"
                     f" profile {first!r} {there!r:.200}"
                 )
 
@@ -191,7 +191,7 @@ def _check_relations(joined: JoinedInputs, samples: Sequence[Sample], model: str
         shapes = {p.name: shape for p, shape in zip(joined.inputs, sample.inputs)}
         if not accepts(joined, shapes):
             raise InputError(
-                f"profiles={{...}} relate the sizes of inputs in different ways: {shapes!r:.300} fit one profile, but"
+                f"profiles= relates the sizes of inputs in different ways: {shapes!r:.300} fit one profile, but"
                 f" no ranges that hold for all; set the same sizes in all of them ({model})"
             )
 
@@ -199,9 +199,9 @@ def _check_relations(joined: JoinedInputs, samples: Sequence[Sample], model: str
 def _output_size(
     joined: JoinedInputs, samples: Sequence[Sample], output: int, axis: int, sizes: Sequence[Entry], trees: Any
 ) -> Entry:
-    """Returns the size of an output's axis: the engines' size that holds for all samples; a text without a meaning,
-    which stands for a size that only a run knows, if there is none."""
-    for size in dict.fromkeys(sizes):
+    """Returns the size of an output's axis: the first size of an engine, or of the joined inputs, that holds for all
+    samples; if there is none, a text without a meaning, which stands for a size that only a run knows."""
+    for size in dict.fromkeys((*sizes, *joined.sizes)):
         try:
             if all(evaluate(trees.get(size, size), _symbols(joined, s)) == s.outputs[output][axis] for s in samples):
                 return size

@@ -72,7 +72,7 @@ def calibrate(
     first = next(batches)  # report bad data before building an engine
     feeds: Iterator[Feed] = itertools.chain([first], batches)
     if held_out is not None:
-        feeds = _hold_out(feeds, held_out)
+        feeds = hold_out(feeds, held_out)
     own = {v.name for v in values}
     if refine is not None:
         kept = _first(feeds)
@@ -82,8 +82,8 @@ def calibrate(
     seen = {v.name: algorithm.observer() for v in values}
     engine = _engine(graph, values, options)
     _observe(engine, feeds, batches, seen, options)
-    _warn_of_samples(batches)
-    table = replace(_table(seen, algorithm), data=_in_words(batches))
+    warn_of_samples(batches)
+    table = replace(_table(seen, algorithm), data=in_words(batches))
     log.info("calibrated with %s", table.data)
     if isinstance(data, IInt8Calibrator):
         data.write_calibration_cache(table.of(own).to_bytes())
@@ -100,8 +100,8 @@ def _first(feeds: Iterator[Feed]) -> list[Feed]:
     return batches
 
 
-def _hold_out(feeds: Iterable[Feed], held_out: list[Feed]) -> Iterator[Feed]:
-    """Yields the batches that are not held out, see `calibrate`."""
+def hold_out(feeds: Iterable[Feed], held_out: list[Feed]) -> Iterator[Feed]:
+    """Yields the batches that are not held out; `held_out` gains the others, see `calibrate`."""
     first: Feed = {}
     size = 0
     for number, feed in enumerate(feeds, 1):
@@ -172,17 +172,17 @@ def _observe(
             stats.add(feed[name] if name in feed else results[name])
 
 
-def _in_words(batches: CalibrationBatches) -> str:
+def in_words(batches: CalibrationBatches) -> str:
     """Returns the number of samples in words."""
     return f"{batches.samples} {batches.source.unit}{'s' * (batches.samples != 1)}"
 
 
-def _warn_of_samples(batches: CalibrationBatches) -> None:
+def warn_of_samples(batches: CalibrationBatches) -> None:
     """Warns if the samples are too few or too alike to measure ranges and accuracy."""
     if batches.samples > 1 and batches.alike:
-        problem = f"has {_in_words(batches)} that are all the same"
+        problem = f"has {in_words(batches)} that are all the same"
     elif batches.samples < ENOUGH:
-        problem = f"has {_in_words(batches)}"
+        problem = f"has {in_words(batches)}"
     else:
         return
     log.warning(

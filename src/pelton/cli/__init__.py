@@ -22,6 +22,7 @@ from . import (
     check,
     compare,
     completion,
+    compress,
     convert,
     demo,
     doctor,
@@ -48,7 +49,7 @@ GROUPS = {
     "build": (build, tune, refit, sign),
     "run and measure": (run, serve, bench, trtexec, demo),
     "understand": (inspect, view, explain, trace, check, compare),
-    "convert and formats": (convert, export, formats, import_env),
+    "convert and formats": (convert, compress, export, formats, import_env),
     "machine": (doctor, cache, completion),
 }
 

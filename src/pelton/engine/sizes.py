@@ -83,24 +83,34 @@ def multiple_of(engine: Sized, d: int | str) -> tuple[str, int]:
     return (tree, 1) if isinstance(tree, str) else ("", 1)
 
 
-def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+Place = tuple[str, int, int]  # an input, its axis, and the factor of the symbol there
+
+
+def places(engine: Sized) -> dict[str, Place]:
+    """Returns symbol → the first axis of an input that is a multiple of it."""
+    first: dict[str, Place] = {}
+    for port in engine.inputs:
+        for axis, d in enumerate(port.shape):
+            name, k = multiple_of(engine, d)
+            if name:
+                first.setdefault(name, (port.name, axis, k))
+    return first
+
+
+def solve(
+    engine: Sized, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Place] | None = None
+) -> dict[str, int]:
     """Returns symbol → its value for inputs of these shapes, all of the right rank; raises InputError if out of bounds.
 
     Sizes that are neither symbols nor multiples of one are ignored: callers compare the results of `at` with the shapes
-    of the inputs.
+    of the inputs. known: the places of the symbols, for callers that keep them.
     """
-    return bounded(engine, _symbols(engine, shapes), shapes)
+    return bounded(engine, _symbols(shapes, places(engine) if known is None else known), shapes)
 
 
-def _symbols(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def _symbols(shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Place]) -> dict[str, int]:
     """Returns symbol → its value for inputs of these shapes, within its bounds or not."""
-    symbols: dict[str, int] = {}
-    for port in engine.inputs:
-        for d, size in zip(port.shape, shapes[port.name]):
-            name, k = multiple_of(engine, d)
-            if name:
-                symbols.setdefault(name, size // k)
-    return symbols
+    return {symbol: shapes[name][axis] // k for symbol, (name, axis, k) in known.items()}
 
 
 def bounded(
@@ -140,7 +150,7 @@ def misfit(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> str:
         len(shapes[p.name]) != len(p.shape) for p in engine.inputs
     ):
         return ""
-    values = _symbols(engine, shapes)
+    values = _symbols(shapes, places(engine))
     for s in engine.symbols:
         size = values.setdefault(s.name, s.optimum)
         if not s.minimum <= size <= s.maximum:

@@ -165,6 +165,7 @@ def unpacked(packed: np.ndarray, bits: int, count: int | None = None) -> np.ndar
         ("f32[1, 128]", "u8[9, 64]", "f32[9, 8]", dict(block=16, bits=4, round_rows=True)),
         ("f32[48]", "u8[5, 48]", "f32[5, 1]", "u8[5, 1]", dict(block=48, bits=8)),
         ("f16[4, 33]", "u8[6, 9]", "f16[6, 3]", "u8[6, 3]", dict(block=16, bits=2)),
+        ("f32[4, 70]", "u8[6, 35]", "f16[6, 3]", "f32[6, 3]", dict(block=32, bits=4)),
     ),
 )
 class quantized_linear:
@@ -172,7 +173,8 @@ class quantized_linear:
     which stay stored as they are.
 
     w holds N rows of K unsigned numbers of 2, 4 or 8 bits, the first one of each byte in its lowest bits. scale and
-    zero are [N, blocks], one for every `block` elements of a row; without zero it is half of the numbers' range.
+    zero are [N, blocks], one for every `block` elements of a row; without zero it is half of the numbers' range. zero
+    holds bytes, or floats for weights with a minimum of their own.
     round_rows: kernels may round x to 8 bits, each 32 elements of a row (or 16) by a scale of their own.
     """
 
@@ -195,7 +197,7 @@ class quantized_linear:
         for v in (scale, zero):
             if v is not None:
                 expect_equal(v.shape, (rows, -(-inner // block)), "needs scales and zero points for each block")
-        expect(zero is None or zero.dtype is U8, "needs zero points as bytes")
+        expect(zero is None or zero.dtype is U8 or zero.dtype.is_float, "needs zero points as bytes or floats")
         return x.with_shape((*x.shape[:-1], rows))
 
     def reference(x, w, scale, zero=None, *, block, bits, round_rows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from pelton.ir.graph import Graph, Value
 from pelton.ir.types import F32
 from pelton.logs import Logger
 from pelton.ops.words import add, cast, convolution, div, log_softmax, matmul, mul, reshape, sigmoid, softmax, sub
-from pelton.runtime import Engine
 
 log = Logger("pelton.build")
 
@@ -22,6 +22,12 @@ ROUNDING = 1e-9  # of shares: 1 - 99 / 100 is above 0.01
 KEPT = 64 << 20  # bytes of cached outputs of the FP32 engine; it computes others again
 Feed = Mapping[str, np.ndarray]
 Outputs = Mapping[str, np.ndarray]
+
+
+class Runnable(Protocol):
+    """An engine, or what runs as one."""
+
+    def run(self, inputs: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -47,16 +53,18 @@ class Accuracy:
         return {k: round(v, 6) for k, v in values.items() if v is not None and math.isfinite(v)}
 
 
-def outputs_of_scores(graph: Graph) -> set[str]:
+def outputs_of_scores(graph: Graph, sequences: bool = False) -> set[str]:
     """Returns the names of outputs f32[samples, classes] that classify: probabilities, or results of a layer of
-    constant weights. Outputs that end in a normalization or a pool (embeddings) do not."""
+    constant weights. Outputs that end in a normalization or a pool (embeddings) do not. sequences: also those of
+    products with scores for each position, f32[samples, positions, classes]."""
 
     def classifies(v: Value) -> bool:
+        rank = v.type.rank
         while v in graph.producer:
             node = graph.producer[v]
             if node.op in (softmax, log_softmax, sigmoid):
                 return True
-            if node.op in (matmul, convolution):
+            if node.op is matmul or node.op is convolution and rank == 2:
                 return node.inputs[1] in graph.constants
             varying = [x for x in node.inputs if x not in graph.constants]
             if node.op not in (add, sub, mul, div, reshape, cast) or len(varying) != 1:
@@ -64,11 +72,12 @@ def outputs_of_scores(graph: Graph) -> set[str]:
             (v,) = varying
         return False
 
-    return {v.name for v in graph.outputs if v.type.dtype is F32 and _of_classes(v.type.shape) and classifies(v)}
+    ranks = (2, 3) if sequences else (2,)
+    return {v.name for v in graph.outputs if v.type.dtype is F32 and _of_classes(v.type.shape, ranks) and classifies(v)}
 
 
-def _of_classes(shape: Sequence[object]) -> bool:
-    return len(shape) == 2 and shape[1] != 1
+def _of_classes(shape: Sequence[object], ranks: Container[int]) -> bool:
+    return len(shape) in ranks and shape[-1] != 1
 
 
 class AccuracyBound:
@@ -82,10 +91,10 @@ class AccuracyBound:
 
     def __init__(
         self,
-        reference: Engine,
+        reference: Runnable,
         feeds: Sequence[Feed],
         max_drop: float,
-        metric: Callable[[Engine], float] | None = None,
+        metric: Callable[[Any], float] | None = None,
         scores: Container[str] = (),
     ):
         self.feeds, self.max_drop, self.scores, self._metric = feeds, max_drop, scores, metric
@@ -102,7 +111,7 @@ class AccuracyBound:
             self.kept.append(outputs)
         self._reference = None if metric is None else self._score(reference)
 
-    def measure(self, engine: Engine) -> Accuracy:
+    def measure(self, engine: Runnable) -> Accuracy:
         """Measures the accuracy of an engine."""
         noise: dict[str, metrics.Noise] = {}
         same: dict[str, tuple[int, int]] = {}  # (answers, equal answers)
@@ -128,7 +137,7 @@ class AccuracyBound:
         """True if an accuracy is within the limit."""
         return accuracy.drop <= self.max_drop + ROUNDING
 
-    def warn_of_chance(self, constant: Iterable[Engine]) -> None:
+    def warn_of_chance(self, constant: Iterable[Runnable]) -> None:
         """Warns if engines with a constant answer are within the limit: such a metric measures nothing. A metric that
         cannot rate them causes no warning."""
         if self._reference is None:
@@ -154,7 +163,7 @@ class AccuracyBound:
         for i, feed in enumerate(self.feeds):
             yield (self.kept[i] if i < len(self.kept) else _run(self._engine, feed)), feed
 
-    def _score(self, engine: Engine) -> float:
+    def _score(self, engine: Runnable) -> float:
         assert self._metric is not None
         try:
             score = float(self._metric(engine))
@@ -169,6 +178,6 @@ class AccuracyBound:
         return score
 
 
-def _run(engine: Engine, feed: Feed) -> Outputs:
+def _run(engine: Runnable, feed: Feed) -> Outputs:
     """Copies the numeric outputs."""
     return {name: np.array(array) for name, array in engine.run(dict(feed)).items() if array.dtype.kind in "fiub"}

@@ -58,6 +58,7 @@ class Context(InProcess):
         self.remembered = REMEMBERED
         self._import_inputs = self.workspace.import_inputs
         self._names = {p.name for p in plain.inputs}
+        self._places = sizes.places(plain)
         self._known: OrderedDict[tuple, Ready] = OrderedDict()
         self._latest: Ready | None = None  # most runs have the shapes of the run before
         self._only = None if plain.symbols else self._prepare({})
@@ -136,7 +137,7 @@ class Context(InProcess):
             for port in self.engine.inputs:
                 if len(shapes[port.name]) != len(port.shape):
                     fit(port, inputs[port.name])  # raises InputError with the reason
-            ready = self._prepare(sizes.solve(self.engine.plain, shapes))
+            ready = self._prepare(sizes.solve(self.engine.plain, shapes, self._places))
             for port in ready.resolved.inputs:
                 if port.shape != shapes[port.name]:
                     fit(port, inputs[port.name])

@@ -26,14 +26,21 @@ class State:
         state = decoder.state(past_sequence_length=2048)
         logits = state.run(context, {"input_ids": tokens, "attention_mask": mask})["logits"]
 
-    It belongs to no context: contexts of several engines with the same state, such as one tuned for prompts and one
-    tuned for single tokens, may use it, one at a time. How much of a cache is valid is up to the model's inputs: pass
-    smaller positions to go back, or to shorten one sequence of a batch.
+    It belongs to no context: contexts of several engines with the same state may use it, one at a time. How much of a
+    cache is valid is up to the model's inputs: pass smaller positions to go back, or to shorten one sequence of a
+    batch.
     """
 
-    def __init__(self, arrays: dict[str, np.ndarray], outputs: Mapping[str, str], first: Mapping[str, np.ndarray]):
+    def __init__(
+        self,
+        arrays: dict[str, np.ndarray],
+        outputs: Mapping[str, str],
+        first: Mapping[str, np.ndarray],
+        whole: State | None = None,
+    ):
         self.arrays, self.outputs = arrays, dict(outputs)  # outputs: input → the output with its next value
         self._first = dict(first)  # initial values, where they are not 0
+        self._whole = whole  # the batch whose memory it uses
 
     def run(self, context: Context, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Runs the engine of a context with this state; returns the other outputs by name.
@@ -49,8 +56,35 @@ class State:
         held = {name: self.arrays[of] for of, name in self.outputs.items() if ports[name].shares == of}
         results = context.run(given, {**(out or {}), **held} or None)
         for of, name in self.outputs.items():
-            self.arrays[of] = results.pop(name)
+            self._replace(of, results.pop(name))
         return results
+
+    def _replace(self, name: str, after: np.ndarray) -> None:
+        """Sets an array to its value after a run, which is in its memory already if the engine writes in place."""
+        before = self.arrays[name]
+        if self._whole is None or after is before:
+            self.arrays[name] = after
+        elif after.shape == before.shape:
+            before[...] = after
+        else:
+            raise InputError(
+                f"{name!r} of a sequence of a batch has shape {list(before.shape)}, a run made it {list(after.shape)};"
+                " create a batch whose caches have room for it"
+            )
+
+    def sequence(self, i: int) -> State:
+        """Returns the state of one sequence of a batch, in the batch's memory: whatever its runs write, the next run of
+        the batch reads. Sequences lie along the first axis of every array.
+
+        Raises InputError if there is no sequence i, or the arrays have first axes of different sizes.
+        """
+        counts = {len(a) for a in self.arrays.values()}
+        if len(counts) != 1:
+            raise InputError(f"the arrays of this state have first axes of sizes {sorted(counts)}: they are no batch")
+        (count,) = counts
+        if not 0 <= i < count:
+            raise InputError(f"the state has {count} sequences, from 0 on; there is no sequence {i}")
+        return State({n: a[i : i + 1] for n, a in self.arrays.items()}, self.outputs, self._first, self)
 
     def fork(self) -> State:
         """Returns a copy, which runs on from here on its own."""

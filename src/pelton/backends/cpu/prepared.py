@@ -46,14 +46,7 @@ class CpuReady:
         self.parts = list(self.split())
         self.natives = [p.native for p in self.parts if isinstance(p, NativeProgram)] if not self.host else None
         self.inputs, self.outputs = map(port_checks, (self.resolved.inputs, self.resolved.outputs))
-        asked = [look[1:] for look in self.inputs + self.outputs]
         self.indices = index_table(self.resolved.inputs)
-        # the fast path, if all steps are one native program
-        self.call = (
-            callable_of(self.natives[0][1], self.ports, asked, len(self.inputs), self.indices)
-            if self.natives and len(self.natives) == 1
-            else None
-        )
         self.sizes = [p.nbytes for p in self.resolved.all]
         self._output_names = {p.name for p in self.resolved.outputs}
 
@@ -66,6 +59,14 @@ class CpuReady:
         shapes = [tuple(sizes[begin:end].tolist()) for begin, end in zip(ends, ends[1:])]
         sized_ports = tuple(p.with_shape(shape) for p, shape in zip(ports, shapes))
         return ResolvedPorts(sized_ports[: len(self.plan.plain.inputs)], sized_ports[len(self.plan.plain.inputs) :])
+
+    @cached_property
+    def call(self) -> Callable[[dict], dict[str, np.ndarray] | None] | None:
+        """The fast path, if all steps are one native program."""
+        if not self.natives or len(self.natives) > 1:
+            return None
+        asked = [look[1:] for look in self.inputs + self.outputs]
+        return callable_of(self.natives[0][1], self.ports, asked, len(self.inputs), self.indices)
 
     @cached_property
     def plain(self) -> plain_engine.EnginePlan:

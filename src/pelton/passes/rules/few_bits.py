@@ -21,6 +21,7 @@ COLUMNS = dict(x="f32[5, 96]", w="=i4[96, 48]", s="=f32[3, 48]", axis=0, block=3
     examples=[
         ROWS,
         dict(ROWS, z="=u4[48, 3]"),
+        dict(ROWS, z="=f32[48, 3]"),
         dict(ROWS, w="=i8[48, 96]", s="=f32[48]", axis=0, block=0),
         dict(ROWS, w="=i8[48, 96]", s="=f32[]", z="=i8[]", axis=0, block=0),
     ],
@@ -41,6 +42,7 @@ def linear_of_few_bits(x, w, s, z=None, *, axis, block):
     examples=[
         COLUMNS,
         dict(x="f32[5, 96]", w="=u8[96, 48]", s="=f32[48]", z="=u8[48]", axis=1, block=0),
+        dict(COLUMNS, z="=f32[3, 48]"),
     ],
     rejections=[(dict(COLUMNS, s="=f32[96, 3]", z="=i4[96, 3]", axis=1, block=16), "along the other axis")],
 )
@@ -76,7 +78,9 @@ def _linear(x: Value, w: Value, s: Value, z: Value | None, axis: int, block: int
     codes = elements(w) if rows == 0 else elements(w).T
     plus = middle if dtype.is_signed else 0  # signed numbers become unsigned ones
     more = []
-    if z is not None:
+    if z is not None and z.type.dtype.is_float:
+        more = [np.ascontiguousarray(np.broadcast_to(by_rows(z) + plus, scales.shape))]
+    elif z is not None:
         more = [np.ascontiguousarray(np.broadcast_to(by_rows(z).astype(np.int16) + plus, scales.shape), np.uint8)]
     elif not dtype.is_signed:
         more = [np.zeros(scales.shape, np.uint8)]

@@ -51,9 +51,12 @@ AI void weigh(int width, const args *a, const tail *t, const float *e, const flo
             unroll (int p = 0; p < PARTS; p++)
                 unroll (int j = 0; j * VL < width; j++)
                     acc[p][j] = vec_fma(bc_f32(e[k + p]), piece(v + (k + p) * VR + j * VL, width - j * VL), acc[p][j]);
-        for (; k < end; k++)
-            unroll (int j = 0; j * VL < width; j++)
-                acc[0][j] = vec_fma(bc_f32(e[k]), piece(v + k * VR + j * VL, width - j * VL), acc[0][j]);
+        // each key's part depends on its place alone: keys behind the last that counts change no bit
+        unroll (int p = 0; p < PARTS - 1; p++)
+            if (k + p < end)
+                unroll (int j = 0; j * VL < width; j++)
+                    acc[p][j] = vec_fma(bc_f32(e[k + p]), piece(v + (k + p) * VR + j * VL, width - j * VL), acc[p][j]);
+        k = end;
         unroll (int j = 0; j * VL < width; j++) {
             unroll (int p = 1; p < PARTS; p++) acc[0][j] += acc[p][j];
             sum[j] += acc[0][j];

@@ -3,15 +3,18 @@
 // divided by a scale of their own and written as PARTS digits of 8 bits. Three digits are as exact as f32 (254⁻³ of the
 // largest term). The products are those of bytes. Infinities become NaN.
 //
-//   panel   of NR = NV · VL columns, block by block: [SUBS][NV][STEP terms] of codes, NR scales [, NR zero points]
+//   panel   of NR = NV · VL columns, block by block: [SUBS][NV][STEP terms] of codes, NR scales [, NR zero points or
+//           NR offsets, −zero · scale]
 //   codes   of 4 bits: the four bytes g of a lane hold terms 8g … 8g + 7 of a column, 8g … 8g + 3 in the low halves;
 //           of 8 bits: terms 4g … 4g + 3
 #include "dot.h"
 
 // <region>
-enum : idx { BATCH = 1, M = 5, N = 43, K = 70, AR = 70, BLOCK = 32, BITS = 4, ZEROS = 1 };
+enum : idx { BATCH = 1, M = 5, N = 43, K = 70, AR = 70, BLOCK = 32, BITS = 4, ZEROS = 1, OFFSETS = 0 };
 typedef f16 scale;
+typedef f16 offset;
 #define LOAD_SCALE ld_f16
+#define LOAD_OFFSET ld_f16
 #define A_AT(b) 0
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
@@ -27,8 +30,8 @@ enum : idx {
     SUBS = BLOCK / STEP,
     BLOCKS = (K + BLOCK - 1) / BLOCK,
     STEPS = BLOCKS * SUBS,
-    CODES = NR * STEP * BITS / 8,                                  // bytes of a step's codes
-    RECORD = SUBS * CODES + NR * (idx)sizeof(scale) + ZEROS * NR,  // and of a block
+    CODES = NR * STEP * BITS / 8, // bytes of a step's codes
+    RECORD = SUBS * CODES + NR * (idx)sizeof(scale) + ZEROS * NR + OFFSETS * NR * (idx)sizeof(offset), // and of a block
     PANEL = BLOCKS * RECORD,
     ROW = STEPS * STEP + 64, // of a row's digits: not a power of two, whose lines would share a few sets of the cache
     AHEAD = 4096,            // bytes to prefetch where the weights come from memory
@@ -50,12 +53,13 @@ enum { SIGNED_CODES = BITS == 8 };
 #else
 enum { SIGNED_CODES = BITS == 8 && BY_SIGNS };
 #endif
-enum { MIDDLE = 1 << (BITS - 1), SHIFT = SIGNED_CODES ? 128 : 0 };
+enum { SHIFT = SIGNED_CODES ? 128 : 0, ZERO = (OFFSETS ? 0 : 1 << (BITS - 1)) - SHIFT }; // ZERO: without zero points
 
 typedef struct {
     i8 *digits;   // [PARTS][MB][ROW]
     float *scale; // [MB][STEPS]
     i32 *sum;     // [PARTS][MB][STEPS]: minus the sums of digits, times the code of zero if it is always the same
+    float *total; // [MB][STEPS]: the sums of rounded terms, for offsets
 } rows;
 
 // Has the compiler read broadcasts again for each half of a panel. On the stack, where it kept them, 240 GOP/s fell
@@ -108,16 +112,20 @@ AI void round_rows(const args *a, const float *A, rows r, idx n) {
             const float most = hmax_f32(top), factor = most < 1e-30f ? 0 : 127 / most;
             r.scale[i * STEPS + c] = most < 1e-30f ? 0 : most / 127;
             unroll (int j = 0; j < STEP / VL; j++) v[j] *= bc_f32(factor);
+            float total = 0, unit = r.scale[i * STEPS + c];
             unroll (int p = 0; p < PARTS; p++) {
-                vi32 sum = bc_i32(0);
+                vi32 sums = bc_i32(0);
                 unroll (int j = 0; j < STEP / VL; j++) {
                     const vi32 digit = round_within_i32(v[j]);
                     *(vi8_in_memory *)(r.digits + (p * MB + i) * ROW + c * STEP + j * VL) = CONVERT(digit, i8);
                     v[j] = (v[j] - CONVERT(digit, f32)) * bc_f32(254);
-                    sum += digit;
+                    sums += digit;
                 }
-                r.sum[(p * MB + i) * STEPS + c] = -hsum_i32(sum) * (ZEROS ? 1 : MIDDLE - SHIFT);
+                const i32 sum = hsum_i32(sums);
+                r.sum[(p * MB + i) * STEPS + c] = -sum * (ZEROS ? 1 : ZERO);
+                total += (float)sum * unit, unit /= 254;
             }
+            if (OFFSETS) r.total[i * STEPS + c] = total;
         }
 }
 
@@ -125,7 +133,7 @@ AI void round_rows(const args *a, const float *A, rows r, idx n) {
 AI void tile(int count, bool ahead, bool edge, const tail *t, const u8 *p, rows r, idx i0, idx b, idx m, idx n) {
     vf32 acc[MR * NV];
     unroll (int i = 0; i < count * NV; i++) acc[i] = bc_f32(0);
-    r.digits += i0 * ROW, r.scale += i0 * STEPS, r.sum += i0 * STEPS;
+    r.digits += i0 * ROW, r.scale += i0 * STEPS, r.sum += i0 * STEPS, r.total += i0 * STEPS;
     rolled for (idx k = 0; k < STEPS; p += RECORD) {
         const u8 *scales = p + SUBS * CODES, *zeros = scales + NR * sizeof(scale);
         if (ahead)
@@ -137,15 +145,18 @@ AI void tile(int count, bool ahead, bool edge, const tail *t, const u8 *p, rows 
                 load_codes(w, p + u * CODES + j * (CODES / NV));
                 const vf32 by = LOAD_SCALE((const scale *)scales + j * VL);
                 const vi32 zero = ZEROS ? CONVERT(*(const vu8_in_memory *)(zeros + j * VL), i32) - SHIFT : bc_i32(0);
+                const vf32 least = OFFSETS ? LOAD_OFFSET((const offset *)zeros + j * VL) : bc_f32(0);
                 unroll (int i = 0; i < count; i++) {
                     vf32 y = bc_f32(0);
                     unroll (int d = PARTS - 1; d >= 0; d--) {
-                        const vi32 sum = bc_i32(MIDDLE == SHIFT && !ZEROS ? 0 : r.sum[(d * MB + i) * STEPS + k]);
+                        const vi32 sum = bc_i32(ZERO == 0 && !ZEROS ? 0 : r.sum[(d * MB + i) * STEPS + k]);
                         const vi32 start = ZEROS ? zero * sum : sum;
                         const vf32 digit = CONVERT(dot_step(w, r.digits + (d * MB + i) * ROW + k * STEP, start), f32);
                         y = d == PARTS - 1 ? digit : vec_fma(y, bc_f32(1 / 254.0f), digit);
                     }
-                    acc[i * NV + j] = vec_fma(y, by * bc_f32(r.scale[i * STEPS + k]), acc[i * NV + j]);
+                    vf32 *to = acc + i * NV + j;
+                    *to = vec_fma(y, by * bc_f32(r.scale[i * STEPS + k]), *to);
+                    if (OFFSETS) *to = vec_fma(least, bc_f32(r.total[i * STEPS + k]), *to);
                 }
             }
     }
@@ -169,7 +180,8 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     const tail T = tail_open(a);
     i8 *digits = scratch;
     float *scales = (float *)(digits + PARTS * MB * ROW);
-    const rows r = { digits, scales, (i32 *)(scales + MB * STEPS) };
+    i32 *sums = (i32 *)(scales + MB * STEPS);
+    const rows r = { digits, scales, sums, (float *)(sums + PARTS * MB * STEPS) };
     idx block = -1;
     for (idx t = begin; t < end; t++) {
         const idx nb = t % NBS, mb = t / NBS % MBS, b = t / (MBS * NBS);

@@ -104,12 +104,15 @@ class QuantizedLinear(Template):
         step, start = rows_of_a(p, layouts)
         end = tail(region, layouts, p.grid, (p.node.output,), first=2, unit=target.lanes)
         sizes = dict(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=step)
-        block = constants(**sizes, BLOCK=panels.block, BITS=panels.bits, ZEROS=panels.zeros is not None)
-        stored = memory_type(panels.scale)
-        block += code(f"typedef {stored} scale;\n#define LOAD_SCALE ld_{stored}\n") + macro("A_AT(b)", start) + end.text
+        kinds = dict(ZEROS=panels.zeros is not None, OFFSETS=panels.offsets is not None)
+        block = constants(**sizes, BLOCK=panels.block, BITS=panels.bits, **kinds)
+        for name, stored in (("scale", memory_type(panels.scale)), ("offset", memory_type(panels.offset))):
+            block += code(f"typedef {stored} {name};\n#define LOAD_{name.upper()} ld_{stored}\n")
+        block += macro("A_AT(b)", start) + end.text
         tiles = p.batch * ceil_div(p.m, tactic["MB"]) * ceil_div(p.n, tactic["NB"])
         steps = panels.blocks * (panels.block // panels.step)
-        row = (1 + tactic["PARTS"]) * 4 * steps + tactic["PARTS"] * (steps * panels.step + 64)
+        numbers = 1 + tactic["PARTS"] + kinds["OFFSETS"]
+        row = numbers * 4 * steps + tactic["PARTS"] * (steps * panels.step + 64)
         operands: tuple[Value | Packed, ...] = (p.a, panels.packed(), *end.operands)
         return kernel("quantized_linear.c", region, tactic, block, operands, tiles, scratch=tactic["MB"] * row)
 
@@ -125,10 +128,16 @@ class Panels:
         self.bits = max(4, self.held)
         middle = 1 << (self.bits - 1)
         zeros = arrays[self.sources[2]] if len(self.sources) > 2 else np.full((1, 1), 1 << (self.held - 1), np.uint8)
-        self.zeros: np.ndarray | None = zeros  # the codes of zero, where it is not the middle of all codes
-        self.plus = 0  # to a number, for its code
-        if (zeros == zeros.flat[0]).all() and (self.bits > self.held or zeros.flat[0] == middle):
-            self.zeros, self.plus = None, middle - int(zeros.flat[0])
+        self.zeros: np.ndarray | None = None  # the codes of zero, where it is not the middle of all codes
+        self.offsets: np.ndarray | None = None  # the numbers of code 0, where zero is no code
+        self.offset, self.plus = F32, 0  # plus: to a number, for its code
+        if zeros.dtype != np.uint8:
+            self.offsets = _offsets(zeros, self.scales)
+            self.offset = F16 if self.offsets.dtype == F16.numpy else F32
+        elif (zeros == zeros.flat[0]).all() and (self.bits > self.held or zeros.flat[0] == middle):
+            self.plus = middle - int(zeros.flat[0])
+        else:
+            self.zeros = zeros
         self.blocks = self.scales.shape[1]
         block = node.attrs["block"]
         self.block = block if block % 16 == 0 and self.blocks > 1 else ceil_div(self.inner, 32) * 32
@@ -138,8 +147,9 @@ class Panels:
     def packed(self) -> Packed:
         """Returns the constant that the kernel reads."""
         n, nr = self.codes.shape[0], self.width
-        record = nr * self.block * self.bits // 8 + nr * self.scale.size + (0 if self.zeros is None else nr)
-        form = f"few{nr}x{self.block}{self.scale.value}"
+        each = self.scale.size + (self.zeros is not None) + (0 if self.offsets is None else self.offset.size)
+        record = nr * self.block * self.bits // 8 + nr * each
+        form = f"few{nr}x{self.block}{self.scale.value}{'' if self.offsets is None else self.offset.value}"
         return Packed(tuple(self.sources), form, (ceil_div(n, nr), self.blocks, record), self._fill, U8)
 
     def _fill(self, out: np.ndarray) -> None:
@@ -161,6 +171,8 @@ class Panels:
             panel[:, codes:scale_end] = _columns(self.scales[at].astype(self.scale.numpy), nr).view(np.uint8)
             if self.zeros is not None:
                 panel[:, scale_end:] = _columns(self.zeros[at], nr)
+            if self.offsets is not None:
+                panel[:, scale_end:] = _columns(self.offsets[at], nr).view(np.uint8)
 
 
 def _columns(rows: np.ndarray, count: int) -> np.ndarray:
@@ -168,6 +180,16 @@ def _columns(rows: np.ndarray, count: int) -> np.ndarray:
     out = np.zeros((rows.shape[1], count), rows.dtype)
     out[:, : len(rows)] = rows.T
     return out
+
+
+def _offsets(zeros: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Returns −zero · scale: in f16 where it gives every zero again, rounded to f32."""
+    by = scales.astype(np.float64)
+    exact = -zeros.astype(np.float64) * by
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        half = exact.astype(F16.numpy)
+        same = (-half / by).astype(np.float32) == zeros.astype(np.float32)
+    return half if same.all() else exact.astype(np.float32)
 
 
 def _fits_f16(scales: np.ndarray) -> bool:

@@ -71,7 +71,8 @@ def matmul_n_bits(n: Reading) -> Binding:
         points = unpack_bits(n, n.reshape(zeros, (columns, zeros.type.size // columns)), bits, blocks)
     else:
         points = n.reshape(zeros, (columns, blocks))
-    if group is None and points.type.dtype is U8 and all(n.known(v) is not None for v in (packed, scale, points)):
+    of_use = points.type.dtype is U8 or points.type.dtype.is_float
+    if group is None and of_use and all(n.known(v) is not None for v in (packed, scale, points)):
         weights = n.slice(packed, 1, 0, -(-inner * bits // 8)), scale, *([] if zeros is None else [points])
         attrs = dict(block=size, bits=bits, round_rows=n.attr("accuracy_level", 0) == 4)
         return _add_bias(n, n.emit("quantized_linear", a, *weights, **attrs))

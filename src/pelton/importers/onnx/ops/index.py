@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -209,14 +210,32 @@ def tensor_scatter(n: Reading) -> Binding:
             "TensorScatter needs an axis other than 0, updates of the cache's rank and a start index per batch, got"
             f" axis {axis}, {updates.type}{'' if starts is None else f' and {starts.type}'}"
         )
-    lead = updates.type.shape[: axis + 1]
+    lead, circular = updates.type.shape[: axis + 1], n.attr("mode") == "circular"
+    if not circular or lead[axis] == 1:
+        return _write_rows(n, x, updates, starts, axis, circular)
     indices = _along_axis(n, n.count(lead[axis]), axis, axis + 1)
     if starts is not None:
         indices = n.emit("add", _along_axis(n, n.cast(starts, I64), 0, axis + 1), indices)
-    if n.attr("mode") == "circular":
-        indices = n.emit("mod", indices, n.sizes(x.type.shape[axis]))
+    indices = n.emit("mod", indices, n.sizes(x.type.shape[axis]))
     parts = [_along_axis(n, n.count(d), a, axis + 1) for a, d in enumerate(lead[:axis])] + [indices]
     return n.emit("scatter_nd", x, stack_indices(n, *(n.expand(p, lead) for p in parts)), updates, reduction="none")
+
+
+def _write_rows(n: Reading, x: Value, updates: Value, starts: Value | None, axis: int, circular: bool) -> Value:
+    """Writes consecutive rows of an axis, one sequence of them per batch element; `circular` for one row."""
+    batch, capacity, count = x.type.shape[0], x.type.shape[axis], updates.type.shape[axis]
+    begin = n.constant(np.zeros(1), I64) if starts is None else n.cast(starts, I64)
+    if circular:
+        begin = n.emit("mod", begin, n.sizes(capacity))
+    begin = n.expand(begin, (batch,))
+    end = n.emit("add", begin, n.sizes(count))
+
+    def apart(v: Value) -> Value:
+        shape = v.type.shape
+        return n.reshape(v, (batch, math.prod(shape[1:axis]), shape[axis], math.prod(shape[axis + 1 :])))
+
+    y = n.emit("cache_write", apart(x), apart(updates), begin, end, length=capacity, keep=True)
+    return n.reshape(y, x.type.shape)
 
 
 def _along_axis(n: Reading, x: Value, axis: int, rank: int) -> Value:
