@@ -1,8 +1,8 @@
-// Products C[b, m, n] = A[b, m, :] · B[:, n] by a constant B of mostly zeros, which are skipped. Rows are in lanes: ROWS
-// rows of A are transposed into scratch, KC columns at a time, and each nonzero weight multiplies one of these columns.
-// Sums of VL outputs are transposed back for the tail. Of each block of KC columns and each output the weights follow
-// one another, filled up to a multiple of PAD by zeros, with the places of their columns; `starts` has where they
-// begin. A single row is read in place: its sums take four weights at a time.
+// Products C[b, m, n] = A[b, m, :] · B[:, n] by a constant B of mostly zeros, which are skipped. Rows are in lanes:
+// ROWS rows of A are transposed into scratch, KC columns at a time, and each nonzero weight multiplies one of these
+// columns. Sums of VL outputs are transposed back for the tail. Of each block of KC columns and each output the weights
+// follow one another, filled up to a multiple of PAD by zeros, with the places of their columns; `starts` has where
+// they begin. A single row is read in place: its sums take four weights at a time.
 #include "vec.h"
 
 // <region>
@@ -16,8 +16,8 @@ AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y
 enum : idx { ROWS = 32, KC = 128, NB = 48 };
 // </tactic>
 
-// A place counts in steps of two floats, which the addresses of x86 scale. A tile of few rows is narrower than a vector.
-// Its sums, and those of a few vectors, are each made of several: a multiply-add waits for the one before.
+// A place counts in steps of two floats, which the addresses of x86 scale. A tile of few rows is narrower than a
+// vector. Its sums, and those of a few vectors, are each made of several: a multiply-add waits for the one before.
 enum : idx { WIDTH = ROWS < VL ? ROWS : VL, VECTORS = ROWS / WIDTH };
 enum : idx { STEP = ROWS < 2 ? 1 : 2, PAD = VECTORS < 2 ? 4 : 2 };
 enum : idx { BLOCK = K < KC ? K : KC, BLOCKS = (K + KC - 1) / KC, COPIED = (BLOCK + VL - 1) / VL * VL };
