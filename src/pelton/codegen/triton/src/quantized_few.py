@@ -52,24 +52,32 @@ def numbers(c, k, a):
 
 
 @triton.jit
+def fourfold(x):
+    """Repeats what groups have for each quarter of them."""
+    return tl.reshape(tl.broadcast_to(x[:, :, None], (BN, GROUPS, 4)), (BN, 4 * GROUPS))
+
+
+@triton.jit
 def KERNEL(a):
     tile = tl.program_id(0).to(INDEX)
     across = tl.cdiv(N, BN)
-    b, c = tile // across, tile % across * BN + tl.arange(0, BN)
+    b, c = tile // across, (tile % across * BN + tl.arange(0, BN))[:, None]
     r, i = tl.arange(0, ROWS)[:, None, None, None].to(INDEX), tl.arange(0, 16)
-    x, w = a[0] + a_at(b, r, 0, a), a[1] + c[:, None, None] * (16 * LENGTH) + i[None, None, :]
-    acc = tl.zeros((ROWS, BN, GROUPS), tl.float32)
+    x, w = a[0] + a_at(b, r, 0, a), a[1] + c[:, :, None] * (16 * LENGTH) + i[None, None, :]
+    # a thread adds four numbers at once: it has those of x after a load
+    quarter, i = tl.arange(0, 4 * GROUPS)[:, None], tl.arange(0, 4)[None, :]
+    acc = tl.zeros((ROWS, BN, 4 * GROUPS), tl.float32)
     for start in tl.range(0, LENGTH, GROUPS, num_stages=AHEAD):
         q = start + tl.arange(0, GROUPS)[None, :].to(INDEX)
-        there = (c[:, None] < N) & (q < LENGTH)
-        codes = tl.load(w + q[:, :, None] * 16, mask=there[:, :, None], other=0)
+        codes = tl.load(w + q[:, :, None] * 16, mask=((c < N) & (q < LENGTH))[:, :, None], other=0)
         for j in tl.static_range(HELD):
-            first = (q * HELD + j) * 16
             if j % ALIKE == 0:
-                scale, zero = numbers(c[:, None], first, a)
-            k = first[:, :, None] + i[None, None, :]
-            left = tl.load(x + k[None, :, :, :] * AK, mask=(r < M) & (k < K)[None, :, :, :], other=0).to(tl.float32)
+                scale, zero = numbers(c, (q * HELD + j) * 16, a)
+                factor = fourfold(scale)
+            k = (((start + quarter // 4) * HELD + j) * 16 + quarter % 4 * 4 + i)[None, None, :, :]
+            left = tl.load(x + k * AK, mask=(r < M) & (k < K), other=0).to(tl.float32)
             right = ((codes >> (j * BITS)) & MASK).to(tl.float32) - zero[:, :, None]
-            acc += tl.sum(left * right[None, :, :, :], 3) * scale[None, :, :]
-    r, c = tl.arange(0, ROWS)[:, None].to(INDEX), c[None, :]
+            right = tl.reshape(right, (1, BN, 4 * GROUPS, 4))
+            acc += tl.sum(left * right, 3) * factor[None, :, :]
+    r, c = tl.arange(0, ROWS)[:, None].to(INDEX), tl.reshape(c, (1, BN))
     finish(tl.sum(acc, 2), b, r, c, r < M, c < N, a)
