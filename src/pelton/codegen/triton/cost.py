@@ -80,8 +80,4 @@ def cycles(tactic: Tactic, count: int, k: int, size: int, boxes: bool, target: T
         joins = 2 * AWAY + ceil_div(min(count, programs), target.threads) * (NEAR + parts * part)
     elif chosen.get("PERSISTENT"):
         steps, end = steps * ceil_div(count, programs), end * ceil_div(count, programs)
-    return (
-        waves(programs, steps, busy, piece, room, held, stages - 1, end, target)
-        + joins
-        + (BOXES if boxes else 0)
-    )
+    return waves(programs, steps, busy, piece, room, held, stages - 1, end, target) + joins + (BOXES if boxes else 0)

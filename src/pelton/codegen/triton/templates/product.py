@@ -49,9 +49,7 @@ LIKELY = 1.2
 TF32 = 2  # the precision of single TF32 products
 
 
-def tiles(
-    name: str, k: int, whole: int, size: int, target: Target, steps: tuple[int, ...] = ()
-) -> Iterable[Tactic]:
+def tiles(name: str, k: int, whole: int, size: int, target: Target, steps: tuple[int, ...] = ()) -> Iterable[Tactic]:
     """Yields tactics for sums over k, of factors of `size` bytes; of equally fast ones, the preferred come first.
 
     A thread holds half as many sums if an A100 has to hold them: with twice as many its kernels spilled 112 to 424

@@ -10,9 +10,9 @@ from math import gcd
 
 import numpy as np
 
-from pelton.ir.dims import Size, bounds, is_known, minimum
+from pelton.ir.dims import Size, bounds, minimum
+from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16, F32, U8
-from pelton.codegen.code import Text
 from pelton.codegen.grid import ceil_div, is_constant, tail_rejection
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, gpu_template
 from pelton.ops.quantize import unpacked
@@ -52,7 +52,7 @@ class FewBits:
         self.array = region.body.constants[self.codes]
         many = self.scale.type.shape[1] > 1
         self.block = node.attrs["block"] if many else self.length * RUN * self.held
-        self.operands = (self.x, self._packed(), self.scale, *zeros)
+        self.operands: tuple[Value | Packed, ...] = (self.x, self._packed(), self.scale, *zeros)
         zero_steps = layouts[zeros[0]] if zeros else (0, 0)
         self.sizes: dict[str, Size] = dict(
             K=self.inner,
@@ -119,14 +119,20 @@ class TritonFewBitsOfFewRows(FewBitsTemplate):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p, _, batch, m = product(region, layouts)
-        rows, length = power_of_two(m), FewBits(region, layouts).length
+        rows, length, seen = power_of_two(m), FewBits(region, layouts).length, set()
         # one in a chain, which should have as few tiles as possible
         programs = 4 * target.threads if target.threads > 1 else 1
         for size, warps in ((8192, 8), (4096, 4), (2048, 4), (16384, 8)):  # bytes of a step, for each row
             groups = size // rows // RUN
             bn = power_of_two(ceil_div(p.n * batch, programs), 1, max(16, groups // power_of_two(length)))
-            params = ("ROWS", rows), ("BN", bn), ("GROUPS", power_of_two(length, 1, max(1, groups // bn)))
-            yield Tactic(self.name, target.isa, (*params, ("AHEAD", 3), ("WARPS", warps)))
+            # two steps at least: a single one is not loaded ahead (K = 4096 in 2 bits took 73 barriers)
+            groups = power_of_two(ceil_div(length, 2), 1, max(1, groups // bn))
+            # a thread loads a group; only parts of chains need as many threads as the others have
+            warps = min(warps, max(1, bn * groups // 32)) if target.threads > 1 else warps
+            if (bn, groups, warps) not in seen:
+                seen.add((bn, groups, warps))
+                params = ("ROWS", rows), ("BN", bn), ("GROUPS", groups), ("AHEAD", 3), ("WARPS", warps)
+                yield Tactic(self.name, target.isa, params)
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
         return (tactic["BN"],)
@@ -142,7 +148,8 @@ class TritonFewBitsOfFewRows(FewBitsTemplate):
         end = tail(region, layouts, grid, (p.node.output,), first=len(weights.operands))
         sizes = dict(M=m, N=p.n, AK=ak, **weights.sizes)
         tactic = Tactic(tactic.template, tactic.isa, tuple(params.items()))
-        operands, programs = (*weights.operands, *end.operands), batch * ceil_div(p.n, tactic["BN"])
+        operands: tuple[Value | Packed, ...] = (*weights.operands, *end.operands)
+        programs = batch * ceil_div(p.n, tactic["BN"])
         return kernel("quantized_few.py", region, tactic, sizes, left + end.text, operands, programs, layouts)
 
 
@@ -173,7 +180,7 @@ class TritonFewBits(FewBitsTemplate):
         p, grid, batch, m = product(region, layouts)
         weights, (left, ak) = FewBits(region, layouts), offsets_a(p, grid, layouts)
         end = tail(region, layouts, grid, (p.node.output,), first=len(weights.operands))
-        operands: tuple = (*weights.operands, *end.operands)
+        operands: tuple[Value | Packed | KernelWorkspace, ...] = (*weights.operands, *end.operands)
         sizes = dict(
             BATCH=batch,
             M=m,
