@@ -13,6 +13,7 @@ from draw import examples, operands  # noqa: E402
 from kernel_harness import drawn, laid, region_of  # noqa: E402
 import triton_cases_products  # noqa: E402  (first: cases draw from one generator)
 import triton_cases_elements  # noqa: E402
+import triton_cases_few_bits  # noqa: E402
 from triton_harness import TARGET, Case, check, check_dynamic, check_empty, checked, interpreted, nhwc  # noqa: E402
 
 from pelton.engine.library import LIBRARIES  # noqa: E402
@@ -24,7 +25,11 @@ from pelton.codegen.template import GPU_TEMPLATES, Tactic  # noqa: E402
 from pelton.codegen.triton.emit import TYPES, with_alignment  # noqa: E402
 from pelton.ops import get  # noqa: E402
 
-CASES: dict[str, list[Case]] = {**triton_cases_products.CASES, **triton_cases_elements.CASES}
+CASES: dict[str, list[Case]] = {
+    **triton_cases_products.CASES,
+    **triton_cases_elements.CASES,
+    **triton_cases_few_bits.CASES,
+}
 ALL = [pytest.param(name, case, id=f"{name}-{case.name}") for name, cases in CASES.items() for case in cases]
 
 
@@ -80,6 +85,8 @@ def test_template(name, case):
         ("move", 0),
         ("move", 7),
         ("matmul", 0),
+        ("quantized_linear", 0),
+        ("quantized_linear", 1),
     ],
 )
 def test_sizes_that_a_run_decides(name, index):
@@ -99,6 +106,7 @@ def test_sizes_that_a_run_decides(name, index):
         ("few", 0),
         ("recurrent", 0),
         ("move", 0),
+        ("quantized_linear", 1),
     ],
 )
 def test_sizes_that_may_be_none(name, index):
@@ -216,6 +224,20 @@ def test_sums_of_nothing_that_a_run_decides(name, op, types, attrs):
     assert checked(
         GPU_TEMPLATES[name], Case("nothing", b.graph(b.emit(get(op), inputs, attrs))), {"N": -24}, {"N": 3}
     ).dims
+
+
+def test_few_rows_by_few_bits_that_a_run_decides():
+    b, rng = Builder(), np.random.default_rng(3)
+    x = b.input(TensorType(DType.F16, (dims.symbol("N", 0, 2, 4), 1, 70)), "x")
+    weights = (
+        rng.integers(0, 256, (37, 35), np.uint8),
+        rng.random((37, 3)).astype(np.float16),
+        rng.integers(0, 16, (37, 3), np.uint8),
+    )
+    inputs = [x, *(b.constant(array, name) for name, array in zip("wsz", weights))]
+    graph = b.graph(b.emit(get("quantized_linear"), inputs, dict(block=32, bits=4)))
+    ways = [{"N": more} for more in (-2, -1, 0, 2)]
+    assert checked(GPU_TEMPLATES["quantized_few"], Case("few", graph), *ways).dims
 
 
 def test_sizes_may_have_the_names_that_kernels_use():

@@ -17,6 +17,8 @@ ADDRESSED = 1.13
 BOXES = 800
 CLOCK = 1600  # cycles per microsecond
 OPERATIONS = 256  # of a multiprocessor per cycle without tensor cores: 128 fused multiply-adds in f32
+# instructions that make a float of some bits of a byte: shift, mask, convert, subtract, scale, round
+UNPACK = 6
 # cycles of a program outside its steps, from its launch to its last store
 BEGIN = 2500
 
@@ -55,14 +57,19 @@ def waves(
     return ceil_div(each, beside) * (steps * step + BEGIN + beside * end)
 
 
-def cycles(tactic: Tactic, count: int, k: int, size: int, boxes: bool, target: Target) -> float:
+def cycles(tactic: Tactic, count: int, k: int, size: int, boxes: bool, target: Target, bits: int = 0) -> float:
     """Returns the cycles for so many tiles, each a sum over k, of factors of `size` bytes. boxes: True if units for
     that fetch the operands. Programs of a PERSISTENT tactic, one per multiprocessor, make one tile after the other;
-    those of a STREAM share the steps of all tiles, and the last one at each tile adds up its parts."""
+    those of a STREAM share the steps of all tiles, and the last one at each tile adds up its parts. bits: those of an
+    element of the second factor, if threads unpack it."""
     chosen = dict(tactic.params)
     bm, bn, bk, warps, stages = (chosen[name] for name in ("BM", "BN", "BK", "WARPS", "STAGES"))
-    piece, steps, end, joins = (bm + bn) * bk * size, ceil_div(k, bk), bm * bn * size / BYTES, 0.0
+    piece = bm * bk * size + bn * bk * (bits or 8 * size) // 8
+    steps, end, joins = ceil_div(k, bk), bm * bn * size / BYTES, 0.0
     busy = bm * bn * bk / products(bm, target, size, chosen["PRECISION"]) * (1 if boxes else ADDRESSED) + STEP
+    room = piece * stages
+    if bits:
+        busy, room = busy + bn * bk * UNPACK / (OPERATIONS // 2), room + bn * bk * size
     held = 32 * warps * min(255, 48 + bm * bn // (32 * warps))
     programs = chosen.get("STREAM", 0) or (min(count, target.threads) if chosen.get("PERSISTENT") else count)
     if chosen.get("STREAM"):
@@ -73,8 +80,4 @@ def cycles(tactic: Tactic, count: int, k: int, size: int, boxes: bool, target: T
         joins = 2 * AWAY + ceil_div(min(count, programs), target.threads) * (NEAR + parts * part)
     elif chosen.get("PERSISTENT"):
         steps, end = steps * ceil_div(count, programs), end * ceil_div(count, programs)
-    return (
-        waves(programs, steps, busy, piece, piece * stages, held, stages - 1, end, target)
-        + joins
-        + (BOXES if boxes else 0)
-    )
+    return waves(programs, steps, busy, piece, room, held, stages - 1, end, target) + joins + (BOXES if boxes else 0)

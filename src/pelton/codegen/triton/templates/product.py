@@ -49,15 +49,15 @@ LIKELY = 1.2
 TF32 = 2  # the precision of single TF32 products
 
 
-def tiles(name: str, k: int, whole: int, size: int, target: Target) -> Iterable[Tactic]:
+def tiles(name: str, k: int, whole: int, size: int, target: Target, steps: tuple[int, ...] = ()) -> Iterable[Tactic]:
     """Yields tactics for sums over k, of factors of `size` bytes; of equally fast ones, the preferred come first.
 
     A thread holds half as many sums if an A100 has to hold them: with twice as many its kernels spilled 112 to 424
-    bytes per thread. whole: steps that divide it are preferred.
+    bytes per thread. whole: steps that divide it are preferred. steps: elements summed per step, if not the usual ones.
     """
     most = (32 if size == 4 and not target.tf32 else 64) * (2 if target.isa == "sm_90" else 1)
-    ways = [(bk, precision) for precision in precisions(size, target) for bk in STEPS[size]]
-    least = LEAST if size == 1 else 16
+    ways = [(bk, precision) for precision in precisions(size, target) for bk in steps or STEPS[size]]
+    least = min(steps, default=LEAST if size == 1 else 16)
     ways = [w for w in ways if w[0] <= power_of_two(k, least)] or [(least, ways[0][1])]
     ways.sort(key=lambda w: whole % w[0] != 0)
     for bk, precision in ways:
