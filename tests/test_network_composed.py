@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import pelton
+from pelton.errors import InputError
 from pelton.importers.network import imported
 from pelton.ir.evaluate import evaluate
 
@@ -224,3 +225,15 @@ def test_wrong_layers_are_refused(wrong, reason):
     net = pelton.Network()
     with pytest.raises(pelton.InputError, match=reason):
         wrong(net, net.input("x", (4, 5, 6)))
+
+
+def test_element_types_are_names_in_every_operator():
+    net = pelton.Network()
+    x, a, b = net.input("x", "f32[4]"), net.input("a", "u8[2, 3]"), net.input("b", "i8[3, 2]")
+    assert net.quantize(x, 0.5, to="u8").dtype.value == "u8"
+    assert net.matmul(a, b, accumulate="i32").dtype.value == "i32"
+    with pytest.raises(InputError, match="u9"):
+        net.quantize(x, 0.5, to="u9")
+    for make in (lambda: net.cast(net.input("s", "string[3]"), "f32"), lambda: net.cast(x, "string")):
+        with pytest.raises(InputError, match="cast is for numbers and bool"):
+            make()

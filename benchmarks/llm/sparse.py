@@ -28,7 +28,6 @@ from pelton.ir.types import U8
 
 from benchmarks.serve.page import replace_part
 
-BEGIN, END = "<!-- sparse: begin -->", "<!-- sparse: end -->"
 SPARSE = ("sparse", "conv_int8_sparse", "gemm_int8_sparse")
 WARM = 5  # rounds before the first that counts
 STEP = np.float32(2**-6)  # of quantized activations
@@ -148,6 +147,7 @@ def main() -> None:
     parser.add_argument("--level", type=int, default=3)
     parser.add_argument("--only", default="", help="layers whose row begins with this")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--part", default="sparse", help="of the page")
     args = parser.parse_args()
     columns = "zeros | dense µs | sparse µs | dense / sparse | weights KiB | tactic"
     lines = [f"| {args.target}, threads: {args.threads} | {columns} |", "|---|---|--:|--:|--:|--:|---|"]
@@ -157,7 +157,7 @@ def main() -> None:
             lines.append(measure(layer, args))
             print(lines[-1], flush=True)
     if args.page:
-        replace_part(args.page, BEGIN, END, lines)
+        replace_part(args.page, f"<!-- {args.part}: begin -->", f"<!-- {args.part}: end -->", lines)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,10 @@ class ComposedLayers(Layers):
     ) -> NetworkTensor:
         """x in another element type, by its name, such as "f16" or "i64": floats to integers towards zero, anything to
         bool by `!= 0`."""
-        attrs = dict(to=element_type(to), saturate=saturate, round_mode=round_mode)
-        return self._one("cast", (x,), attrs, name)
+        x, to = self.tensor_of(x), element_type(to)
+        if DType.STRING in (x.dtype, to):
+            raise InputError(f"cast is for numbers and bool, got {x.dtype.value} to {to.value}")
+        return self._one("cast", (x,), dict(to=to, saturate=saturate, round_mode=round_mode), name)
 
     def clip(self, x: Operand, low: Operand = None, high: Operand = None, *, name: str = "") -> NetworkTensor:
         """x within [low, high]; a bound may be left out."""

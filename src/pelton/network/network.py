@@ -25,6 +25,8 @@ from .declarations import Declarations, element_type
 from .indices import check_indices
 from .tensor import Operand, NetworkTensor
 
+ELEMENT_TYPES = ("to", "accumulate", "dtype")  # attributes of operators that are element types, or their names
+
 
 class Network(ControlFlow, ComposedLayers):
     """A network under construction, to be built by `pelton.build(net)`.
@@ -148,6 +150,8 @@ class Network(ControlFlow, ComposedLayers):
                 attrs[key] = _from_front(attrs[key], values[0].type.rank)
             if op.instance is not None:
                 attrs = attributes_of(op, attrs)
+            elif op.kind != "nested":
+                attrs |= {key: element_type(attrs[key]) for key in ELEMENT_TYPES if isinstance(attrs.get(key), str)}
             if op.configure is not None:
                 values += tuple(map(self.builder.constant, op.configure(*(v.type for v in values), **attrs)))
             check_indices(op, values, attrs, self.builder.constants)
