@@ -224,8 +224,9 @@ class Operators:
         """y[…, n] = Σₖ x[…, k] · (w[n, k] − zero[n, k / block]) · scale[n, k / block], a product with
         weights of few bits, which stay stored as they are. w holds N rows of K unsigned numbers of 2, 4
         or 8 bits, the first one of each byte in its lowest bits. scale and zero are [N, blocks], one
-        for every `block` elements of a row; without zero it is half of the numbers' range. round_rows:
-        kernels may round x to 8 bits, each 32 elements of a row (or 16) by a scale of their own."""
+        for every `block` elements of a row; without zero it is half of the numbers' range. zero holds
+        bytes, or floats for weights with a minimum of their own. round_rows: kernels may round x to 8
+        bits, each 32 elements of a row (or 16) by a scale of their own."""
     def reciprocal(self, x: Operand, *, name: str = "") -> NetworkTensor:
         """reciprocal, element by element."""
     def relu(self, x: Operand, *, name: str = "") -> NetworkTensor:
