@@ -9,6 +9,7 @@ import pytest
 from native_interface import Refused, Session
 
 import pelton
+from pelton.cli import main
 from pelton.engine import script_file
 from pelton.engine.constants import length
 from pelton.errors import BuildError, EngineError, InputError
@@ -234,3 +235,25 @@ def test_tactics_of_profiles_are_recorded_and_repeated(tmp_path):
     first = pelton.build(network(), profiles=PROFILES, level=0, threads=1, save_tactics=tactics)
     again = pelton.build(network(), profiles=PROFILES, level=0, load_tactics=tactics)
     assert [s.info["tactic"] for s in first.steps] == [s.info["tactic"] for s in again.steps]
+
+
+def test_the_command_line_builds_and_describes_profiles(tmp_path, capsys):
+    net = pelton.Network("small")
+    net.output(net.relu(net.input("x", "f32[rows, 4]")), "y")
+    model, path = str(tmp_path / "m.onnx"), str(tmp_path / "m.pelton")
+    pelton.export_onnx(net, model)
+    flags = ["--profile", "one:rows=1", "--profile", "many:rows=2..8..32", "--level", "0"]
+    assert main(["build", model, "-o", path, *flags]) in (None, 0)
+    assert "profiles:    one (x 1x4); many (x 2..8..32x4)" in capsys.readouterr().out
+    assert main(["run", path, "--input", "x=" + _saved(tmp_path), "--json"]) in (None, 0)
+    for command in (["export", path, "-o", str(tmp_path / "c")], ["explain", model, *flags]):
+        assert main(command) == 2
+    errors = capsys.readouterr().err
+    assert "has profiles, and sources are of one engine" in errors and "--profile is for pelton.build" in errors
+    assert main(["build", model, "-o", path, "--profile", "rows=1"]) == 2
+    assert "--profile is a name, a colon and sizes, such as one:batch=1, got 'rows=1'" in capsys.readouterr().err
+
+
+def _saved(folder):
+    np.save(folder / "x.npy", np.ones((3, 4), np.float32))
+    return str(folder / "x.npy")

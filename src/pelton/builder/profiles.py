@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pelton.engine.plan import DynamicDimension, EnginePlan, Port
+from pelton.engine.plan import UNBOUNDED, DynamicDimension, EnginePlan, Port
 from pelton.engine.script import Block, Feed, RunAction, Script
 from pelton.engine.sizes import accepts, evaluate, optimum_sizes, solve
 from pelton.errors import InputError
@@ -58,6 +58,10 @@ def assemble_profiles(
         for i, ports in enumerate(zip(*(e.outputs for e in engines)))
     )
     merged, _, constants = merge_constants(engines, {})
+    meta = merge_meta(engines, (), engines[0].meta["forms"], info, options)
+    weights = {"own": max(e.meta["weights"]["own"] for e in engines), "packed": constants.size}
+    meta["weights"] |= weights  # one copy for all
+    meta["profiles"] = {name: _differences(e, engines) for name, e in plans.items()}
     texts = {d for p in outputs for d in p.shape if isinstance(d, str) and d in trees}
     return Script(
         engines[0].name,
@@ -68,7 +72,7 @@ def assemble_profiles(
         {},
         constants,
         dict(target),
-        merge_meta(engines, (), engines[0].meta["forms"], info, options),
+        meta,
         joined.symbols,
         {**joined.sizes, **{d: trees[d] for d in sorted(texts)}},
         options.max_iterations,
@@ -87,6 +91,25 @@ def _check_alike(plans: Mapping[str, EnginePlan]) -> None:
                     f"profiles= may differ in sizes only: profile {name!r} has the {kind} {here!r:.200},"
                     f" profile {first!r} {there!r:.200}"
                 )
+
+
+def _differences(engine: EnginePlan, engines: Sequence[EnginePlan]) -> dict[str, str]:
+    """Returns the sizes of the inputs that are not the same in all engines, as in `shapes=`."""
+    return {
+        port.name: _sizes(engine, port)
+        for i, port in enumerate(engine.inputs)
+        if len({_sizes(e, e.inputs[i]) for e in engines}) > 1
+    }
+
+
+def _sizes(engine: EnginePlan, port: Port) -> str:
+    """Returns the sizes of a port as in `shapes=`: 1..8..32x3."""
+
+    def size(d: Entry) -> str:
+        low, best, high = (_extreme(engine, d, bound) for bound in ("minimum", "optimum", "maximum"))
+        return str(low) if low == high else f"{low}..{best}..{high if high < UNBOUNDED else ''}"
+
+    return "x".join(map(size, port.shape))
 
 
 def _main(inputs: Sequence[Port], outputs: Sequence[Port], count: int) -> Block:

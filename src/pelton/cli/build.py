@@ -181,6 +181,7 @@ def described(engine: Engine, every: bool = False) -> list[tuple[str, str]]:
         ("outputs", ports(engine.outputs)),
         *(("", of) for of in forms_in_words(engine).values()),
         *([("always", "; ".join(f"{name}: {value}" for name, value in known))] if known else []),
+        *([("profiles", profiles(engine.meta["profiles"]))] if engine.meta.get("profiles") else []),
         ("steps", f"{text.count(layers, 'layer')} → {text.count(len(engine.steps), 'step')}, {fused} of them fused"),
         ("tactics", f"{of['tactics']} different, {origin(of)}"),
         (
@@ -224,6 +225,11 @@ def host_steps(engine: Engine, names: Sequence[str], every: bool) -> str:
         what = ", ".join(f"{n} {kind}" for kind, n in kinds[:SHOWN])
         what += (f" and {text.count(rest, 'other')}" if rest else "") + "; -v lists all"
     return f"{len(names)} without a kernel, in numpy: {what}{loops}"
+
+
+def profiles(of: Mapping[str, Mapping[str, str]]) -> str:
+    """Describes the profiles of an engine by the inputs in which they differ."""
+    return "; ".join(f"{name} ({', '.join(map(' '.join, sizes.items()))})" for name, sizes in of.items())
 
 
 def streams(of: Mapping[str, int]) -> str:

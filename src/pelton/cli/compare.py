@@ -154,7 +154,8 @@ def main(args: argparse.Namespace) -> int:
         )
         print("\n".join(lines(comparison, args.top)))
         if engine.parts != (engine,):
-            print(f"steps are not compared: the engine is a script over {text.count(len(engine.parts), 'engine')}")
+            kind = "has profiles:" if engine.meta.get("profiles") else "is a script over"
+            print(f"steps are not compared: the engine {kind} {text.count(len(engine.parts), 'engine')}")
     return 0 if comparison.ok else 1
 
 

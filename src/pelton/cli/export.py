@@ -47,6 +47,11 @@ def main(args: argparse.Namespace) -> None:
     from pelton import bundle
 
     engine, is_built = _load_or_build(args)
+    if engine.meta.get("profiles"):
+        raise InputError(
+            f"{args.model} has profiles, and sources are of one engine; build it without them, or load the engine with"
+            " libpelton"
+        )
     if len(engine.parts) != 1 or engine.parts[0] is not engine:
         raise InputError(
             f"{args.model} has data-dependent control flow, which runs in Python, so it cannot be exported;"

@@ -107,6 +107,8 @@ def _import_options(options: Options) -> dict[str, Any]:
 
 
 def _import(c: Compilation) -> Compilation:
+    if c.options.profiles:
+        raise InputError("profiles= is for pelton.build; here, set the sizes of one of them with shapes=")
     imported = importers.load(_source(c.model, c.options), **_import_options(c.options))
     if c.options.detections not in (None, False):
         imported = importers.select_detections(imported, c.options.detections)
