@@ -188,3 +188,45 @@ def test_tensor_scatter_extends_its_cache_in_place(axis, mode):
         apart = context.run({"cache": memory.copy(), "rows": rows, "at": np.array(at)})["y"]
         state.run(context, {"rows": rows, "at": np.array(at)})
         assert state.arrays["cache"] is memory and np.array_equal(memory, want) and np.array_equal(apart, want)
+
+
+def test_scripts_extend_caches_in_place_too():
+    """As decoders do that choose their angles by the length (LongRoPE): a condition on data makes them scripts."""
+    shape = [1, 2, "capacity", 4]
+    cache, y = (onnx.helper.make_tensor_value_info(n, 1, shape) for n in ("cache", "y"))
+    rows = onnx.helper.make_tensor_value_info("rows", 1, [1, 2, 1, 4])
+    at, choice = onnx.helper.make_tensor_value_info("at", 7, [1]), onnx.helper.make_tensor_value_info("choice", 9, [])
+    branches = {}
+    for name, value in (("then_branch", 2.0), ("else_branch", 3.0)):
+        factor = onnx.numpy_helper.from_array(np.full(int(value), value, np.float32), name)
+        made = onnx.helper.make_node("Constant", [], [f"{name}_y"], value=factor)
+        out = onnx.helper.make_tensor_value_info(f"{name}_y", 1, None)
+        branches[name] = onnx.helper.make_graph([made], name, [], [out])
+    nodes = [
+        onnx.helper.make_node("If", ["choice"], ["factors"], **branches),
+        onnx.helper.make_node("ReduceMax", ["factors"], ["factor"], keepdims=0),
+        onnx.helper.make_node("Mul", ["rows", "factor"], ["scaled"]),
+        onnx.helper.make_node("TensorScatter", ["cache", "scaled", "at"], ["y"], axis=2),
+        onnx.helper.make_node("ReduceSum", ["y"], ["sum"], keepdims=0),
+    ]
+    total = onnx.helper.make_tensor_value_info("sum", 1, [])
+    graph = onnx.helper.make_graph(nodes, "scripted", [cache, rows, at, choice], [y, total])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 24)], ir_version=10)
+    engine = pelton.build(model, {"capacity": "1..16..99"}, level=0, threads=1)
+    assert len(engine.steps) > 1 and engine.parts != (engine,)
+    assert [p.shares for p in engine.outputs] == ["cache", None]
+    assert [p.shares for p in pelton.load(engine.tobytes()).outputs] == ["cache", None]
+    state, context, rng = engine.state(capacity=11), engine.context(), np.random.default_rng()
+    memory, want = state.arrays["cache"], np.zeros((1, 2, 11, 4), np.float32)
+    for position, first in ((0, True), (1, False), (7, True)):
+        given = {"rows": rng.standard_normal((1, 2, 1, 4)).astype(np.float32), "at": np.array([position])}
+        given["choice"] = np.array(first)
+        want[:, :, position : position + 1] = given["rows"] * np.float32(2 if first else 3)
+        apart = context.run({**given, "cache": memory.copy()})
+        got = state.run(context, given)
+        assert state.arrays["cache"] is memory and np.array_equal(memory, want) and np.array_equal(apart["y"], want)
+        assert np.isclose(got["sum"], want.sum(), rtol=1e-4, atol=1e-4)
+    long, size = np.zeros(100, np.float32), memory.size
+    overlapping = [long[start : start + size].reshape(memory.shape) for start in (0, 4)]
+    with pytest.raises(InputError, match="shares memory with"):
+        context.run({**given, "cache": overlapping[0]}, out={"y": overlapping[1]})

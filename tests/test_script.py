@@ -24,7 +24,7 @@ from pelton.engine.script import (
 )
 from pelton.errors import EngineError, InputError, ModelError
 from pelton.runtime.script_engine import ScriptEngine
-from pelton.runtime.script_context import between, step_of
+from pelton.runtime.script_steps import between, step_of
 
 
 @pytest.fixture(scope="module")

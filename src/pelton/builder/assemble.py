@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,6 +26,9 @@ from pelton.engine.script import (
     RunAction,
     ScanAction,
     Script,
+    blocks_in,
+    free,
+    read_by,
 )
 from pelton.errors import BuildError
 from pelton.ir import dims
@@ -69,7 +73,7 @@ def assemble(
     return Script(
         parts.name,
         inputs,
-        parts.outputs,
+        _with_shared_memory(parts.outputs, main, engines),
         main,
         tuple(engines),
         arrays,
@@ -124,6 +128,27 @@ def _indices_of_inputs(main: Block, engines: Sequence[EnginePlan]) -> dict[str, 
                     known = ranges.get(feed.name, port.indices)
                     ranges[feed.name] = min(known, port.indices, key=lambda bounds: bounds.high)
     return ranges
+
+
+def _with_shared_memory(outputs: Sequence[Port], main: Block, engines: Sequence[EnginePlan]) -> tuple[Port, ...]:
+    """Marks each output of an engine that may use the memory of an input which nothing else in the script reads."""
+    readers = Counter(name for action in main.steps for name in (*read_by(action), *free_in(action)))
+    shares: dict[str, str] = {}
+    for action in main.steps:
+        if isinstance(action, RunAction):
+            engine = engines[action.engine]
+            feeds = {p.name: f for p, f in zip(engine.inputs, action.feeds)}
+            for port, name in zip(engine.outputs, action.outputs):
+                feed = feeds[port.shares] if port.shares is not None else None
+                if feed is not None and feed.source == "array" and feed.name in main.inputs:
+                    if readers[feed.name] == 1 and main.outputs.count(name) == 1:
+                        shares[name] = feed.name
+    return tuple(replace(p, shares=shares.get(name)) for p, name in zip(outputs, main.outputs))
+
+
+def free_in(action: Action) -> set[str]:
+    """Returns the names that the blocks of a step read from outside, those instead of an engine aside."""
+    return set() if isinstance(action, RunAction) else set[str]().union(*map(free, blocks_in(action)))
 
 
 def _number(size: Size) -> Any:

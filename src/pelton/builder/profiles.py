@@ -107,7 +107,9 @@ def _sizes(engine: EnginePlan, port: Port) -> str:
 
     def size(d: Entry) -> str:
         low, best, high = (_extreme(engine, d, bound) for bound in ("minimum", "optimum", "maximum"))
-        return str(low) if low == high else f"{low}..{best}..{high if high < UNBOUNDED else ''}"
+        if low == high:
+            return str(low)
+        return f"{low}..{best}..{high if high < UNBOUNDED else ''}"
 
     return "x".join(map(size, port.shape))
 

@@ -37,7 +37,6 @@ from pelton.engine.script import (
     RunAction,
     ScanAction,
     Script,
-    blocks_in,
 )
 from pelton.errors import EngineError, InputError
 from pelton.system import share
@@ -46,6 +45,7 @@ from pelton.system.forks import survives_fork
 from .context import ENTERED, Context
 from .engine import Engine
 from .profile import StepRuns
+from .script_steps import between, step_of
 from .script_values import StackedRows, address_range, as_output, outside, size_operand, write_output
 
 log = Logger("pelton.runtime")
@@ -64,7 +64,8 @@ class PlannedAction(NamedTuple):
 
 class ScriptOwner(Protocol):
     """The interface of a script's engine that a context needs. Per block, by `id`: `plans`; per action: `calls`, the
-    functions of host steps, and `feeds`, the sources of its engine's inputs."""
+    functions of host steps, `feeds`, the sources of its engine's inputs, and `extended`, its engine's outputs that may
+    have the memory of an input of the script, with the script's outputs."""
 
     script: Script
     engines: list[Engine]
@@ -72,6 +73,7 @@ class ScriptOwner(Protocol):
     plans: dict[int, list[PlannedAction]]
     calls: dict[int, Call]
     feeds: dict[int, list[tuple[str, Feed]]]
+    extended: dict[int, list[tuple[str, str]]]
     warned: set[int]
     lent: set[int]
 
@@ -107,6 +109,7 @@ class ScriptContext(Context):
         # while tracing: all that ran, with its steps
         self._traced: list[tuple[Action, Sequence[Stamped]]] | None = None
         self._turns = 0  # of all loops of the run
+        self._in_place: dict[str, np.ndarray] = {}  # outputs that the run in progress writes into memory of inputs
         # shapes of the inputs → types and shapes that the inputs must have
         self._ports: dict[tuple[tuple[int, ...], ...], list[PortCheck]] = {}
         # the same if there are no dynamic dimensions
@@ -221,22 +224,27 @@ class ScriptContext(Context):
                 array = fit(port, array)
             check_indices(port, array)
             names[name] = array
+        self._in_place = {}
         if out:
-            places = (to_numpy(out.get(p.name), f"out[{p.name!r}]") for p in script.outputs)
+            places = [to_numpy(out.get(p.name), f"out[{p.name!r}]") for p in script.outputs]
             spans = [address_range(a) for a in (*(names[p.name] for p in script.inputs), *places)]
             check_no_overlap(script.inputs, script.outputs, spans, out)
+            for port, place in zip(script.outputs, places):
+                if port.shares is not None and address_range(place) == address_range(names[port.shares]):
+                    self._in_place[port.name] = place
         self._turns = 0
         lent = self.owner.lent.union(map(id, names.values()))
         values = self._block(script.main, names)
         results: dict[str, Any] = {}
+        written = {p.name for p, v in zip(script.outputs, values) if v is self._in_place.get(p.name, self)}
         for port, value in zip(script.outputs, values):
-            results[port.name] = as_output(port, value, id(value) in lent)
+            results[port.name] = value if port.name in written else as_output(port, value, id(value) in lent)
             lent.add(id(value))  # a value with two names is two arrays
         # after all are computed: their sources may share memory with `out`
-        if out:
-            results.update(
-                (p.name, write_output(p, results[p.name], out[p.name])) for p in script.outputs if p.name in out
-            )
+        for port in script.outputs:
+            if out and port.name in out:
+                value, place = results[port.name], out[port.name]
+                results[port.name] = place if port.name in written else write_output(port, value, place)
         return results
 
     def _for_shapes(self, inputs: Mapping[str, Any]) -> list[PortCheck]:
@@ -274,11 +282,14 @@ class ScriptContext(Context):
             for name, f in self.owner.feeds[id(action)]:
                 value = names[f.name]
                 feeds[name] = value if f.source == "array" else size_operand(f, value)
+            places = self._places_of(action) if self._in_place else None
             if self._traced is None:
                 # only this thread runs this context
-                outputs = ready.call(feeds) if ready is not None and ready.call is not None else None
-                return (context.run(feeds) if outputs is None else outputs).values()
-            results, steps = context.trace(feeds)
+                outputs = None
+                if places is None and ready is not None and ready.call is not None:
+                    outputs = ready.call(feeds)
+                return (context.run(feeds, places) if outputs is None else outputs).values()
+            results, steps = context.trace(feeds, places)
         except InputError as e:
             refusal = outside(e, self.owner.feeds[id(action)])
             if action.otherwise is None:
@@ -297,6 +308,11 @@ class ScriptContext(Context):
             return self._block(action.otherwise, Names(names))
         self._traced.append((action, steps))
         return results.values()
+
+    def _places_of(self, action: RunAction) -> dict[str, np.ndarray] | None:
+        """Returns the arrays of an engine's outputs that this run writes in place, if there are any."""
+        extended = self.owner.extended.get(id(action), ())
+        return {of: self._in_place[name] for of, name in extended if name in self._in_place} or None
 
     def _host(self, action: HostAction, names: Names) -> Iterable[Any]:
         arguments = [names[name] if name else None for name in action.inputs]
@@ -368,32 +384,3 @@ RUNNERS: dict[type, Callable[..., Iterable[Any]]] = {
     LoopAction: ScriptContext._loop,
     ScanAction: ScriptContext._scan,
 }
-
-
-def between(block: Block) -> list[Action]:
-    """Returns the steps that run no engine, outer ones first, without the fallbacks for sizes that an engine
-    rejects."""
-    actions: list[Action] = []
-    for action in block.steps:
-        if not isinstance(action, RunAction):
-            actions.append(action)
-            for inner in blocks_in(action):
-                actions += between(inner)
-    return actions
-
-
-def step_of(action: Action) -> Step:
-    """Returns the step of a script in the form of an engine's step."""
-    kind = action.name if isinstance(action, HostAction) else f"{_kind(action)} → {', '.join(action.outputs)}"
-    return Step(
-        kind,
-        "",
-        tiles=0,
-        host=action.call if isinstance(action, HostAction) else _kind(action).lower(),
-        info={"name": kind, "op": _kind(action).lower(), "tactic": "script", "layers": [kind]},
-    )
-
-
-def _kind(action: Action) -> str:
-    """Returns the name of a script's step for users: "Run", "If", "Loop" or "Scan"."""
-    return type(action).__name__.removesuffix("Action")

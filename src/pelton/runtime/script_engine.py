@@ -31,7 +31,8 @@ from pelton.system.memory import aligned
 
 from .context import Context
 from .engine import Engine
-from .script_context import RUNNERS, Call, PlannedAction, ScriptContext, between, step_of
+from .script_context import RUNNERS, Call, PlannedAction, ScriptContext
+from .script_steps import between, step_of
 
 log = logging.getLogger("pelton.runtime")
 SHOWN = 6  # names of steps in the warning at load
@@ -66,6 +67,12 @@ class ScriptEngine(Engine):
         self.calls: dict[int, Call] = {}
         self.plans: dict[int, list[PlannedAction]] = {}  # the steps of each block
         self.feeds: dict[int, list[tuple[str, Feed]]] = {}  # the sources of each engine's inputs
+        ports = {n: p.name for n, p in zip(plain.main.outputs, plain.outputs) if p.shares is not None}
+        self.extended = {
+            id(a): [(p.name, ports[n]) for p, n in zip(self.engines[a.engine].outputs, a.outputs) if n in ports]
+            for a in plain.main.steps
+            if isinstance(a, RunAction)
+        }
         self.warned = set[int]()  # engines that rejected the sizes of a run, already logged
         self.lent = {id(a) for a in self.arrays.values()}  # results that are one of these are copied
         self._prepare(plain.main)
