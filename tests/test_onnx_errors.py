@@ -227,7 +227,8 @@ def test_problems_inside_of_functions_and_branches_say_where():
         ({"x": "4..2..8x3"}, "min..optimum..max"),
         ({"x": (2, -3)}, "tuple of integers and ranges, got (2, -3)"),
         ({"x": (2.5, 3)}, "tuple of integers"),
-        ({"x": 7}, "tuple of integers and ranges, got 7"),
+        ({"x": 7.5}, "tuple of integers and ranges, got 7.5"),
+        ({"x": 7}, "has 2 axes (2x3), but its shape in shapes= has 1: [7]"),
     ],
     ids=str,
 )

@@ -69,26 +69,6 @@ AI vi32 flip_of_signs(void) {
     return flip;
 }
 
-// Bytes of x, which repeats eight, at these places.
-AI vi32 pick(vi32 x, vi32 places) {
-#if defined __AVX512BW__ && VL == 16
-    typedef char bytes __attribute__((vector_size(64)));
-    return (vi32)__builtin_ia32_pshufb512((bytes)x, (bytes)places);
-#elif defined __AVX2__ && VL == 8
-    typedef char bytes __attribute__((vector_size(32)));
-    return (vi32)__builtin_ia32_pshufb256((bytes)x, (bytes)places);
-#elif defined __aarch64__
-    typedef signed char bytes __attribute__((neon_vector_type(16)));
-    return (vi32)__builtin_neon_vqtbl1q_v((bytes)x, (bytes)places, 32);
-#else
-    typedef u8 bytes __attribute__((ext_vector_type(4 * VL)));
-    const bytes from = (bytes)x, at = (bytes)places;
-    bytes to;
-    unroll (int i = 0; i < 4 * VL; i++) to[i] = from[at[i] & 7];
-    return (vi32)to;
-#endif
-}
-
 // One step, the k-th of a tap: eight channels of each pixel, or n of them. `packed` and `places` are those of the tap.
 AI void step(int rows, idx n, const i8 *const *at, idx k, vi32 flip, const i8 *w, const i8 *packed, const i32 *places,
              vi32 (*acc)[NV], const i8 *next) {
@@ -98,7 +78,7 @@ AI void step(int rows, idx n, const i8 *const *at, idx k, vi32 flip, const i8 *w
         picks[j] = EXPANDED ? ld_i32(places + k * NR + j * VL) : places_of_step(packed + k / 4 * 4 * NR, k % 4, j);
     unroll (int i = 0; i < rows; i++) {
         const vi32 x = FLIPPED ? bc_eight(at[i] + k * 8, n) ^ flip : bc_eight(at[i] + k * 8, n);
-        unroll (int j = 0; j < NV; j++) acc[i][j] = dot(DOT, false, acc[i][j], pick(x, picks[j]), w + j * 4 * VL);
+        unroll (int j = 0; j < NV; j++) acc[i][j] = dot(DOT, false, acc[i][j], pick_bytes(x, picks[j]), w + j * 4 * VL);
     }
 }
 

@@ -134,3 +134,23 @@ AI vi32 bc_last_bytes(const i8 *p, idx n) {
     __builtin_memcpy(&x, p - 4, 4);
     return (vi32)(i32)(x >> 8 * (4 - n) % 32);
 }
+
+// Bytes of x, which repeats eight, at these places.
+AI vi32 pick_bytes(vi32 x, vi32 places) {
+#if defined __AVX512BW__ && VL == 16
+    typedef char bytes __attribute__((vector_size(64)));
+    return (vi32)__builtin_ia32_pshufb512((bytes)x, (bytes)places);
+#elif defined __AVX2__ && VL == 8
+    typedef char bytes __attribute__((vector_size(32)));
+    return (vi32)__builtin_ia32_pshufb256((bytes)x, (bytes)places);
+#elif defined __aarch64__
+    typedef signed char bytes __attribute__((neon_vector_type(16)));
+    return (vi32)__builtin_neon_vqtbl1q_v((bytes)x, (bytes)places, 32);
+#else
+    typedef u8 bytes __attribute__((ext_vector_type(4 * VL)));
+    const bytes from = (bytes)x, at = (bytes)places;
+    bytes to;
+    unroll (int i = 0; i < 4 * VL; i++) to[i] = from[at[i] & 7];
+    return (vi32)to;
+#endif
+}
