@@ -172,9 +172,9 @@ def endless(monkeypatch):
     started = []
 
     def popen(command, **given):
-        if command[1:2] == ["-m"]:
-            command = [command[0], "-c", "import sys; sys.stdin.buffer.read()"]
-        started.append(real(command, **given))
+        if command[1:2] != ["-m"]:  # a compiler
+            return real(command, **given)
+        started.append(real([command[0], "-c", "import sys; sys.stdin.buffer.read()"], **given))
         return started[-1]
 
     monkeypatch.setattr(subprocess, "Popen", popen)
