@@ -211,17 +211,7 @@ class Options:
             raise InputError(f"hint is {' or '.join(map(repr, HINTS))}, got {self.hint!r}")
         if self.hint == "throughput" and not self.on_cpu:
             raise InputError(f"hint divides CPUs among streams, the target is {self.target!r}; leave it out")
-        tactics = [f"{name}=" for name in ("save_tactics", "load_tactics") if getattr(self, name) is not None]
-        if tactics and not self.on_cpu:
-            raise InputError(
-                f"tactics are recorded for CPUs only, the target is {self.target!r}: `pelton tune` times the"
-                f" kernels of engines for GPUs; leave out {' and '.join(tactics)}"
-            )
-        timing = [f"{name}=" for name in ("budget", "timing_cache") if getattr(self, name) is not None]
-        if timing and self.load_tactics is not None:
-            raise InputError(
-                f"load_tactics= repeats recorded tactics without timing; leave it out, or {' and '.join(timing)}"
-            )
+        self._check_timing()
         if self.strict and self.precision != "fp32":
             raise InputError(
                 f"strict keeps the model's arithmetic, precision {self.precision!r} does not; use only one of them"
@@ -250,6 +240,20 @@ class Options:
             raise InputError(
                 f"{option}= needs a program independent of weights, but precision {self.precision!r} depends on"
                 " them; leave it out, or use another precision"
+            )
+
+    def _check_timing(self) -> None:
+        """Raises InputError for options of tactics and of timing that exclude each other."""
+        tactics = [f"{name}=" for name in ("save_tactics", "load_tactics") if getattr(self, name) is not None]
+        if tactics and not self.on_cpu:
+            raise InputError(
+                f"tactics are recorded for CPUs only, the target is {self.target!r}: `pelton tune` times the"
+                f" kernels of engines for GPUs; leave out {' and '.join(tactics)}"
+            )
+        timing = [f"{name}=" for name in ("budget", "timing_cache") if getattr(self, name) is not None]
+        if timing and self.load_tactics is not None:
+            raise InputError(
+                f"load_tactics= repeats recorded tactics without timing; leave it out, or {' and '.join(timing)}"
             )
 
     def _check_profiles(self) -> None:

@@ -231,16 +231,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
         help="keep the model's arithmetic, except for the order of sums (no Winograd, no fp16 weights)",
     )
     add_weights(group)
-    group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
-    group.add_argument(
-        "--profile",
-        dest="profiles",
-        action="append",
-        default=[],
-        metavar="PROFILE:NAME=SIZES",
-        help="tune the engine for these sizes, too, as in one:batch=1; a run uses the first profile that accepts its"
-        " shapes (repeatable)",
-    )
+    _add_sizes(group)
     group.add_argument(
         "--values",
         action="append",
@@ -320,6 +311,20 @@ def add_memory(group: argparse._ActionsContainer) -> None:
         metavar="SIZE",
         help="reject models that need more memory for a run, weights included, such as 512MB; without a unit, gigabytes"
         " (default: the memory of this machine)",
+    )
+
+
+def _add_sizes(group: argparse._ActionsContainer) -> None:
+    """Adds the options for sizes of inputs."""
+    add_repeatable(group, "--shapes", "NAME=SIZES", SHAPE_HELP)
+    group.add_argument(
+        "--profile",
+        dest="profiles",
+        action="append",
+        default=[],
+        metavar="PROFILE:NAME=SIZES",
+        help="tune the engine for these sizes, too, as in one:batch=1; a run uses the first profile that accepts its"
+        " shapes (repeatable)",
     )
 
 
