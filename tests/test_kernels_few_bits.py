@@ -84,8 +84,16 @@ def test_tactics_of_every_level(isa, more):
 @pytest.mark.parametrize("minimum, held", [("float16", 2), ("float32", 4)])
 def test_minima_are_stored_as_narrow_as_they_are(minimum, held):
     case = product((9,), 40, 64, 4, 32, "float16", minimum=minimum)
-    (panel, _, record) = Panels(region_of(case.graph), 32).packed().shape
+    (panel, _, record) = Panels(region_of(case.graph), 32, True).packed().shape
     assert (panel, record) == (2, 32 * (16 + 2 + held))
+
+
+@pytest.mark.parametrize("exact, factor, held", [(True, 1, 4), (False, 1, 2), (False, 1e-8, 4), (False, 1e6, 4)])
+def test_scales_become_halves_with_rounded_rows(exact, factor, held):
+    """Those that are subnormal or infinite as halves stay f32."""
+    graph = product((9,), 40, 64, 4, 32).graph
+    next(a for v, a in graph.constants.items() if v.name == "s")[:] *= np.float32(factor)
+    assert Panels(region_of(graph), 32, exact).packed().shape[-1] == 32 * (16 + held)
 
 
 def test_few_tactics_round_rows():

@@ -34,7 +34,6 @@ enum : idx {
     RECORD = SUBS * CODES + NR * (idx)sizeof(scale) + ZEROS * NR + OFFSETS * NR * (idx)sizeof(offset), // and of a block
     PANEL = BLOCKS * RECORD,
     ROW = STEPS * STEP + 64, // of a row's digits: not a power of two, whose lines would share a few sets of the cache
-    AHEAD = 4096,            // bytes to prefetch where the weights come from memory
 };
 #define MBS ((M + MB - 1) / MB)
 #define NBS ((N + NB - 1) / NB)
@@ -129,15 +128,14 @@ AI void round_rows(const args *a, const float *A, rows r, idx n) {
         }
 }
 
-// One tile of `count` rows × NR, of rows i and on.
-AI void tile(int count, bool ahead, bool edge, const tail *t, const u8 *p, rows r, idx i0, idx b, idx m, idx n) {
+// One tile of `count` rows × NR, of rows i and on. The CPU prefetches weights better than instructions do (Qwen2.5-0.5B,
+// tokens a second with none, 256 and 4,096 bytes ahead: AVX-512 84, 78, 70; AVX2, in other minutes, 115, 116, 99).
+AI void tile(int count, bool edge, const tail *t, const u8 *p, rows r, idx i0, idx b, idx m, idx n) {
     vf32 acc[MR * NV];
     unroll (int i = 0; i < count * NV; i++) acc[i] = bc_f32(0);
     r.digits += i0 * ROW, r.scale += i0 * STEPS, r.sum += i0 * STEPS, r.total += i0 * STEPS;
     rolled for (idx k = 0; k < STEPS; p += RECORD) {
         const u8 *scales = p + SUBS * CODES, *zeros = scales + NR * sizeof(scale);
-        if (ahead)
-            for (idx i = 0; i < RECORD; i += 64) __builtin_prefetch(p + AHEAD + i, 0, 3);
         rolled for (idx u = 0; u < SUBS; u++, k++)
             unroll (int j = 0; j < NV; j++) {
                 if (count > 1) REREAD;
@@ -170,9 +168,8 @@ AI void tile(int count, bool ahead, bool edge, const tail *t, const u8 *p, rows 
 AI void panel(bool edge, const args *a, const tail *t, const u8 *p, rows r, idx b, idx m0, idx m1, idx n) {
     idx m = m0;
     for (; m + MR <= m1; m += MR)
-        if (m == m0) tile(MR, true, edge, t, p, r, 0, b, m, n);
-        else tile(MR, false, edge, t, p, r, m - m0, b, m, n);
-    if (m < m1) COUNTED(M % MR, MR, tile(COUNT, M < MR, edge, t, p, r, m - m0, b, m, n));
+        tile(MR, edge, t, p, r, m - m0, b, m, n);
+    if (m < m1) COUNTED(M % MR, MR, tile(COUNT, edge, t, p, r, m - m0, b, m, n));
 }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
