@@ -1,4 +1,4 @@
-"""Runs kernels for other architectures under QEMU's emulation of user processes.
+"""Runs kernels for other architectures under QEMU's emulation of user processes, those for WebAssembly by node.
 
 With PELTON_TEST_EMULATE=aarch64_dotprod, or another level, in the environment, the tests of kernels walk them for this
 level. `riscv64_v:256` has vectors of 256 bits.
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -51,6 +51,24 @@ def _runner(arch: str) -> Path:
     return made
 
 
+def node() -> str:
+    """The interpreter of JavaScript."""
+    found = shutil.which("node")
+    assert found, "node is missing: apt install nodejs"
+    return found
+
+
+@lru_cache(maxsize=4)
+def _module(code: bytes, symbol: str) -> bytes:
+    """A module that exports a kernel of an engine's object, and its memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "code.o").write_bytes(code)
+        exports = [f"--export={name}" for name in (symbol, "__heap_base")]
+        linker = [sys.executable, "-m", "ziglang", "wasm-ld", "--no-entry", "--strip-all", *exports]
+        subprocess.run([*linker, "code.o", "-o", "code.wasm"], cwd=folder, check=True)
+        return Path(folder, "code.wasm").read_bytes()
+
+
 def run(
     level: str,
     code: bytes,
@@ -62,6 +80,12 @@ def run(
 ) -> int:
     """The status of a process that ran a kernel: negative where a signal ended it. buffers: whole pages each, which
     are changed in place; words, scratch: (buffer, offset), or (-1, value)."""
+
+    if ISAS[level].is_wasm:
+        program = [node(), Path(__file__).parent / "native" / "run_kernel.mjs"]
+        code = _module(code, symbol)
+    else:
+        program = [*command(level), _runner(ISAS[level].arch)]
 
     def numbers() -> Iterator[int]:
         at = 0
@@ -84,7 +108,7 @@ def run(
             for b in buffers:
                 file.write(b)
         done = subprocess.run(
-            [*command(level), _runner(ISAS[level].arch), library, symbol, memory],
+            [*program, library, symbol, memory],
             input=b"".join(n.to_bytes(8, "little", signed=True) for n in numbers()),
             capture_output=True,
         )

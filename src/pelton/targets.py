@@ -27,7 +27,10 @@ _NEON = ("neon",)
 _DOTPROD = (*_NEON, "dotprod", "fullfp16")
 _I8MM = (*_DOTPROD, "bf16", "i8mm")
 _NO_X18 = ("-ffixed-x18",)  # other systems than Linux reserve this register; bundles run there, too
-_X86, _ARM, _RISCV = "x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu"
+_X86, _ARM, _RISCV, _WASM = "x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu", "wasm32-freestanding"
+# WebAssembly Core Specification 2.0 and 3.0: fixed-width vectors; instructions whose results differ by machine.
+_SIMD = ("simd128",)
+_RELAXED = (*_SIMD, "relaxed-simd")
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Isa:
         """The architecture, by `uname -m`'s name."""
         return self.triple.partition("-")[0]
 
+    @property
+    def is_wasm(self) -> bool:
+        return self.arch == "wasm32"
+
 
 # The best of each architecture last.
 ISAS: Mapping[str, Isa] = MappingProxyType(
@@ -82,6 +89,8 @@ ISAS: Mapping[str, Isa] = MappingProxyType(
             _ARM, "armv8-a+dotprod+fp16+bf16+i8mm", _I8MM, 4, 32, "fours", "i8", by_lane=True, flags=_NO_X18
         ),
         "riscv64_v": Isa(_RISCV, "rv64gcv", ("v",), 4, 32, factor="i8", flags=("-mabi=lp64d",)),
+        "wasm32_simd": Isa(_WASM, "", _SIMD, 4, 16, factor="i8", flags=("-msimd128",)),
+        "wasm32_relaxed": Isa(_WASM, "", _RELAXED, 4, 16, factor="i8", flags=("-msimd128", "-mrelaxed-simd")),
     }
 )
 # All known levels of CPUs → the features that they need.

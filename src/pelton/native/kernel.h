@@ -4,7 +4,12 @@
 
 #include <stdint.h>
 
-typedef int64_t idx; /* of tiles, steps and sizes, here and in kernels (codegen/c/src/vec.h), whatever a long is */
+/* Of tiles, steps and sizes, here and in kernels (codegen/c/src/vec.h), whatever a long is. */
+#if UINTPTR_MAX == UINT32_MAX
+typedef int32_t idx;
+#else
+typedef int64_t idx;
+#endif
 typedef union { void *p; idx d; } args;
 #if defined(_WIN32) && defined(__x86_64__)
 #define CONVENTION __attribute__((sysv_abi)) /* the code of an engine is one for all systems */

@@ -25,7 +25,6 @@ from pelton.plugins.includes import with_included
 FLAGS = (
     "-std=c23",
     "-O3",
-    "-fPIC",
     "-ffreestanding",
     "-fsigned-char",  # the masks that comparisons of bytes give are vectors of char
     "-fno-math-errno",
@@ -36,7 +35,9 @@ FLAGS = (
     "-w",
 )
 _ONCE: dict[tuple[str, ...], bytes] = {}  # results that every build needs, compiled once per process
-LINKER_FLAGS = "-shared -nostdlib --no-undefined --build-id=none -z noexecstack --strip-all --gc-sections".split()
+# how `link` makes one file of an engine's kernels: a shared object, or for WebAssembly an object to be linked again
+SHARED = "ld.lld -shared -nostdlib --no-undefined --build-id=none -z noexecstack --strip-all --gc-sections".split()
+RELOCATABLE = ("wasm-ld", "-r")
 
 
 @lru_cache(maxsize=1)
@@ -115,13 +116,15 @@ class ClangCompiler:
         return {s: out[s] for s in sources}
 
     def link(self, objects: Mapping[str, bytes]) -> bytes:
-        """Links kernels in the given order to one shared object without undefined symbols."""
+        """Links kernels in the given order to one shared object without undefined symbols; for WebAssembly, to one object
+        that programs are linked with."""
         objects = {**objects, "freestanding": self._once("freestanding.c", self._freestanding)}
         with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
             for name, code in objects.items():
                 Path(d, name + ".o").write_bytes(code)
             output = os.path.join(d, "out.so")
-            command = [zig(), "ld.lld", *LINKER_FLAGS, "-o", output, *(n + ".o" for n in objects)]
+            how = RELOCATABLE if ISAS[self.isa].is_wasm else SHARED
+            command = [zig(), *how, "-o", output, *(n + ".o" for n in objects)]
             self._run(command, "linking the engine's kernels", cwd=d)
             return Path(output).read_bytes()
 
@@ -188,8 +191,10 @@ class ClangCompiler:
         driver = [self.cc] if self.cc else [zig(), "clang"]
         ready = ["-include-pch", self._prepared] if self._prepared else []
         isa = ISAS[self.isa]
-        target = ["-target", isa.triple, f"-march={isa.march}", *isa.flags]
-        return [*driver, *target, *FLAGS, *ready, "-I", str(SOURCES)]
+        march = [f"-march={isa.march}"] if isa.march else []
+        target = ["-target", isa.triple, *march, *isa.flags]
+        position = [] if isa.is_wasm else ["-fPIC"]
+        return [*driver, *target, *FLAGS, *position, *ready, "-I", str(SOURCES)]
 
     def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:
         try:

@@ -17,7 +17,7 @@ typedef vf32 vec;
 #define JOIN(a, b) f32_maximum(a, b)
 #define IDENTITY bc_f32(-INFINITY)
 #define WHOLE(v) hmax_f32(v)
-typedef struct { idx *y; } tail;
+typedef struct { i64 *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
 AI void finish(const tail *t, vi64 x, idx b, idx r, idx c, int n) { stn_i64(t->y + r * COLS + c, x, n); }
 // </region>
@@ -51,26 +51,26 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
 }
 
 #if LAST
-#define NOWHERE (INDEX)-1
+#define NO_INDEX (INDEX)-1
 #define NEARER(a, b) __builtin_elementwise_max(a, b)
 #define NEAREST(v) PASTE_EXPANDED(hmax_, INDEX)(v)
 #else
-#define NOWHERE (INDEX)(~0ull >> (65 - 8 * sizeof(INDEX)))
+#define NO_INDEX (INDEX)(~0ull >> (65 - 8 * sizeof(INDEX)))
 #define NEARER(a, b) __builtin_elementwise_min(a, b)
 #define NEAREST(v) PASTE_EXPANDED(hmin_, INDEX)(v)
 #endif
 
-// The indices of the lanes that hold the best element of all, NOWHERE in the others.
+// The indices of the lanes that hold the best element of all, NO_INDEX in the others.
 AI indices indices_of(running_best f, vec top) {
     const __typeof__(top == top) best = (f.best == top) | ((f.best != f.best) & (top != top));
-    return __builtin_convertvector(best, indices) ? f.at : (indices)NOWHERE;
+    return __builtin_convertvector(best, indices) ? f.at : (indices)NO_INDEX;
 }
 
 AI idx along(const args *a, const element *x) {
     const indices lane = {LANES};
     const idx first = N < VL ? N : VL;
     running_best f[2] = { { first < VL ? KEEP(LOAD(x, first), first, IDENTITY) : LOAD(x, VL),
-                            lane < (INDEX)first ? lane : (indices)NOWHERE } };
+                            lane < (INDEX)first ? lane : (indices)NO_INDEX } };
     f[1] = f[0];
     idx i = VL;
     for (; i + 2 * VL <= N; i += 2 * VL)
@@ -90,7 +90,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
             if (ALONG) {
                 for (idx c = c0; c < c1; c += VL) {
                     const idx n = c1 - c < VL ? c1 - c : VL;
-                    idx at[VL] = {0};
+                    i64 at[VL] = {0};
                     for (idx i = 0; i < n; i++) at[i] = along(a, x + (c + i) * XC);
                     finish(&T, ld_i64(at), 0, r, c, n);
                 }

@@ -27,9 +27,9 @@ enum : idx { RB = 1, CB = 37 };
 enum : idx { TOGETHER = 4 }; // vectors that share one load of an index
 
 AI idx offset_of(const args *a, index i) {
-    idx v = i;
+    i64 v = i;
     v += v < 0 ? SIZE : 0;
-    return (v < 0 ? 0 : v < SIZE ? v : SIZE - 1) * STEP;
+    return (idx)(v < 0 ? 0 : v < SIZE ? v : SIZE - 1) * STEP;
 }
 
 AI void pick(const args *a, int n, const tail *t, const element *x, const index *i, const scalar *w, idx r, idx c) {

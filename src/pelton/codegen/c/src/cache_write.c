@@ -30,7 +30,7 @@ AI void clear_rows(const args *a, element *y, idx n) {
     for (idx i = 0; i < n; i++) __builtin_memset(y + i * YR, 0, D * sizeof(element));
 }
 
-AI idx limited(idx x, idx low, idx high) { return x < low ? low : x > high ? high : x; }
+AI idx limited(i64 x, idx low, idx high) { return x < low ? low : x > high ? high : x; }
 
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);

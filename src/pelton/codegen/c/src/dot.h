@@ -23,6 +23,9 @@ AI vi32 madd(vi16x2 a, vi16x2 b) {
     return __builtin_ia32_pmaddwd512(a, b);
 #elif defined __AVX2__ && VL == 8
     return __builtin_ia32_pmaddwd256(a, b);
+#elif defined __wasm_simd128__
+    typedef short words __attribute__((vector_size(16)));
+    return (vi32)__builtin_wasm_dot_s_i32x4_i16x8((words)a, (words)b);
 #elif defined __aarch64__
     const vi32 low = CONVERT(a.lo, i32) * CONVERT(b.lo, i32), high = CONVERT(a.hi, i32) * CONVERT(b.hi, i32);
     return SHUFFLE(low, high, 0, 2, 4, 6) + SHUFFLE(low, high, 1, 3, 5, 7); // smull, smull2, addp

@@ -24,10 +24,10 @@ AI idx offset_of(const args *a, const index *i) {
     const idx sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
     idx at = 0;
     unroll (idx k = 0; k < DEPTH; k++) {
-        idx v = i[k * IK];
+        i64 v = i[k * IK];
         v += v < 0 ? sizes[k] : 0;
         v = v < 0 ? 0 : v < sizes[k] ? v : sizes[k] - 1;
-        at += v * steps[k];
+        at += (idx)v * steps[k];
     }
     return at;
 }

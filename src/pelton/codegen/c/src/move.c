@@ -14,7 +14,6 @@ BEYOND mirrored(idx i, idx n) {
 }
 
 typedef struct { idx at, lo, hi; } line; // a row of the input, and which of its columns are copied
-enum : idx { NOWHERE = (idx)-1 << 62 };
 
 // <region>
 enum : idx { ROWS = 6, COLS = 37, XC = 1, STEADY = 1, FILLED = 0 };

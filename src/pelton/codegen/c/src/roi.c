@@ -105,7 +105,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     for (idx t = begin; t < end; t++) {
         const idx r = t / PH, i = t % PH;
         const float *roi = (const float *)a[1].p + r * RN;
-        const idx given = ((const index *)a[2].p)[r * BN], wrapped = given < 0 ? given + N : given;
+        const i64 given = ((const index *)a[2].p)[r * BN], wrapped = given < 0 ? given + N : given;
         const element *x = (const element *)a[0].p + (wrapped < 0 ? 0 : wrapped < N ? wrapped : N - 1) * XN;
         const points rows = along((double)roi[RC] * SCALE - OFFSET, (double)roi[3 * RC] * SCALE - OFFSET, PH, i,
                                   N ? H : 0);

@@ -28,8 +28,8 @@ AI idx offset_of(const args *a, const index *i) {
     const idx sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
     idx at = 0;
     unroll (idx k = 0; k < DEPTH; k++) {
-        const idx v = i[k * IK] < 0 ? i[k * IK] + sizes[k] : i[k * IK];
-        at = v < 0 || v >= sizes[k] ? (idx)-1 << 62 : at + v * steps[k];
+        const i64 v = i[k * IK] < 0 ? i[k * IK] + sizes[k] : i[k * IK];
+        at = v < 0 || v >= sizes[k] ? NOWHERE : at + (idx)v * steps[k];
     }
     return at;
 }

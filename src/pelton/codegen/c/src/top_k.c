@@ -56,7 +56,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
             heap[0] = heap[n - 1];
             sink(heap, n - 1);
             if (VALUES) ((element *)a[1].p)[VALUES_AT(r) + (n - 1) * VALUES_N] = x[last.at * XN];
-            if (INDICES) ((idx *)a[1 + VALUES].p)[INDICES_AT(r) + (n - 1) * INDICES_N] = last.at;
+            if (INDICES) ((i64 *)a[1 + VALUES].p)[INDICES_AT(r) + (n - 1) * INDICES_N] = last.at;
         }
     }
 }

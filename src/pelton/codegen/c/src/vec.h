@@ -17,8 +17,14 @@
 #endif
 #endif
 
-typedef __INT64_TYPE__ idx; // of elements, sizes and tiles: as wide as the runtime's, whatever the size of a long
+// Of elements, sizes and tiles: as wide as the runtime's (kernel.h), whatever the size of a long.
+#if __SIZEOF_POINTER__ == 4
+typedef __INT32_TYPE__ idx;
+#else
+typedef __INT64_TYPE__ idx;
+#endif
 typedef union { void *p; idx d; } args;
+enum : idx { NOWHERE = -((idx)1 << (8 * sizeof(idx) - 2)) }; // an offset far before every buffer
 
 // Kernels with dynamic dimensions work on a copy of their arguments, which no store can change, so that expressions of
 // sizes are computed once. ARGS is the number of arguments; 0 where all sizes are known.
@@ -90,7 +96,14 @@ enum { BY_LANE = 0 };
 #endif
 
 // a·b + c, one rounding where the target can: elsewhere the builtin would be a call of libm.
-#if defined __FMA__ || defined __aarch64__ || defined __riscv_v
+#if defined __wasm_relaxed_simd__ // one rounding on CPUs that can
+#define FUSED 0
+typedef float wasm_f32 __attribute__((vector_size(16)));
+AI __attribute__((overloadable)) vf32 vec_fma(vf32 a, vf32 b, vf32 c) {
+    return (vf32)__builtin_wasm_relaxed_madd_f32x4((wasm_f32)a, (wasm_f32)b, (wasm_f32)c);
+}
+AI __attribute__((overloadable)) vf64 vec_fma(vf64 a, vf64 b, vf64 c) { return a * b + c; }
+#elif defined __FMA__ || defined __aarch64__ || defined __riscv_v
 #define FUSED 1
 #define vec_fma(a, b, c) __builtin_elementwise_fma(a, b, c)
 #else
