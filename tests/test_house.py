@@ -43,6 +43,7 @@ BELOW = {
     "codegen": ("plan", "plugins"),
     "explorer": ("engine",),
     "bundle": ("engine",),
+    "web": ("bundle", "codegen"),
     "backends": ("engine",),
     "runtime": ("backends",),
     "tuning": ("codegen", "backends"),
@@ -56,7 +57,7 @@ BELOW = {
     "compat": ("runtime", "public"),
     "serve": ("runtime", "explorer", "public"),
     **dict.fromkeys(("ray", "spark"), ("compat",)),
-    "cli": ("diagnose", "compression", "compat", "explorer", "bundle", "serve"),
+    "cli": ("diagnose", "compression", "compat", "explorer", "bundle", "web", "serve"),
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {

@@ -134,19 +134,39 @@ def data_source(name: str, has_plan: bool = False) -> str:
 {piece("code")}"""
 
 
-def fixed_source(plan: EnginePlan, name: str, of: BundleMemory, used: Mapping[str, str]) -> str:
-    """Writes the C source of an engine of known sizes, which runs by `bundle.h`."""
+@record(frozen=True)
+class Listing:
+    """The steps of an engine of known sizes, as lines of C: the arguments of all kernels one after the other; for each
+    step the first of its own; and for each argument in a port (argument, port, offset)."""
+
+    words: Sequence[str]
+    firsts: Sequence[int]
+    patches: Sequence[tuple[int, int, int]]
+
+
+def listing(plan: EnginePlan, of: BundleMemory) -> Listing:
     words: list[str] = []
-    patches: list[str] = []
-    steps: list[str] = []
+    firsts: list[int] = []
+    patches: list[tuple[int, int, int]] = []
     for s in plan.steps:
-        steps.append(f"    {{{used[s.symbol]}, {len(words)}, {s.tiles * s.phases}}}, /* {_comment(s.name)} */")
+        firsts.append(len(words))
         for a in s.args:
             base, at = of.bases[a.buffer]
             if not base:
-                patches.append(f"    {{{len(words)}, {at}, {a.offset}}},")
+                patches.append((len(words), at, a.offset))
             words.append(f"    {{.p = (void *)({base} + {at + a.offset})}}," if base else "    {0},")
         words += [f"    {{.d = {d}}}," for d in s.dims]
+    return Listing(words, firsts, patches)
+
+
+def fixed_source(plan: EnginePlan, name: str, of: BundleMemory, used: Mapping[str, str]) -> str:
+    """Writes the C source of an engine of known sizes, which runs by `bundle.h`."""
+    listed = listing(plan, of)
+    steps = [
+        f"    {{{used[s.symbol]}, {first}, {s.tiles * s.phases}}}, /* {comment(s.name)} */"
+        for s, first in zip(plan.steps, listed.firsts)
+    ]
+    patches = [f"    {{{word}, {port}, {offset}}}," for word, port, offset in listed.patches]
     ins, outs = names(plan)
     ports = ", ".join(f"(char *){n}" for n in (*ins, *outs))
     features = ", ".join(f'"{f}"' for f in plan.target.get("features", ()))
@@ -161,7 +181,7 @@ extern HIDDEN const char {name}_code[], {name}_weights[];
 {arena}static _Alignas({PAGE}) char scratch[{max(of.scratch, PAGE)}];
 
 static args words[] = {{
-{chr(10).join(words)}
+{chr(10).join(listed.words)}
 }};
 
 static const bundle_patch patches[] = {{
@@ -205,7 +225,7 @@ def fixed_header(plan: EnginePlan, name: str, about: str) -> str:
     ins, outs = names(plan)
     ports = [*zip(plan.inputs, ins), *zip(plan.outputs, outs)]
     sizes = "\n".join(
-        f"    {name.upper()}_{n.upper()}_ELEMENTS = {p.nbytes // SIZES[p.dtype]}, /* {_comment(str(p))} */"
+        f"    {name.upper()}_{n.upper()}_ELEMENTS = {p.nbytes // SIZES[p.dtype]}, /* {comment(str(p))} */"
         for p, n in ports
     )
     return f"""/* {about} */
@@ -238,7 +258,7 @@ const char *{name}_lacks(void);
 
 def linked_source(name: str, steps: Sequence[Step], used: Mapping[str, str], sizes: Mapping[str, int]) -> str:
     """Writes the C source of an engine for the whole runtime. sizes: bytes of its `plan` and its `weights`."""
-    of_steps = "\n".join(f"    (void *)({used[s.symbol]}), /* {_comment(s.name)} */" for s in steps)
+    of_steps = "\n".join(f"    (void *)({used[s.symbol]}), /* {comment(s.name)} */" for s in steps)
     return f"""#include "{name}.h"
 
 #include "kernel.h"
@@ -278,6 +298,6 @@ pelton_engine *{name}_load(void);
 """
 
 
-def _comment(text: str) -> str:
+def comment(text: str) -> str:
     """Escapes a text for a C comment."""
     return text.replace("*/", "* /").replace("\n", " ").replace("\\", "/")[:100]

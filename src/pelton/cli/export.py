@@ -1,15 +1,16 @@
-"""`pelton export`: writes an engine as C sources for linking into programs."""
+"""`pelton export`: writes an engine as C sources for linking into programs, or as a package for browsers."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pelton.errors import InputError
 from pelton.system import heads
 
-from . import arguments, build, output, text
+from . import arguments, build, export_web, output, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -19,16 +20,19 @@ EXAMPLES = """examples:
   pelton export resnet50.pelton -o resnet50/ --shapes x=8x3x224x224 an engine of any batch, for this one
   pelton export resnet50.pelton -o resnet50/                        an engine of any batch, with the runtime as source
   pelton export resnet50.pelton -o resnet50/ --threads 4            the same, where sizes are known
+  pelton export resnet50.onnx -o web/ --shapes x=1x3x224x224 --target wasm
+                                                                    a package for browsers and node
 
-The folder contains a header, sources, weights, a main.c, a CMakeLists.txt and a README.md, and is complete. Its outputs
+A package for browsers has modules of WebAssembly, weights, JavaScript, its types and a page: see its README.md. Else
+the folder contains a header, sources, weights, a main.c, a CMakeLists.txt and a README.md, and is complete. Its outputs
 equal the engine's bit for bit. C programs can also load engine files: see docs/native.md."""
 
 
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "export",
-        help="write an engine as C sources",
-        description="Writes an engine for CPUs as C sources, to link into programs.",
+        help="write an engine as C sources, or as a package for browsers",
+        description="Writes an engine for CPUs as C sources, to link into programs, or as a package for browsers and node.",
         epilog=EXAMPLES,
     )
     command.add_argument("model", help="an engine file, or a model to build")
@@ -46,6 +50,12 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     from pelton import bundle
 
+    folder = args.output or arguments.stem(args.model)
+    if args.target == export_web.WASM:
+        name = args.name or bundle.identifier(os.path.basename(os.path.abspath(folder)), "engine")
+        options = {"threads": 1, **arguments.build_options(args)}
+        _report(args, folder, name, f"{name}.mjs", export_web.export(args.model, folder, name, options, quiet=args.quiet))
+        return
     engine, is_built = _load_or_build(args)
     if engine.meta.get("profiles"):
         raise InputError(
@@ -60,15 +70,17 @@ def main(args: argparse.Namespace) -> None:
     plan = engine.plain
     if args.shapes and not is_built:
         plan = bundle.at_shapes(plan, {name: _sizes(name, spec) for name, spec in arguments.shapes(args).items()})
-    folder = args.output or arguments.stem(args.model)
     name = args.name or bundle.identifier(os.path.basename(os.path.abspath(folder)), "engine")
-    files = bundle.write(plan, folder, name, args.threads or 1)
+    _report(args, folder, name, f"{name}.h", bundle.write(plan, folder, name, args.threads or 1))
+
+
+def _report(args: argparse.Namespace, folder: str, name: str, interface: str, files: list[Path]) -> None:
     facts: dict[str, Any] = {"folder": folder, "name": name, "files": [f.name for f in files]}
     facts["bytes"] = sum(f.stat().st_size for f in files)
     if args.json:
         output.emit(args, facts)
     elif not args.quiet:
-        print(f"{folder}: {text.count(len(files), 'file')}, {text.size(facts['bytes'])}; {name}.h has its functions")
+        print(f"{folder}: {text.count(len(files), 'file')}, {text.size(facts['bytes'])}; {interface} has its functions")
 
 
 def _sizes(name: str, given: str) -> tuple[int, ...]:

@@ -1,0 +1,100 @@
+/* Runs the steps of an engine in a module of WebAssembly. With -DTHREADS=n, up to n threads share its memory: each is
+ * an instance of the module, and takes tiles of a step in turns with the others. */
+#include "web.h"
+
+#define EXPORTED(name) __attribute__((export_name(name)))
+
+EXPORTED("port") void *port(int32_t i) {
+    return (void *)ports[i];
+}
+
+EXPORTED("weights") void *address_of_weights(void) {
+    return weights;
+}
+
+#if !THREADS
+
+EXPORTED("run") void run(void) {
+    for (int32_t i = 0; i < step_count; i++)
+        steps[i].run(words + steps[i].first, 0, steps[i].tiles * steps[i].phases, scratch);
+}
+
+#else
+
+enum { CLAIMS = 4, SPINS = 1 << 14 }; /* claims of a step for each thread; looks at a number before it sleeps */
+
+static _Alignas(64) _Atomic int32_t generation; /* of the work there is; -1: the end */
+static _Alignas(64) _Atomic int32_t next_tile;
+static _Alignas(64) _Atomic int32_t busy; /* threads at work, less the first */
+static const step *current;
+static int32_t thread_count, end_tile, claim;
+
+/* Takes tiles of the current step until there are none. */
+static void take(int32_t thread) {
+    for (int32_t at; (at = atomic_fetch_add_explicit(&next_tile, claim, memory_order_relaxed)) < end_tile;) {
+        const int32_t end = at + claim < end_tile ? at + claim : end_tile;
+        current->run(words + current->first, at, end, scratch + (size_t)thread * SCRATCH);
+    }
+}
+
+/* What the threads behind the first do, until `stop`. */
+EXPORTED("work") void work(int32_t thread) {
+    for (int32_t seen = 0;;) {
+        int32_t now = seen;
+        for (int spin = 0; spin < SPINS && now == seen; spin++)
+            now = atomic_load_explicit(&generation, memory_order_acquire);
+        if (now == seen) {
+            __builtin_wasm_memory_atomic_wait32((int32_t *)&generation, seen, -1);
+            continue;
+        }
+        if (now < 0)
+            return;
+        seen = now;
+        take(thread);
+        atomic_fetch_sub_explicit(&busy, 1, memory_order_release);
+    }
+}
+
+static void announce(int32_t value) {
+    atomic_store_explicit(&generation, value, memory_order_release);
+    __builtin_wasm_memory_atomic_notify((int32_t *)&generation, (uint32_t)-1);
+}
+
+EXPORTED("run") void run(void) {
+    for (int32_t i = 0; i < step_count; i++) {
+        const step *s = steps + i;
+        if (thread_count < 2 || s->tiles < 2) {
+            s->run(words + s->first, 0, s->tiles * s->phases, scratch);
+            continue;
+        }
+        for (int32_t phase = 0; phase < s->phases; phase++) {
+            current = s;
+            end_tile = (phase + 1) * s->tiles;
+            claim = s->tiles / (CLAIMS * thread_count) > 1 ? s->tiles / (CLAIMS * thread_count) : 1;
+            atomic_store_explicit(&next_tile, phase * s->tiles, memory_order_relaxed);
+            atomic_store_explicit(&busy, thread_count - 1, memory_order_relaxed);
+            const int32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
+            announce(now < INT32_MAX ? now + 1 : 1);
+            take(0);
+            while (atomic_load_explicit(&busy, memory_order_acquire))
+                ;
+        }
+    }
+}
+
+/* How many threads share the steps, with the one that calls `run`. */
+EXPORTED("share") void share(int32_t threads) {
+    thread_count = threads;
+}
+
+EXPORTED("stop") void stop(void) {
+    announce(-1);
+}
+
+/* The end of the stack of a thread, in memory of its own. */
+EXPORTED("stack") void *stack(int32_t thread) {
+    static _Alignas(64) char stacks[THREADS][STACK];
+    return stacks[thread] + STACK;
+}
+
+#endif
