@@ -334,7 +334,8 @@ def _imported(
     names = [p.name for p in engine.outputs]
     shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs}
     # compare with the model as it was imported, even if it was converted
-    options = Options(shapes=shapes, values=values, accept_conversion=True)
+    kv_cache = (engine.provenance.get("options") or {}).get("kv_cache")
+    options = Options(shapes=shapes, values=values, accept_conversion=True, kv_cache=kv_cache)
     try:
         imported = run_stages(Compilation(options, model), "import").imported
     except OnData:  # an input decides the control flow; the engine has its value
