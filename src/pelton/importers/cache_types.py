@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,7 +39,7 @@ class _ExtendedCache:
             if all(equal(a, b) for a, b in zip(apart, (heads, capacity, depth))):
                 return axis
         raise ModelError(
-            f"kv_cache='int8' needs caches whose last axis is the depth of a head; {self.before.name!r} has positions"
+            f"kv_cache= 'int8' needs caches whose last axis is the depth of a head; {self.before.name!r} has positions"
             " there: use 'fp16'"
         )
 
@@ -53,13 +53,19 @@ def store_caches(imported: Imported, kind: str) -> Imported:
         caches = {cache.write: cache for cache in _extended_caches(imported.graph)}
         if not caches:
             raise InputError(
-                f"kv_cache={kind!r} is for programs that extend caches of floats: inputs that only a"
+                "kv_cache= is for programs that extend caches of floats: inputs that only a"
                 " GroupQueryAttention, TensorScatter or cache_write reads, with the results as outputs. This one has"
                 " none: leave it out"
             )
         return replace(imported, graph=_Storing(imported.graph, caches, kind).graph())
     except Undecided as e:
-        raise ModelError(f"kv_cache={kind!r} needs caches of sizes that can be compared: {e}") from None
+        raise ModelError(f"kv_cache= needs caches of sizes that can be compared: {e}") from None
+
+
+def scale_ports(names: Iterable[str]) -> set[str]:
+    """Returns the names of ports that hold the scales of caches among these names."""
+    known = set(names)
+    return {name for name in known if name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in known}
 
 
 def _extended_caches(graph: Graph) -> Iterator[_ExtendedCache]:
