@@ -29,6 +29,7 @@ class BuildOptions(TypedDict, total=False):
     cache_limit: int | None
     target: str
     precision: str
+    kv_cache: str | None
     calibration: Any
     save_calibration: str | Path | None
     precision_of: Mapping[str, str] | None

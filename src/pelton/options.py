@@ -17,6 +17,7 @@ Sizes = int | str | Sequence[int | str | tuple[int, int, int]]  # of an input, o
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "best")
 ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
 MOST_METADATA, LONGEST_METADATA = 64, 4096  # number of texts, and characters of each
+KV_CACHES = ("fp16", "int8")
 CALIBRATED = ("int8", "best")  # "best" also works without calibration
 MAX_DROP = 0.01
 MOST_PROFILES = 16
@@ -62,6 +63,8 @@ class Options:
         faster and accurate enough; it needs `calibration`. "best" is the fastest of "fp32", "fp16" (for GPUs "bf16" if
         that overflows) and, with `calibration`, "int8" with all other layers in the fastest of the former, chosen by
         timing, or for absent GPUs by a model.
+    kv_cache: type of the caches of keys and values that a decoder extends: "fp16", or "int8" with an fp32 scale for
+        each head and position (further ports, named as the cache and ".scale"). Default: that of the model. CPUs only.
     calibration: inputs like those of real runs, from which "int8" computes scales: a dict of arrays whose first axes
         count samples, a .npz file, a folder of pictures (prepared by `image`), an iterator of dicts, a calibrator, or a
         calibration table (see `pelton.calibration`). A fifth of the batches is held out to check the accuracy.
@@ -137,6 +140,7 @@ class Options:
     cache_limit: int | None = None
     target: str = "cpu"
     precision: str = "fp32"
+    kv_cache: str | None = None
     calibration: Any = None
     save_calibration: str | Path | None = None
     precision_of: Mapping[str, str] | None = None
@@ -222,6 +226,11 @@ class Options:
             raise InputError(
                 f"precision {self.precision!r} is not available for target {self.target!r}; this version builds"
                 f" {', '.join(map(repr, ON_CPUS))} for CPUs and {', '.join(map(repr, PRECISIONS))} for GPUs"
+            )
+        if self.kv_cache is not None and (self.kv_cache not in KV_CACHES or not self.on_cpu):
+            raise InputError(
+                f"kv_cache is {' or '.join(map(repr, KV_CACHES))}, for CPUs only, got {self.kv_cache!r} for target"
+                f" {self.target!r}"
             )
         self._check_lower()
 

@@ -14,7 +14,7 @@ log = Logger("pelton.variables")
 
 PREFIX = "PELTON_"
 OF_TESTS = "PELTON_TEST_"
-UNREAD = {"metadata", "metric", "profiles", "refit", "strip_weights"}  # options without a variable
+UNREAD = {"kv_cache", "metadata", "metric", "profiles", "refit", "strip_weights"}  # options without a variable
 NAMES = {f.name for f in fields(Options)} - UNREAD | {"import_timeout", "on_miss", "retune", "unsafe_keras", "usual"}
 VARIABLES = sorted(f"{PREFIX}{name.upper()}" for name in NAMES)
 

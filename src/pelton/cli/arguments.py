@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pelton.errors import InputError
-from pelton.options import HINTS, PRECISIONS, Options
+from pelton.options import HINTS, KV_CACHES, PRECISIONS, Options
 from pelton.system.cache import parse_size
 
 SHAPE_HELP = (
@@ -225,6 +225,9 @@ def add_build(command: argparse.ArgumentParser) -> None:
         "--budget", type=seconds, metavar="S", help="seconds for timing kernels; then a cost model chooses"
     )
     group.add_argument(
+        "--kv-cache", choices=KV_CACHES, help="type of the caches that a decoder extends (default: that of the model)"
+    )
+    group.add_argument(
         "--strict",
         action="store_true",
         default=None,
@@ -366,6 +369,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "memory": args.memory,
         "target": args.target,
         "precision": args.precision,
+        "kv_cache": args.kv_cache,
         "calibration": _calibration(args),
         "save_calibration": args.save_calibration,
         "precision_of": parse_pairs(args.precision_of, "--precision-of", "head.*=fp32") or None,
