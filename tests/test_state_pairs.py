@@ -1,5 +1,7 @@
 """Pairs of inputs and outputs that `Engine.state` hands from run to run: by names, by the caller; how they are kept."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
@@ -8,8 +10,9 @@ from onnx import helper
 import pelton
 from pelton.diagnose.explain import explain
 from pelton.engine.pairs import named_pairs
-from pelton.engine.plan import Port
+from pelton.engine.plan import DynamicDimension, Port
 from pelton.errors import InputError
+from pelton.runtime.state import growing_axes
 
 
 def ports(names):
@@ -174,6 +177,14 @@ def test_caches_that_may_not_be_empty_need_a_length():
     with pytest.raises(InputError, match=r'accepts no empty one .*shapes=\{"past": "0..16..99"\}, or pass past='):
         engine.state()
     assert engine.state(past=3).arrays["past_key_values.0.key"].shape == (1, 2, 3, 4)
+
+
+def test_lengths_that_only_runs_decide_may_grow():
+    """As in scripts, whose outputs have sizes of their own."""
+    batch, past = DynamicDimension("batch", 1, 1, 8), DynamicDimension("past", 0, 16, 99)
+    before, after = Port("past", "float32", ("batch", "past", 3)), Port("present", "float32", ("out_0", "out_1", 3))
+    engine = SimpleNamespace(plain=SimpleNamespace(sizes={}), symbols=(batch, past), inputs=(before,), outputs=(after,))
+    assert growing_axes(engine, {"past": "present"}) == {"past": 1}
 
 
 def cached():

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from pelton.engine.plan import EnginePlan, Step
 
-# op → the arguments of its kernel, of the value before and behind, that may be the same memory
-IN_PLACE = {"cache_write": (0, 4)}
+# op → the operand and the argument of its kernel that may be the same memory, and the number of its result
+IN_PLACE = {"cache_write": (0, 4, 0), "delta_rule": (5, 7, 1)}
 
 
 def with_shared_memory(plain: EnginePlan) -> EnginePlan:
@@ -23,7 +23,7 @@ def with_shared_memory(plain: EnginePlan) -> EnginePlan:
         arguments = IN_PLACE.get(str(step.info.get("op")))
         if arguments is None or step.host or step.alternatives:
             continue
-        before, after = (plain.buffers[step.args[i].buffer] for i in arguments)
+        before, after = (plain.buffers[step.args[i].buffer] for i in arguments[:2])
         if before.kind == "input" and after.kind == "output" and readers[step.args[arguments[0]].buffer] == 1:
             shares[_number(after.offset)] = plain.inputs[_number(before.offset)].name
     outputs = tuple(replace(p, shares=shares.get(i)) for i, p in enumerate(plain.outputs))

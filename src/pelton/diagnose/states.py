@@ -52,8 +52,8 @@ def _why_copied(placed: Placed, before: Value, after: Value, maker: str) -> str:
     anchor = task.what.anchor if isinstance(task.what, Region) else None
     if anchor is None or title not in IN_PLACE:
         return f"the output is a result of {maker}, which writes all of it"
-    operand, result = IN_PLACE[title]
-    if anchor.inputs[operand] is not before or anchor.outputs[result - len(anchor.inputs)] is not after:
+    operand, _, result = IN_PLACE[title]
+    if anchor.inputs[operand] is not before or anchor.outputs[result] is not after:
         return f"{title} extends another value: a copy, or the result of another step"
     readers = [t for t in placed.tasks if before in t.reads and t is not task]
     if readers:

@@ -202,7 +202,7 @@ def state_of(engine: Any, values: Mapping[str, int], pairs: Mapping[str, str] | 
 
 def growing_axes(engine: Any, outputs: Mapping[str, str]) -> dict[str, int]:
     """Returns input → the axis along which its next value is longer, whatever its length is: `Concat` of a cache and
-    new rows."""
+    new rows. Axes of sizes that only a run decides count, but for the first, which is that of a batch."""
     plain, axes = engine.plain, dict[str, int]()
     ports = {p.name: p for p in engine.inputs}, {p.name: p for p in engine.outputs}
     optima = {s.name: s.optimum for s in engine.symbols}
@@ -210,7 +210,10 @@ def growing_axes(engine: Any, outputs: Mapping[str, str]) -> dict[str, int]:
         if ports[1][after].shares is None:
             for axis, size in enumerate(ports[0][before].shape):
                 symbol = next((s for s in engine.symbols if s.name == size), None)
-                if symbol and _size(plain, ports[1][after], axis, {**optima, size: symbol.maximum}) > symbol.maximum:
+                if symbol is None:
+                    continue
+                later = _size(plain, ports[1][after], axis, {**optima, size: symbol.maximum})
+                if later > symbol.maximum or later < 0 < axis:
                     axes[before] = axis
     return axes
 
@@ -231,7 +234,7 @@ def _empty(engine: Any, axes: Mapping[str, int], values: Mapping[str, int]) -> d
     for s in engine.symbols:
         if s.name in names and s.name not in values and s.minimum > 0:
             raise InputError(
-                f"axis {axes[names[s.name]]} of {names[s.name]!r} grows from run to run, and engine {engine.label!r}"
+                f"axis {axes[names[s.name]]} of {names[s.name]!r} may grow from run to run, and engine {engine.label!r}"
                 f" accepts no empty one ({s.name} is {s.range()}): build it for"
                 f' shapes={{"{s.name}": "0..{s.optimum}..{s.maximum}"}}, or pass {s.name}= to begin with zeros'
             )
