@@ -40,6 +40,7 @@ class BuildOptions(TypedDict, total=False):
     outputs: Sequence[str] | None
     detections: str | bool | None
     accept_conversion: bool
+    cache_capacity: int | None
     progress: Progress | None
     check: bool
     image: str | Path | None

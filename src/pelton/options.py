@@ -45,6 +45,8 @@ class Options:
         without those that overlap a better one of their class; best first, zeros and class -1 at the end. A text with
         the minimum score (exclusive), the maximum intersection over union and the number of boxes,
         "score=0.25,iou=0.45,keep=100", each part optional; True for this one.
+    cache_capacity: number of positions of caches that the model returns longer than it takes them (Concat of a cache
+        and new rows), whose lengths then follow from a mask's; runs extend them in place (docs/state.md).
     outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
     accept_conversion: warn, instead of raising an error, if a model converted to ONNX by another package (PyTorch,
         TensorFlow, PaddlePaddle) computes something else than its own framework does. Default: False.
@@ -151,6 +153,7 @@ class Options:
     outputs: Sequence[str] | None = None
     detections: str | bool | None = None
     accept_conversion: bool = False
+    cache_capacity: int | None = None
     progress: Progress | None = None
     check: bool = False
     image: str | Path | None = None
@@ -190,6 +193,8 @@ class Options:
             raise InputError(f"cache_limit is a number of bytes, got {self.cache_limit!r}")
         if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
             raise InputError(f"max_iterations is an integer from 0 on, got {self.max_iterations!r}")
+        if self.cache_capacity is not None and (type(self.cache_capacity) is not int or self.cache_capacity < 1):
+            raise InputError(f"cache_capacity is a number of positions from 1 on, got {self.cache_capacity!r}")
         if not isinstance(self.detections, (str, bool, type(None))):
             raise InputError(
                 f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {self.detections!r}"

@@ -253,6 +253,12 @@ def add_build(command: argparse.ArgumentParser) -> None:
         metavar="HOW",
         help='Darknet\'s YOLO: return the best boxes only, as in "score=0.25,iou=0.45,keep=100"',
     )
+    group.add_argument(
+        "--cache-capacity",
+        type=int_in_range(1, 1 << 31, "positions"),
+        metavar="N",
+        help="give growing caches of a decoder N positions, which runs extend in place",
+    )
     add_acceptance(group)
     add_memory(group)
     group.add_argument(
@@ -360,6 +366,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "outputs": tuple(args.outputs) or None,
         "detections": args.detections,
         "accept_conversion": args.accept_conversion,
+        "cache_capacity": args.cache_capacity,
         "timing_cache": args.timing_cache,
         "save_tactics": args.save_tactics,
         "load_tactics": args.load_tactics,
