@@ -150,3 +150,21 @@ def test_the_command_line_takes_a_capacity(tmp_path, capsys):
     sizes = ",".join(f"{name}={size}" for name, size in SIZES.items())
     main(["explain", str(tmp_path / "m.onnx"), "--shapes", sizes, "--cache-capacity", "23"])
     assert "past.0.key ← present.0.key (f32[batch, 3, 23, 5]), extended in place" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind, within", [("fp16", 2e-3), ("int8", 3e-2)])
+def test_caches_of_a_capacity_can_be_narrow(kind, within):
+    """Both options together: positions are fixed first, then numbers get fewer bits."""
+    options = dict(level=0, threads=1, cache_capacity=CAPACITY)
+    wide = pelton.build(decoder(), SIZES, **options)
+    narrow = pelton.build(decoder(), SIZES, kv_cache=kind, **options)
+    states = [engine.state(batch=2) for engine in (wide, narrow)]
+    assert states[1].arrays["past.0.key"].dtype == {"fp16": np.float16, "int8": np.int8}[kind]
+    rng, length = np.random.default_rng(), 0
+    for count in (5, 1, 1, 7):
+        length += count
+        rows = rng.standard_normal((2, HEADS, count, DEPTH)).astype(np.float32)
+        given = {"rows": rows, "mask": np.zeros(length, np.float32)}
+        want, got = (s.run(e.context(1), given)["y"] for s, e in zip(states, (wide, narrow)))
+        assert np.abs(got - want).max() <= within * np.abs(want).max()
+        assert got.tobytes() != want.tobytes()
