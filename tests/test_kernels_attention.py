@@ -100,8 +100,40 @@ BLOCKED = [
     attention("running-causal", (1, 1100, 8), (1, 1100, 8), (1, 1100, 5), NONE, causal=True),
     attention("large-scores", (9, 8), (40, 8), (40, 8), (9, 40), scale=40.0),
 ]
-declare("attention_few", *FEW)
-declare("attention", *FEW, *BLOCKED)
+
+
+def cached(name, q, k, v, kind, mask="f32[]", orders=None, tail=(), more=None, scales=None, **attrs):
+    """Attention over a cache. scales: the shapes of both; by default those of rows for i8, else 1."""
+    shapes = scales or [(*x[:-1], 1) if kind == "i8" else () for x in (k, v)]
+    inputs = dict(q=f"f32{list(q)}", k=f"{kind}{list(k)}", v=f"{kind}{list(v)}", mask=mask, **(more or {}))
+    for scale, shape in zip(("c", "d"), shapes):
+        inputs[scale] = f"f32{list(shape)}" if shape else np.ones((), np.float32)
+    inputs["mask"] = f"f32{list(mask)}" if isinstance(mask, tuple) else mask
+    node = ("y", "cache_attention", "q k c v d mask", dict(dict(scale=0.01 if kind == "i8" else 0.3), **attrs))
+    return Case(f"{name}-{kind}", program(node, *tail, **inputs), orders or {}, {})
+
+
+RESIDUAL_OF = dict(z="f32[2, 4, 3, 9]")
+FEW_CACHED = [
+    *[cached("decode", (1, 4, 1, 64), (1, 4, 37, 64), (1, 4, 37, 64), t, NONE, HEADS) for t in ("f16", "bf16", "i8")],
+    *[
+        cached("groups", (2, 2, 3, 1, 33), (2, 2, 1, 45, 33), (2, 2, 1, 45, 21), t, (2, 1, 1, 1, 45))
+        for t in ("f16", "i8")
+    ],
+    cached("tail", (2, 4, 3, 8), (2, 1, 6, 8), (2, 1, 6, 9), "i8", (2, 1, 1, 6), HEADS, RESIDUAL, RESIDUAL_OF),
+    cached("one-scale", (2, 3, 8), (2, 19, 8), (2, 19, 5), "i8", NONE, scales=((2, 1, 1), (19, 1))),
+    cached("scaled", (3, 17), (40, 17), (40, 9), "f16", (3, 40), dict(c=(1, 0)), scales=((40, 1), (40, 1))),
+]
+MANY_CACHED = [
+    *[
+        cached("many", (1, 3, 23, 19), (1, 3, 71, 19), (1, 3, 71, 21), t, (23, 71), HEADS)
+        for t in ("f16", "bf16", "i8")
+    ],
+    cached("running", (1, 50, 16), (1, 1100, 16), (1, 1100, 24), "i8", (50, 1100)),
+    cached("causal", (1, 2, 70, 40), (1, 1, 70, 40), (1, 1, 70, 24), "i8", NONE, causal=True),
+]
+declare("attention_few", *FEW, *FEW_CACHED)
+declare("attention", *FEW, *BLOCKED, *FEW_CACHED, *MANY_CACHED)
 
 
 @pytest.mark.parametrize("template, case", walk("attention_few", "attention"))
@@ -115,6 +147,8 @@ def test_attention(template, case):
         ("attention", attention("rows", (1, 2, 24, 8), (1, 2, 33, 8), (1, 2, 33, 19), (24, 33))),
         ("attention", attention("blocks", (7, 8), (600, 8), (600, 9), NONE, causal=True)),
         ("attention_few", attention("few", (2, 3, 8), (2, 20, 8), (2, 20, 9), (1, 20))),
+        ("attention_few", cached("few", (2, 3, 8), (2, 20, 8), (2, 20, 9), "i8", (1, 20))),
+        ("attention", cached("rows", (1, 2, 24, 8), (1, 2, 33, 8), (1, 2, 33, 19), "f16", (24, 33))),
     ],
 )
 def test_every_rest(template, case):

@@ -76,7 +76,8 @@ INT8 = {
 def test_entries_reach_every_option():
     """All but functions (progress is switched on and off by the entry of that name, a metric has none), and what is of
     use for engine files alone."""
-    known = {f.name for f in fields(Options)} - {"metadata", "profiles", "refit", "strip_weights"}
+    of_files = {"cache_capacity", "kv_cache", "metadata", "profiles", "refit", "strip_weights"}
+    known = {f.name for f in fields(Options)} - of_files
     assert EXAMPLES.keys() | INT8.keys() | {"progress", "metric"} == known
     assert known - {"metric"} == config.READERS.keys() - {"on_miss", "retune"}
     of_int8 = options(**{name: text for name, (text, _) in INT8.items()}).read({}).options

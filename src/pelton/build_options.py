@@ -29,6 +29,7 @@ class BuildOptions(TypedDict, total=False):
     cache_limit: int | None
     target: str
     precision: str
+    kv_cache: str | None
     calibration: Any
     save_calibration: str | Path | None
     precision_of: Mapping[str, str] | None
@@ -39,6 +40,7 @@ class BuildOptions(TypedDict, total=False):
     outputs: Sequence[str] | None
     detections: str | bool | None
     accept_conversion: bool
+    cache_capacity: int | None
     progress: Progress | None
     check: bool
     image: str | Path | None

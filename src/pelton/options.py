@@ -17,6 +17,7 @@ Sizes = int | str | Sequence[int | str | tuple[int, int, int]]  # of an input, o
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "best")
 ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
 MOST_METADATA, LONGEST_METADATA = 64, 4096  # number of texts, and characters of each
+KV_CACHES = ("fp16", "int8")
 CALIBRATED = ("int8", "best")  # "best" also works without calibration
 MAX_DROP = 0.01
 MOST_PROFILES = 16
@@ -44,6 +45,8 @@ class Options:
         without those that overlap a better one of their class; best first, zeros and class -1 at the end. A text with
         the minimum score (exclusive), the maximum intersection over union and the number of boxes,
         "score=0.25,iou=0.45,keep=100", each part optional; True for this one.
+    cache_capacity: number of positions of caches that the model returns longer than it takes them (Concat of a cache
+        and new rows), whose lengths then follow from a mask's; runs extend them in place (docs/state.md).
     outputs: names of tensors, inner ones included, that the engine returns. Default: the outputs of the model.
     accept_conversion: warn, instead of raising an error, if a model converted to ONNX by another package (PyTorch,
         TensorFlow, PaddlePaddle) computes something else than its own framework does. Default: False.
@@ -62,6 +65,8 @@ class Options:
         faster and accurate enough; it needs `calibration`. "best" is the fastest of "fp32", "fp16" (for GPUs "bf16" if
         that overflows) and, with `calibration`, "int8" with all other layers in the fastest of the former, chosen by
         timing, or for absent GPUs by a model.
+    kv_cache: type of the caches of keys and values that a decoder extends: "fp16", or "int8" with an fp32 scale for
+        each head and position (further ports, named as the cache and ".scale"). Default: that of the model. CPUs only.
     calibration: inputs like those of real runs, from which "int8" computes scales: a dict of arrays whose first axes
         count samples, a .npz file, a folder of pictures (prepared by `image`), an iterator of dicts, a calibrator, or a
         calibration table (see `pelton.calibration`). A fifth of the batches is held out to check the accuracy.
@@ -137,6 +142,7 @@ class Options:
     cache_limit: int | None = None
     target: str = "cpu"
     precision: str = "fp32"
+    kv_cache: str | None = None
     calibration: Any = None
     save_calibration: str | Path | None = None
     precision_of: Mapping[str, str] | None = None
@@ -147,6 +153,7 @@ class Options:
     outputs: Sequence[str] | None = None
     detections: str | bool | None = None
     accept_conversion: bool = False
+    cache_capacity: int | None = None
     progress: Progress | None = None
     check: bool = False
     image: str | Path | None = None
@@ -186,6 +193,8 @@ class Options:
             raise InputError(f"cache_limit is a number of bytes, got {self.cache_limit!r}")
         if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
             raise InputError(f"max_iterations is an integer from 0 on, got {self.max_iterations!r}")
+        if self.cache_capacity is not None and (type(self.cache_capacity) is not int or self.cache_capacity < 1):
+            raise InputError(f"cache_capacity is a number of positions from 1 on, got {self.cache_capacity!r}")
         if not isinstance(self.detections, (str, bool, type(None))):
             raise InputError(
                 f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {self.detections!r}"
@@ -222,6 +231,11 @@ class Options:
             raise InputError(
                 f"precision {self.precision!r} is not available for target {self.target!r}; this version builds"
                 f" {', '.join(map(repr, ON_CPUS))} for CPUs and {', '.join(map(repr, PRECISIONS))} for GPUs"
+            )
+        if self.kv_cache is not None and (self.kv_cache not in KV_CACHES or not self.on_cpu):
+            raise InputError(
+                f"kv_cache is {' or '.join(map(repr, KV_CACHES))}, for CPUs only, got {self.kv_cache!r} for target"
+                f" {self.target!r}"
             )
         self._check_lower()
 

@@ -14,7 +14,8 @@ log = Logger("pelton.variables")
 
 PREFIX = "PELTON_"
 OF_TESTS = "PELTON_TEST_"
-UNREAD = {"metadata", "metric", "profiles", "refit", "strip_weights"}  # options without a variable
+# options without a variable
+UNREAD = {"cache_capacity", "kv_cache", "metadata", "metric", "profiles", "refit", "strip_weights"}
 NAMES = {f.name for f in fields(Options)} - UNREAD | {"import_timeout", "on_miss", "retune", "unsafe_keras", "usual"}
 VARIABLES = sorted(f"{PREFIX}{name.upper()}" for name in NAMES)
 

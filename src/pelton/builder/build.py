@@ -39,8 +39,8 @@ log = Logger("pelton.build")
 
 # Options that a program no longer has: those of the import, and of weights in the model's file.
 OF_MODELS = (
-    *("shapes", "optimum", "values", "weights", "outputs", "detections", "accept_conversion", "profiles"),
-    *("refit", "strip_weights"),
+    *("shapes", "optimum", "values", "weights", "outputs", "detections", "accept_conversion", "profiles", "kv_cache"),
+    *("refit", "strip_weights", "cache_capacity"),
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pelton.errors import InputError
-from pelton.options import HINTS, PRECISIONS, Options
+from pelton.options import HINTS, KV_CACHES, PRECISIONS, Options
 from pelton.system.cache import parse_size
 
 SHAPE_HELP = (
@@ -225,6 +225,9 @@ def add_build(command: argparse.ArgumentParser) -> None:
         "--budget", type=seconds, metavar="S", help="seconds for timing kernels; then a cost model chooses"
     )
     group.add_argument(
+        "--kv-cache", choices=KV_CACHES, help="type of the caches that a decoder extends (default: that of the model)"
+    )
+    group.add_argument(
         "--strict",
         action="store_true",
         default=None,
@@ -249,6 +252,12 @@ def add_build(command: argparse.ArgumentParser) -> None:
         "--detections",
         metavar="HOW",
         help='Darknet\'s YOLO: return the best boxes only, as in "score=0.25,iou=0.45,keep=100"',
+    )
+    group.add_argument(
+        "--cache-capacity",
+        type=int_in_range(1, 1 << 31, "positions"),
+        metavar="N",
+        help="give growing caches of a decoder N positions, which runs extend in place",
     )
     add_acceptance(group)
     add_memory(group)
@@ -357,6 +366,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "outputs": tuple(args.outputs) or None,
         "detections": args.detections,
         "accept_conversion": args.accept_conversion,
+        "cache_capacity": args.cache_capacity,
         "timing_cache": args.timing_cache,
         "save_tactics": args.save_tactics,
         "load_tactics": args.load_tactics,
@@ -366,6 +376,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "memory": args.memory,
         "target": args.target,
         "precision": args.precision,
+        "kv_cache": args.kv_cache,
         "calibration": _calibration(args),
         "save_calibration": args.save_calibration,
         "precision_of": parse_pairs(args.precision_of, "--precision-of", "head.*=fp32") or None,

@@ -278,7 +278,16 @@ def refusals(found: Explanation) -> list[str]:
     lines += [f"  {why}" for why in found.placed.copies.values()]
     weighed = " (weighted by their copies; `pelton build` times them)" if found.layouts else ""
     lines.append(f"layouts that templates disagree on: {len(found.layouts) or 'none'}{weighed}")
-    return lines + [f"  {line}" for line in text.layouts(found.layouts)]
+    return [*lines, *(f"  {line}" for line in text.layouts(found.layouts)), *states(found)]
+
+
+def states(found: Explanation) -> list[str]:
+    """Lists the values that `Engine.state` keeps between runs."""
+    lines = ["state between runs, by names and types:"] if found.states else []
+    for kept in found.states:
+        how = f"written anew in every run: {kept.copied}" if kept.copied else "extended in place"
+        lines.append(f"  {kept.input} ← {kept.output} ({kept.type}), {how}")
+    return lines
 
 
 def why_not(found: Explanation, name: str) -> list[str]:

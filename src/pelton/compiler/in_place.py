@@ -1,4 +1,4 @@
-"""Finds outputs that may use the memory of an input: caches that a run extends."""
+"""Finds outputs that may use the memory of an input: caches that a run extends, and states that it updates."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from pelton.engine.plan import EnginePlan, Step
 
-CACHE, RESULT = 0, 4  # the arguments of cache_write's kernel
+# op → the operand and the argument of its kernel that may be the same memory, and the number of its result
+IN_PLACE = {"cache_write": (0, 4, 0), "delta_rule": (5, 7, 1)}
 
 
 def with_shared_memory(plain: EnginePlan) -> EnginePlan:
-    """Marks each output that a `cache_write` extends from an input which no other step reads."""
-    if "cache_write" not in {step.info.get("op") for step in plain.steps}:
+    """Marks each output that a step of `IN_PLACE` makes from an input which no other step reads."""
+    if not IN_PLACE.keys() & {step.info.get("op") for step in plain.steps}:
         return plain
     readers: dict[int, int] = {}
     for step in plain.steps:
@@ -19,11 +20,12 @@ def with_shared_memory(plain: EnginePlan) -> EnginePlan:
             readers[buffer] = readers.get(buffer, 0) + 1
     shares: dict[int, str] = {}
     for step in plain.steps:
-        if step.info.get("op") != "cache_write" or step.alternatives:
+        arguments = IN_PLACE.get(str(step.info.get("op")))
+        if arguments is None or step.host or step.alternatives:
             continue
-        cache, result = (plain.buffers[step.args[i].buffer] for i in (CACHE, RESULT))
-        if cache.kind == "input" and result.kind == "output" and readers[step.args[CACHE].buffer] == 1:
-            shares[_number(result.offset)] = plain.inputs[_number(cache.offset)].name
+        before, after = (plain.buffers[step.args[i].buffer] for i in arguments[:2])
+        if before.kind == "input" and after.kind == "output" and readers[step.args[arguments[0]].buffer] == 1:
+            shares[_number(after.offset)] = plain.inputs[_number(before.offset)].name
     outputs = tuple(replace(p, shares=shares.get(i)) for i, p in enumerate(plain.outputs))
     return replace(plain, outputs=outputs)
 

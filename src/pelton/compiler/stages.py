@@ -26,6 +26,7 @@ from pelton.tuning import candidates, chains, layout_costs, replay, search
 
 from . import about, decisions, half_weights, targets
 from .compilation import Compilation, Lowered
+from .capacity import with_capacity
 from .in_place import with_shared_memory
 from .index_ranges import index_ranges
 from .plugin_kernels import declare_kernels
@@ -76,6 +77,13 @@ def read_script(model: Any, options: Options, reason: OnData) -> partition.Unbui
             f"{reason}: it is a script over several engines, whose outputs are not known to be boxes with scores; leave"
             " out detections="
         )
+    if options.cache_capacity is not None:
+        raise InputError(f"{reason}: it is a script over several engines; leave out cache_capacity=")
+    if options.kv_cache is not None:
+        raise InputError(
+            f"{reason}: it is a script over several engines, whose caches have the types of the model; leave out"
+            " kv_cache="
+        )
     scripted = partition.partition_model(importers.unread(_source(model, options), **_import_options(options)))
     _check_pictures({v.name: v.type.shape for v in scripted.inputs}, options)
     advice = _advise(scripted, reason) if options.optimum is None else ()
@@ -112,6 +120,10 @@ def _import(c: Compilation) -> Compilation:
     imported = importers.load(_source(c.model, c.options), **_import_options(c.options))
     if c.options.detections not in (None, False):
         imported = importers.select_detections(imported, c.options.detections)
+    if c.options.cache_capacity is not None:
+        imported = with_capacity(imported, c.options.cache_capacity)
+    if c.options.kv_cache is not None:
+        imported = importers.store_caches(imported, c.options.kv_cache)
     _check_pictures({v.name: v.type.shape for v in imported.graph.inputs}, c.options)
     return replace(c, imported=imported, graph=imported.graph)
 

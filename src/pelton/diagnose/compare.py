@@ -15,6 +15,7 @@ from pelton.compiler.accuracy import ExactValues, copy_outputs
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages, start
 from pelton.errors import Cancelled, InputError
+from pelton.importers.cache_types import scale_ports
 from pelton.ir import folding
 from pelton.ir.imported import Imported, Info, OnData
 from pelton.ir.evaluate import evaluate
@@ -331,10 +332,12 @@ def _imported(
     model: Any, engine: Engine, inputs: Mapping[str, np.ndarray], values: Mapping[str, Any] | None
 ) -> Imported:
     """Imports the model for inputs of these sizes, with the outputs of the engine."""
-    names = [p.name for p in engine.outputs]
-    shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs}
+    kv_cache = (engine.provenance.get("options") or {}).get("kv_cache")
+    added = scale_ports(p.name for p in (*engine.inputs, *engine.outputs)) if kv_cache == "int8" else set()
+    names = [p.name for p in engine.outputs if p.name not in added]
+    shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs and p.name not in added}
     # compare with the model as it was imported, even if it was converted
-    options = Options(shapes=shapes, values=values, accept_conversion=True)
+    options = Options(shapes=shapes, values=values, accept_conversion=True, kv_cache=kv_cache)
     try:
         imported = run_stages(Compilation(options, model), "import").imported
     except OnData:  # an input decides the control flow; the engine has its value
@@ -344,7 +347,7 @@ def _imported(
         whole = run_stages(Compilation(options.but(shapes=None, optimum={}), model), "import").imported
         _check_inputs(engine, whole.graph.inputs)
         raise
-    if [v.name for v in imported.graph.outputs] != names:
+    if [v.name for v in imported.graph.outputs if v.name not in added] != names:
         imported = run_stages(Compilation(options.but(outputs=tuple(names)), model), "import").imported
     _check_inputs(engine, imported.graph.inputs)
     return imported

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ from pelton.backends.cpu.check import check_runs_here
 from pelton.tuning import chains
 from pelton.tuning.candidates import candidates, template_rejection
 
+from .states import KeptValue, kept_values
+
 ALL = 1 << 20  # tactics per template: every one
 
 
@@ -50,6 +52,11 @@ class Explanation:
     tactics: tuple[Mapping[str, tuple[str, ...]], ...]
     target: Target
     strict: bool
+
+    @property
+    def states(self) -> list[KeptValue]:
+        """The inputs that keep values between runs, each with its output."""
+        return kept_values(self.placed, self.imported.info.states)
 
     def stage(self, name: str) -> Graph:
         """Returns the program after a stage or pass; InputError for an unknown name, or one without a program."""
@@ -133,6 +140,7 @@ class Explanation:
             "fusions_rejected": [{"node": note.node, "reason": note.reason} for note in self.fused.notes],
             "copies": list(self.placed.copies.values()),
             "layouts": [dict(d) for d in self.layouts],
+            "states": [asdict(kept) for kept in self.states],
         }
 
 

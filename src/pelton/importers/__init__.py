@@ -10,11 +10,12 @@ from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
 from . import onnx, network, caffe, darknet, frameworks, keras, tflite, torch, foreign  # noqa: F401  (register theirs)
+from .cache_types import store_caches
 from .detections import select_detections
 from .imported import Shape
 from .registry import Format, ModelFiles, Traceable, format_of
 
-__all__ = ["ModelFiles", "Traceable", "examine", "load", "select_detections", "unread"]
+__all__ = ["ModelFiles", "Traceable", "examine", "load", "select_detections", "store_caches", "unread"]
 
 
 def load(

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from pelton.ir.dims import Size, is_known
-from pelton.ir.types import TensorType, broadcast_shapes
+from pelton.ir.types import BF16, F16, I8, TensorType, broadcast_shapes
 
 from .linear import matmul
 from .logic import equal, greater
-from .math import add, mul, sub, where
+from .math import add, cast, mul, sub, where
 from .norm import softmax
 from .op import composite, expect, expect_equal
 from .reduce import reduce_max
@@ -89,6 +89,69 @@ class attention:
         out = attention.infer(q, k, v, mask, scale=scale, causal=causal)
         rows, keys = math.prod(out.shape[:-1]), k.shape[-2]
         return rows * keys * (2 * q.shape[-1] + 2 * v.shape[-1] + 7)  # two products, scale, mask and softmax
+
+
+STORED = (F16, BF16, I8)  # numbers of caches
+
+
+@composite(
+    heavy=True,
+    examples=(
+        ("f32[2, 3, 5, 8]", "f16[2, 3, 7, 8]", "f32[]", "f16[2, 3, 7, 4]", "f32[]", "f32[5, 7]", dict(scale=0.353)),
+        (
+            *("f32[2, 4, 3, 8]", "i8[2, 1, 6, 8]", "f32[2, 1, 6, 1]", "i8[2, 1, 6, 5]", "f32[2, 1, 6, 1]"),
+            *("f32[2, 1, 1, 6]", dict(scale=0.013)),
+        ),
+        ("f32[7, 3]", "bf16[7, 3]", "f32[1]", "bf16[7, 5]", "f32[7, 1]", "f32[]", dict(scale=0.577, causal=True)),
+    ),
+)
+class cache_attention:
+    """Attention over keys and values as a cache stores them, in f16, bf16 or i8: K · key_scale and V · value_scale.
+
+    Both have numbers of one type. A scale is of all numbers, or of rows: it broadcasts to [..., keys, 1].
+    """
+
+    def infer(
+        q: TensorType,
+        k: TensorType,
+        key_scale: TensorType,
+        v: TensorType,
+        value_scale: TensorType,
+        mask: TensorType,
+        *,
+        scale: float,
+        causal: bool = False,
+    ) -> TensorType:
+        expect(k.dtype is v.dtype and k.dtype in STORED, "needs keys and values in f16, bf16 or i8, both in one type")
+        for rows, factor in ((k, key_scale), (v, value_scale)):
+            expect(factor.dtype is q.dtype, "needs scales of the type of the queries")
+            expect(rows.rank >= 2, "needs keys and values of rank 2 and more")
+            each = (*rows.shape[:-1], 1)
+            expect(broadcast_shapes(each, factor.shape) == each, f"needs scales that broadcast to {list(each)}")
+        k, v = k.with_dtype(q.dtype), v.with_dtype(q.dtype)
+        return attention.infer(q, k, v, mask, scale=scale, causal=causal)
+
+    def expand(q, k, key_scale, v, value_scale, mask, *, scale, causal):
+        k, v = (mul(cast(x, to=q.type.dtype), factor) for x, factor in ((k, key_scale), (v, value_scale)))
+        return attention(q, k, v, mask, scale=scale, causal=causal)
+
+    def reference(q, k, key_scale, v, value_scale, mask, *, scale, causal=False):
+        k, v = (x.astype(q.dtype) * factor for x, factor in ((k, key_scale), (v, value_scale)))
+        return attention.reference(q, k, v, mask, scale=scale, causal=causal)
+
+    def flops(
+        q: TensorType,
+        k: TensorType,
+        key_scale: TensorType,
+        v: TensorType,
+        value_scale: TensorType,
+        mask: TensorType,
+        *,
+        scale: float,
+        causal: bool = False,
+    ) -> int:
+        k, v = k.with_dtype(q.dtype), v.with_dtype(q.dtype)
+        return attention.flops(q, k, v, mask, scale=scale, causal=causal)
 
 
 @composite(

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pelton.ir.graph import Graph
 
+from .caches import attention_of_caches
 from . import rules as _  # noqa: F401  (declares all rules)
 from .decompose import Takes, decompose
 from .fold import drop_dead, fold_constants, merge_equal
@@ -44,6 +45,8 @@ PIPELINE: tuple[Pass[bool], ...] = (
     ("sibling linears", sibling_linears),
     # slices from merging meet joins and other slices
     ("rest", stage("simplify", "views", "recognize", "merge")),
+    # after all views have one form
+    ("caches", attention_of_caches),
     ("rest constant", fold_constants),  # results of the rules
     ("rest equal", merge_equal),
     ("rest dead", drop_dead),

@@ -172,15 +172,19 @@ class Engine:
         states = (self.meta.get("model") or {}).get("states") or {}
         return {name: output for name, (output, _) in states.items()}
 
-    def state(self, **sizes: int) -> State:
+    def state(self, /, pairs: Mapping[str, str] | None = None, **sizes: int) -> State:
         """Creates the state of a sequence, or of a batch of them: caches, and other values that runs hand on.
 
+        pairs: inputs, each with the output that is its value in the next run; others are paired by the model's
+        declaration, or by names such as `past_conv` and `present_conv`.
         sizes: values of dynamic dimensions by name, such as the capacity of a cache; the others have their optimum.
-        Raises InputError if the engine keeps no state, or has no such dimension or size.
+        Caches that each run makes longer begin empty.
+        Raises InputError if the engine keeps no state, has no such input, output, dimension or size, or accepts no
+        empty cache.
         """
         from .state import state_of  # imported only for engines with state
 
-        return state_of(self, sizes)
+        return state_of(self, sizes, pairs)
 
     @property
     def device(self) -> Any:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.engine.sizes import bounded
+from pelton.engine.pairs import state_pairs
+from pelton.engine.plan import Port
+from pelton.engine.sizes import bounded, evaluate, misfit, solve
 from pelton.errors import InputError
 from pelton.system import files
 
@@ -37,8 +39,10 @@ class State:
         outputs: Mapping[str, str],
         first: Mapping[str, np.ndarray],
         whole: State | None = None,
+        growing: Mapping[str, tuple[int, int]] | None = None,
     ):
         self.arrays, self.outputs = arrays, dict(outputs)  # outputs: input → the output with its next value
+        self._growing = dict(growing or {})  # the axes along which runs extend arrays, with the initial sizes
         self._first = dict(first)  # initial values, where they are not 0
         self._whole = whole  # the batch whose memory it uses
 
@@ -54,7 +58,11 @@ class State:
             raise InputError(f"engine {context.engine.label!r} has no output {unknown[0]!r}, which the state needs")
         given = {**inputs, **self.arrays}
         held = {name: self.arrays[of] for of, name in self.outputs.items() if ports[name].shares == of}
-        results = context.run(given, {**(out or {}), **held} or None)
+        try:
+            results = context.run(given, {**(out or {}), **held} or None)
+        except InputError:
+            _check_room(context.engine, given, {of: ports[name] for of, name in self.outputs.items() if name in held})
+            raise
         for of, name in self.outputs.items():
             self._replace(of, results.pop(name))
         return results
@@ -88,10 +96,14 @@ class State:
 
     def fork(self) -> State:
         """Returns a copy, which runs on from here on its own."""
-        return State({name: a.copy() for name, a in self.arrays.items()}, self.outputs, self._first)
+        arrays = {name: a.copy() for name, a in self.arrays.items()}
+        return State(arrays, self.outputs, self._first, growing=self._growing)
 
     def reset(self) -> None:
-        """Sets the initial values again."""
+        """Sets the initial values again, and the initial lengths of caches that grow."""
+        for name, (axis, length) in self._growing.items():
+            a = self.arrays[name]
+            self.arrays[name] = np.empty((*a.shape[:axis], length, *a.shape[axis + 1 :]), a.dtype)
         for name, a in self.arrays.items():
             a[...] = self._first.get(name, 0)
 
@@ -108,30 +120,60 @@ class State:
         files.make(path, put)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Reads arrays that `save` wrote into this state, which has the same shapes. Raises InputError for other
-        files, and for other names, types and shapes; the state is then unchanged."""
+        """Reads arrays that `save` wrote into this state, which has the same shapes, but for the lengths of caches that
+        grow. Raises InputError for other files, and for other names, types and shapes; the state is then unchanged."""
         try:
             with np.load(path, allow_pickle=False) as f:
                 arrays = {str(name): f[str(i)] for i, name in enumerate(f[NAMES])}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as e:
             raise InputError(f"{os.fspath(path)!r} holds no state: {e}") from None
-        about = {name: (a.dtype, a.shape) for name, a in arrays.items()}
-        own = {name: (a.dtype, a.shape) for name, a in self.arrays.items()}
+        about = {name: self._about(name, a) for name, a in arrays.items()}
+        own = {name: self._about(name, a) for name, a in self.arrays.items()}
         if about != own:
             name = next(name for name in (*own, *about) if own.get(name) != about.get(name))
             raise InputError(
                 f"{os.fspath(path)!r} holds another state: {name!r} is {_shown(about.get(name))} there,"
                 f" {_shown(own.get(name))} here"
             )
-        for name, a in self.arrays.items():
-            a[...] = arrays[name]
+        for name in self._growing:
+            self.arrays[name] = arrays.pop(name)
+        for name, a in arrays.items():
+            self.arrays[name][...] = a
+
+    def _about(self, name: str, a: np.ndarray) -> tuple[np.dtype, tuple[int | str, ...]]:
+        """Returns the type of an array, and its shape, with a word for the size of a growing axis."""
+        shape: list[int | str] = list(a.shape)
+        if name in self._growing and self._growing[name][0] < len(shape):
+            shape[self._growing[name][0]] = "length"
+        return a.dtype, tuple(shape)
+
+    def __repr__(self) -> str:
+        pairs = (f"{name} {list(a.shape)} ← {self.outputs[name]}" for name, a in self.arrays.items())
+        return f"<pelton.State of {', '.join(pairs)}>"
 
 
-def _shown(about: tuple[np.dtype, tuple[int, ...]] | None) -> str:
-    return "absent" if about is None else f"{about[0].name}{list(about[1])}"
+def _check_room(engine: Any, inputs: Mapping[str, Any], ports: Mapping[str, Port]) -> None:
+    """Raises InputError if the next value of a cache, which a run extends in place, would be longer than the cache.
+    ports: the output of each such input."""
+    shapes = {name: np.shape(a) for name, a in inputs.items()}
+    if misfit(engine.plain, shapes) or shapes.keys() != {p.name for p in engine.inputs}:
+        return  # the run says so
+    sizes = solve(engine.plain, shapes)
+    own = {p.name: p.shape for p in engine.inputs}
+    for name, port in ports.items():
+        for axis, have in enumerate(shapes[name]):
+            if (need := _size(engine.plain, port, axis, sizes)) > have:
+                raise InputError(
+                    f"{name!r} of this state has room for {have} along axis {axis}, and this run needs {need}: create"
+                    f" the state with {own[name][axis]}={need} or more"
+                )
 
 
-def state_of(engine: Any, values: Mapping[str, int]) -> State:
+def _shown(about: tuple[np.dtype, tuple[int | str, ...]] | None) -> str:
+    return "absent" if about is None else f"{about[0].name}[{', '.join(map(str, about[1]))}]"
+
+
+def state_of(engine: Any, values: Mapping[str, int], pairs: Mapping[str, str] | None = None) -> State:
     """Creates the state of an Engine for these sizes; see `Engine.state`."""
     known = {s.name: s for s in engine.symbols}
     for name, size in values.items():
@@ -140,12 +182,60 @@ def state_of(engine: Any, values: Mapping[str, int]) -> State:
             raise InputError(f"engine {engine.label!r} has no dynamic dimension {name!r}; it has {has}")
         if isinstance(size, bool) or not isinstance(size, int):
             raise InputError(f"the size {name} is an integer, got {size!r}")
-    outputs = {p.shares: p.name for p in engine.outputs if p.shares is not None} | engine.state_outputs
+    outputs = state_pairs(engine.inputs, engine.outputs, engine.state_outputs, pairs)
     if not outputs:
-        raise InputError(f"engine {engine.label!r} keeps no state between runs")
+        raise InputError(
+            f"engine {engine.label!r} keeps no state between runs that names show; if it does, pass its inputs with the"
+            ' outputs of their next values, as in pairs={"h": "h_out"}'
+        )
     first = engine.initial_states()
+    axes = growing_axes(engine, outputs)
+    values = {**_empty(engine, axes, values), **values}
     ports = {p.name: p for p in engine.ports(bounded(engine.plain, values))}
     arrays = {name: np.zeros(ports[name].numbers, ports[name].numpy_dtype) for name in outputs}
-    state = State(arrays, outputs, {name: a.reshape(-1)[0] for name, a in first.items() if a.size})
+    growing = {name: (axis, arrays[name].shape[axis]) for name, axis in axes.items()}
+    begin = {name: a.reshape(-1)[0] for name, a in first.items() if a.size}
+    state = State(arrays, outputs, begin, growing=growing)
     state.reset()
     return state
+
+
+def growing_axes(engine: Any, outputs: Mapping[str, str]) -> dict[str, int]:
+    """Returns input → the axis along which its next value is longer, whatever its length is: `Concat` of a cache and
+    new rows. Axes of sizes that only a run decides count, but for the first, which is that of a batch."""
+    plain, axes = engine.plain, dict[str, int]()
+    ports = {p.name: p for p in engine.inputs}, {p.name: p for p in engine.outputs}
+    optima = {s.name: s.optimum for s in engine.symbols}
+    for before, after in outputs.items():
+        if ports[1][after].shares is None:
+            for axis, size in enumerate(ports[0][before].shape):
+                symbol = next((s for s in engine.symbols if s.name == size), None)
+                if symbol is None:
+                    continue
+                later = _size(plain, ports[1][after], axis, {**optima, size: symbol.maximum})
+                if later > symbol.maximum or later < 0 < axis:
+                    axes[before] = axis
+    return axes
+
+
+def _size(plain: Any, port: Port, axis: int, sizes: Mapping[str, int]) -> int:
+    """Returns a size of a port; −1 if only a run decides it."""
+    size = port.shape[axis]
+    if isinstance(size, str):
+        return evaluate(plain.sizes[size], sizes) if size in plain.sizes else sizes.get(size, -1)
+    return size
+
+
+def _empty(engine: Any, axes: Mapping[str, int], values: Mapping[str, int]) -> dict[str, int]:
+    """Returns 0 for the lengths of caches that grow. Raises InputError for an engine that needs more, unless `values`
+    has the length."""
+    ports = {p.name: p for p in engine.inputs}
+    names = {str(ports[name].shape[axis]): name for name, axis in axes.items()}
+    for s in engine.symbols:
+        if s.name in names and s.name not in values and s.minimum > 0:
+            raise InputError(
+                f"axis {axes[names[s.name]]} of {names[s.name]!r} may grow from run to run, and engine {engine.label!r}"
+                f" accepts no empty one ({s.name} is {s.range()}): build it for"
+                f' shapes={{"{s.name}": "0..{s.optimum}..{s.maximum}"}}, or pass {s.name}= to begin with zeros'
+            )
+    return dict.fromkeys(names, 0)

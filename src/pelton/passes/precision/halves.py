@@ -1,7 +1,7 @@
 """Computes half-precision models in f32 on CPUs, which is faster; inputs, outputs and casts of the model round.
 
 Otherwise casts would separate kernels that multiply only in f32, and weights would still be packed as f32. ONNX Runtime
-does likewise. Lookup tables stay narrow."""
+does likewise. Lookup tables and caches stay narrow."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pelton.ir import lineage
 from pelton.ir.graph import Graph, Node, Value, remove_dead_nodes, unique
 from pelton.ir.types import BF16, F16, F32, DType
 from pelton.ops import get
+from pelton.ops.words import cache_write
 
 HALVES = {F16, BF16}
 
@@ -44,7 +45,7 @@ class _FloatDraft:
         """Adds a node, in f32 if it computes with halves."""
         halves = any(v.type.dtype in HALVES for v in (*node.inputs, *node.outputs))
         moves = node.op.moves and not self.only.intersection(node.inputs)  # no wider than its operand
-        keeps = node.op.kind == "foreign" or node.op.bits or moves
+        keeps = node.op.kind == "foreign" or node.op.bits or moves or node.op is cache_write
         if not halves or keeps or not self._add_in_f32(node):
             for v in node.inputs:
                 if v in self.only:

@@ -10,6 +10,11 @@ enum : idx { SQ = 37, SK = 29, D = 19, DV = 21, QR = 19, KR = 19, VR = 21, CAUSA
 #define K_AT(b) ((b) * SK * D)
 #define V_AT(b) ((b) * SK * DV)
 AI vf32 mask_at(const args *a, const float *mask, idx b, idx r, idx c, int n) { return ldn_f32(mask + r * SK + c, n); }
+typedef float element;
+AI vf32 load(const element *p, idx left) { return piece(p, left); }
+enum : idx { KEY_SCALED = 0, VALUE_SCALED = 0 };
+AI vf32 key_scales(const args *a, idx b, idx c, idx n) { return bc_f32(1); }
+AI vf32 value_scales(const args *a, idx b, idx c, idx n) { return bc_f32(1); }
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[4].p }; }
 AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * SQ + r) * DV + c, x, n); }
@@ -24,22 +29,28 @@ enum : idx { NR = NV * VL, COLS = (DV + NR - 1) / NR * NR, ROW = KB + (KB % 256 
 #define KEYS ((SK + NR - 1) / NR * NR)
 
 // Keys as [panel][d][NR], columns past SK zero: VL × VL elements transposed at a time.
-static void pack_keys(const args *a, const float *k, float *to) {
+static void pack_keys(const args *a, const element *k, idx b, float *to) {
     for (idx n = 0; n < KEYS; n += VL)
         for (idx d = 0; d < D; d += VL) {
             float *panel = to + n / NR * NR * D + n % NR;
             vf32 v[VL];
-            unroll (int i = 0; i < VL; i++) v[i] = n + i >= SK ? bc_f32(0) : piece(k + (n + i) * KR + d, D - d);
+            unroll (int i = 0; i < VL; i++) v[i] = n + i >= SK ? bc_f32(0) : load(k + (n + i) * KR + d, D - d);
             transpose_f32(v);
+            if (KEY_SCALED && n < SK) {
+                const vf32 scales = key_scales(a, b, n, SK - n < VL ? SK - n : VL);
+                unroll (int i = 0; i < VL; i++) v[i] *= scales;
+            }
             unroll (int i = 0; i < VL; i++) if (D % VL == 0 || d + i < D) st_f32(panel + (d + i) * NR, v[i]);
         }
 }
 
 // Values as [panel][key][NR], columns past DV zero.
-static void pack_values(const args *a, const float *v, float *to) {
-    for (idx n = 0; n < SK; n++)
+static void pack_values(const args *a, const element *v, idx b, float *to) {
+    for (idx n = 0; n < SK; n++) {
+        const vf32 scale = bc_f32(VALUE_SCALED ? value_scales(a, b, n, 1)[0] : 1);
         for (idx c = 0; c < COLS; c += VL)
-            st_f32(to + c / NR * NR * SK + n * NR + c % NR, piece(v + n * VR + c, DV - c));
+            st_f32(to + c / NR * NR * SK + n * NR + c % NR, load(v + n * VR + c, DV - c) * scale);
+    }
 }
 
 // Scores of queries from m and keys from n on; keys masked out for a row become minus infinity.
@@ -96,16 +107,17 @@ AI void weights(bool edge, const args *a, const tail *t, const float *s, const f
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    const float *mask = MASKED ? a[3].p : 0, *packed_k = 0, *packed_v = 0;
+    const float *mask = MASKED ? a[3].p : 0;
+    const element *packed_k = 0, *packed_v = 0;
     float *keys = scratch, *values = keys + KEYS * D, *queries = values + SK * COLS, *s = queries + MB * D,
           *part = s + MB * ROW;
     row *rows = (row *)(part + (RUNNING ? MB * COLS : 0));
     for (idx t = begin; t < end; t++) {
         const idx b = t / MBS, m0 = t % MBS * MB, m1 = m0 + MB < SQ ? m0 + MB : SQ, seen = CAUSAL && m1 < SK ? m1 : SK;
-        const float *q = (const float *)a[0].p + Q_AT(b) + m0 * QR, *k = (const float *)a[1].p + K_AT(b),
-                    *v = (const float *)a[2].p + V_AT(b);
-        if (packed_k != k) pack_keys(a, packed_k = k, keys);
-        if (packed_v != v) pack_values(a, packed_v = v, values);
+        const float *q = (const float *)a[0].p + Q_AT(b) + m0 * QR;
+        const element *k = (const element *)a[1].p + K_AT(b), *v = (const element *)a[2].p + V_AT(b);
+        if (packed_k != k) pack_keys(a, packed_k = k, b, keys);
+        if (packed_v != v) pack_values(a, packed_v = v, b, values);
         for (idx i = 0; i < m1 - m0; i++) {
             for (idx d = 0; d < D; d++) queries[i * D + d] = q[i * QR + d] * SCALE;
             rows[i] = (row){ .top = -__FLT_MAX__ }; // finite: a block that is masked out adds nothing

@@ -1,4 +1,5 @@
-"""Attention, softmax(scale · Q·Kᵀ + mask) · V, as one kernel that reads and writes heads with any strides."""
+"""Attention, softmax(scale · Q·Kᵀ + mask) · V, as one kernel that reads and writes heads with any strides. Keys and
+values of a cache are read in its numbers: f16, bf16, or i8 with a scale for each row."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known, optimum
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, DType
+from pelton.ir.types import BF16, F16, F32, I8, DType
+from pelton.ops.words import cache_attention
 from pelton.plan.layout import Layouts, Order, Strides, broadcast, order_of, row_major
 from pelton.plan.region import Region
 
@@ -23,12 +25,32 @@ def has_unit_stride(shape: tuple[Size, ...], strides: Strides) -> bool:
     return shape[-1] == 1 or strides[-1] == 1
 
 
+def _loads(name: str, vector: str) -> str:
+    """Returns the function that loads a vector of a row of keys or values, zero past the `left` elements it has."""
+    full, part = vector.format("ld", "p"), vector.format("ldn", "p, left")
+    body = f"return left >= VL ? {full} : left > 0 ? {part} : bc_f32(0);"
+    return f"typedef {name} element;\nAI vf32 load(const element *p, idx left) {{ {body} }}\n"
+
+
+LOADS = {
+    F32: _loads("float", "{}_f32({})"),
+    F16: _loads("f16", "{}_f16({})"),
+    BF16: _loads("bf16", "{}_bf16({})"),
+    I8: _loads("i8", "CONVERT({}_i8({}), f32)"),
+}
+
+
 class Heads:
     """The sizes, operands and grids of an attention."""
 
     def __init__(self, region: Region):
         self.node = region.anchor
-        self.q, self.k, self.v, self.mask = self.node.inputs
+        scales: tuple[Value, ...] = ()
+        if self.node.op is cache_attention:
+            self.q, self.k, key_scale, self.v, value_scale, self.mask = self.node.inputs
+            scales = key_scale, value_scale
+        else:
+            self.q, self.k, self.v, self.mask = self.node.inputs
         self.out = self.node.output.type.shape
         self.lead = self.out[:-2]
         self.batch = math.prod(self.lead)
@@ -37,6 +59,15 @@ class Heads:
         self.grid = grid_of(self.out, "rows")
         self.scores = grid_of((*self.lead, self.sq, self.sk), "rows")
         self.masked = not (is_constant(region, self.mask) and not region.body.constants[self.mask].any())
+        # of keys and of values, where they are not all 1
+        self.scales = tuple(
+            None if is_constant(region, v) and (region.body.constants[v] == 1).all() else v for v in scales
+        ) or (None, None)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The operands of a kernel, in order."""
+        return (self.q, self.k, self.v, *([self.mask] if self.masked else []), *filter(None, self.scales))
 
     def block(self, layouts: Layouts, **more: Size) -> Text:
         """Emits the region block up to the tail: sizes, strides of rows, and offsets of heads."""
@@ -59,13 +90,29 @@ class Heads:
         strides = broadcast(self.mask.type.shape, layouts[self.mask], self.scores.shape)
         load = "ldn_f32(mask + {}, n)" if self.scores.step(strides) else "bc_f32(*(mask + {}))"
         head = "AI vf32 mask_at(const args *a, const float *mask, idx b, idx r, idx c, int n)"
-        return text + code(head + " { return {}; }\n", code(load, self.scores.address(strides)))
+        text += code(head + " { return {}; }\n", code(load, self.scores.address(strides)))
+        return text + LOADS[self.k.type.dtype] + self._scale_block(layouts)
+
+    def _scale_block(self, layouts: Layouts) -> Text:
+        """Emits functions that load the scales of n keys, or of their values, from c on."""
+        text = constants(**{f"{name}_SCALED": v is not None for name, v in zip(("KEY", "VALUE"), self.scales)})
+        for name, v in zip(("key", "value"), self.scales):
+            body = code("return bc_f32(1);")
+            if v is not None:
+                strides = broadcast(v.type.shape, layouts[v], (*self.lead, self.sk, 1))
+                at = Grid((*self.lead, self.sk, 1), self.grid.b, (), ()).address(strides)
+                step = strides[-2]
+                vector = "ldn_f32(p + c, n)" if step == 1 else code("ldg_f32(p + c * ({}), {}, n)", step, step)
+                operand = self.operands.index(v)
+                body = code("const float *p = (const float *)a[{}].p + {}; return {};", operand, at, vector)
+            text += code("AI vf32 {}_scales(const args *a, idx b, idx c, idx n) { {} }\n", name, body)
+        return text
 
 
 class Attention(Template):
     """Base of both templates: unit stride along rows, any strides of the outer axes, a pointwise tail."""
 
-    anchors = ("attention",)
+    anchors: tuple[str, ...] = ("attention", "cache_attention")
     dynamic = True
     types: tuple[DType, ...] = (F32,)
 
@@ -75,6 +122,8 @@ class Attention(Template):
             return f"not {' or '.join(t.value for t in self.types)}"
         if not is_known(node.inputs[0].type.shape[-1], node.output.type.shape[-1]):
             return "the width of a head is dynamic"
+        if node.op is cache_attention and any(v.type.dtype is not F32 for v in (node.inputs[2], node.inputs[4])):
+            return "scales in another type than f32"
         if not abs(node.attrs["scale"]) <= float(np.finfo(np.float32).max):
             return "its scale is no finite f32"
         return tail_rejection(region, node.output.type.shape)
@@ -96,9 +145,6 @@ class Attention(Template):
             return False
         return fits_grid(region, h.grid, value, strides)
 
-    def operands(self, h: Heads) -> tuple[Value, ...]:
-        return (h.q, h.k, h.v, *([h.mask] if h.masked else []))
-
 
 @template
 class FewQueries(Attention):
@@ -117,7 +163,7 @@ class FewQueries(Attention):
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         h = Heads(region)
-        operands = self.operands(h)
+        operands = h.operands
         end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
         return kernel(
             "attention_few.c",
@@ -150,7 +196,7 @@ class BlockedAttention(Attention):
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         h = Heads(region)
-        operands = self.operands(h)
+        operands = h.operands
         end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
         nr, mb = tactic["NV"] * target.lanes, tactic["MB"]
         keys, cols = ceil_div(h.sk, nr) * nr, ceil_div(h.dv, nr) * nr

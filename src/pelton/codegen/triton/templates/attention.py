@@ -41,6 +41,7 @@ WIDEST = 512  # results per query that registers hold
 @gpu_template
 class TritonAttention(attention.Attention):
     name = "attention"
+    anchors = ("attention",)
     types = (F32, F16, BF16)
 
     def node_rejection(self, region: Region) -> str | None:
@@ -121,7 +122,7 @@ class TritonAttention(attention.Attention):
             known = f", mask={mask}, other=0" if mask else ""
             load = code("return tl.load(a[3] + ({}){}).to(tl.float32)", address(h.scores, strides), known)
             block += function("mask_at", "b, r, c, rows, cols, a", load)
-        operands = self.operands(h)
+        operands = h.operands
         end = tail(region, layouts, h.grid, (h.node.output,), first=len(operands))
         sizes = dict(SQ=h.sq, SK=h.sk, D=h.d, DV=h.dv, WIDE=power_of_two(h.d, 16), WIDE_V=power_of_two(h.dv, 16))
         return kernel(
