@@ -32,7 +32,7 @@ def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "export",
         help="write an engine as C sources, or as a package for browsers",
-        description="Writes an engine for CPUs as C sources, to link into programs, or as a package for browsers and node.",
+        description="Writes an engine for CPUs as C sources, to link into programs, or as a package for browsers.",
         epilog=EXAMPLES,
     )
     command.add_argument("model", help="an engine file, or a model to build")
@@ -54,7 +54,9 @@ def main(args: argparse.Namespace) -> None:
     if args.target == export_web.WASM:
         name = args.name or bundle.identifier(os.path.basename(os.path.abspath(folder)), "engine")
         options = {"threads": 1, **arguments.build_options(args)}
-        _report(args, folder, name, f"{name}.mjs", export_web.export(args.model, folder, name, options, quiet=args.quiet))
+        _report(
+            args, folder, name, f"{name}.mjs", export_web.export(args.model, folder, name, options, quiet=args.quiet)
+        )
         return
     engine, is_built = _load_or_build(args)
     if engine.meta.get("profiles"):

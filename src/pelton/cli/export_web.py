@@ -21,9 +21,13 @@ WASM = "wasm"  # the value of --target
 def export(model: str, folder: str, name: str | None, options: Mapping[str, Any], *, quiet: bool) -> list[Path]:
     """Builds a model for all levels of WebAssembly with one set of tactics, and writes the package."""
     if refused := [f"--{key.replace('_', '-')}" for key in ("save_tactics", "load_tactics") if key in options]:
-        raise InputError(f"--target {WASM} builds engines for several levels, so it does not take {' or '.join(refused)}")
+        raise InputError(
+            f"--target {WASM} builds engines for several levels, so it does not take {' or '.join(refused)}"
+        )
     if model.endswith(".pelton"):
-        raise InputError(f"{model} has code for one kind of CPU; --target {WASM} needs the model that it was built from")
+        raise InputError(
+            f"{model} has code for one kind of CPU; --target {WASM} needs the model that it was built from"
+        )
     with Needs("building engines"):
         from pelton import web
     plans = _build(model, web.LEVELS, dict(options), quiet)

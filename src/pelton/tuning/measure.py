@@ -5,25 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeGuard
 
 import numpy as np
 
 from pelton.backends.cpu import LoadedCode, NativeProgram, load_code
 from pelton.backends.cpu.program import StepRow
-from pelton.ir.graph import Value
 from pelton.codegen.c.toolchain import ClangCompiler
-from pelton.codegen.template import Kernel, Packed, source
-from pelton.plan.layout import first_element, span
+from pelton.codegen.template import Kernel, source
 from pelton.plan.placed import Task
-from pelton.plan.workspace import KernelWorkspace
 
 from .canaries import Guard
+from .operands import LINE, Operand, TimedOperands, aligned_bytes, is_weights
 from .tasks import is_of_plugin
 
-Operand = Value | Packed | KernelWorkspace
-
-LINE = 64
 START = 2  # tiles for each thread before the clock starts
 # bytes of packed weights that stay in the caches near a core until the next run
 MAX_RESIDENT = 4 << 20
@@ -35,13 +29,6 @@ DROPS = {2: 2.0, 4: 1.25}
 # Candidates this close after all rounds run for so many more ns per round, as shared cores are seldom undisturbed, but
 # at most for so many turns: a kernel of 1 µs has a turn of 300, and 15 small layers took up to 55 s.
 CLOSE, FINAL_NS, FINAL_TURNS = 1.1, 4_000_000, 25
-
-
-def _aligned_bytes(nbytes: int) -> np.ndarray:
-    """Allocates bytes that start on a cache line."""
-    raw = np.empty(nbytes + LINE, np.uint8)
-    at = -raw.ctypes.data % LINE
-    return raw[at : at + nbytes]
 
 
 def weight_traffic(weights: int, l3: int) -> int:
@@ -63,7 +50,7 @@ class Stopwatch:
 
     def __init__(self, threads: int, weight_traffic: int):
         self.threads = threads
-        self._pool = _aligned_bytes(weight_traffic)
+        self._pool = aligned_bytes(weight_traffic)
         rng = np.random.default_rng(0)
         block = rng.uniform(0.5, 1.5, 1 << 20).astype(np.float32).view(np.uint8)
         for at in range(0, self._pool.size, block.size):
@@ -93,7 +80,7 @@ class Stopwatch:
 
         Slow programs drop out after the first rounds; close ones run longer.
         """
-        operands = _CpuOperands(tasks, programs, self._weights)
+        operands = TimedOperands(tasks, programs)
         best = [1 << 62] * len(programs)
         alive = list(range(len(programs)))
         turn = round_ns = final_ns = 0
@@ -113,7 +100,7 @@ class Stopwatch:
                 break
         return best
 
-    def _run(self, program: Sequence[Kernel], operands: _CpuOperands, loaded: LoadedCode, is_first: bool) -> int:
+    def _run(self, program: Sequence[Kernel], operands: TimedOperands, loaded: LoadedCode, is_first: bool) -> int:
         """Times one run of a program in ns.
 
         A few tiles first (in the first run, all, to touch pages): loads the code and wakes the threads. Then the
@@ -121,68 +108,25 @@ class Stopwatch:
         """
         steps = [(k, k.tiles, k.phases) for k in program]
         before = steps if is_first else [(k, min(k.tiles, START * self.threads * k.grain), 1) for k in program[:1]]
-        written, parts = operands.inputs_of(program[0]), PARTS * self.threads
-        touch = loaded.symbol(TOUCH)
+        written = [operands.arrays[operands.number(x)] for x in operands.inputs_of(program[0])]
+        touch, parts = loaded.symbol(TOUCH), PARTS * self.threads
         rows = [
-            *(_row(loaded, operands, *step, wave) for wave, step in enumerate(before)),
+            *(self._row(loaded, operands, *step, wave) for wave, step in enumerate(before)),
             *(StepRow(touch, [x.ctypes.data, x.size, parts], 3, parts, 1, len(before), 0, 1) for x in written),
-            *(_row(loaded, operands, *step, len(before) + 1 + wave) for wave, step in enumerate(steps)),
+            *(self._row(loaded, operands, *step, len(before) + 1 + wave) for wave, step in enumerate(steps)),
         ]
         return sum(NativeProgram(rows, self.threads).profile()[len(before) + len(written) :])
 
+    def _row(
+        self, loaded: LoadedCode, operands: TimedOperands, k: Kernel, tiles: int, phases: int, wave: int
+    ) -> StepRow:
+        addresses = [*(self._address(operands, x) for x in k.operands), *k.dims]
+        return StepRow(loaded.symbol(k.symbol), addresses, len(k.operands), tiles, k.grain, wave, k.scratch, phases)
 
-class _CpuOperands:
-    """The operands of racing programs, in memory. weights: allocates so many bytes of packed weights, at another
-    address for each use."""
-
-    def __init__(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], weights: Callable[[int], int]):
-        self._weights = weights
-        self._layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
-        self._constants = {v: a for t in tasks for v, a in t.region.body.constants.items()}
-        self._inputs = {v for t in tasks for v in t.region.body.inputs} - self._constants.keys()
-        rng = np.random.default_rng(0)
-        operands = dict.fromkeys(x for kernels in programs for k in kernels for x in k.operands)
-        self._arrays = {x: self._array(x, rng) for x in operands if not _is_weights(x)}
-
-    def inputs_of(self, k: Kernel) -> list[np.ndarray]:
-        """Returns the memory of a kernel's inputs that earlier steps of a network write."""
-        return [self._arrays[x] for x in k.operands if x in self._inputs]
-
-    def address(self, x: Operand) -> int:
-        if _is_weights(x):
+    def _address(self, operands: TimedOperands, x: Operand) -> int:
+        if is_weights(x):
             return self._weights(x.bytes)
-        first = first_element(x.type.shape, self._layouts[x]) * x.type.dtype.size if isinstance(x, Value) else 0
-        return self._arrays[x].ctypes.data + first
-
-    def _array(self, x: Operand, rng: np.random.Generator) -> np.ndarray:
-        """Allocates an operand: constants and indices unchanged, floats random, other values zero."""
-        if not isinstance(x, Value):
-            data = _aligned_bytes(x.bytes)
-            if isinstance(x, Packed):
-                data[:] = 0
-                x.fill(data.view(x.dtype.numpy).reshape(x.shape))
-            return data
-        size = span(x.type.shape, tuple(map(abs, self._layouts[x]))) * x.type.dtype.size
-        data = _aligned_bytes(max(size, 1))
-        if x in self._constants:
-            constant = np.ascontiguousarray(self._constants[x])
-            data[: constant.nbytes] = constant.reshape(-1).view(np.uint8)
-        elif x.type.dtype.is_float and x.type.dtype.size >= 4:
-            drawn = rng.standard_normal(min(size, 1 << 18) // x.type.dtype.size + 1).astype(x.type.dtype.numpy)
-            data[:] = np.resize(drawn.view(np.uint8), data.size)
-        else:
-            data[:] = 0
-        return data
-
-
-def _is_weights(x: Operand) -> TypeGuard[Packed]:
-    """True if an operand is packed weights, whose numbers do not affect the time."""
-    return isinstance(x, Packed) and not x.has_indices
-
-
-def _row(loaded: LoadedCode, operands: _CpuOperands, k: Kernel, tiles: int, phases: int, wave: int) -> StepRow:
-    addresses = [*map(operands.address, k.operands), *k.dims]
-    return StepRow(loaded.symbol(k.symbol), addresses, len(k.operands), tiles, k.grain, wave, k.scratch, phases)
+        return operands.arrays[operands.number(x)].ctypes.data + operands.first_byte(x)
 
 
 class CpuBench:

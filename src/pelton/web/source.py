@@ -12,9 +12,7 @@ STACK = 1 << 18  # bytes for each thread
 def c_source(plan: EnginePlan, weights: tables.BundleMemory, threads: int) -> str:
     """Writes the tables for `files/runtime.c`. threads: the most that may share the memory."""
     ports = [*plan.inputs, *plan.outputs]
-    bases = [
-        (f"port{at}", 0) if not base else (base.removeprefix(f"{NAME}_"), at) for base, at in weights.bases
-    ]
+    bases = [(f"port{at}", 0) if not base else (base.removeprefix(f"{NAME}_"), at) for base, at in weights.bases]
     listed = tables.listing(plan, tables.BundleMemory(weights.weights, bases, weights.arena, weights.scratch))
     symbols = dict.fromkeys(s.symbol for s in plan.steps)
     steps = "\n".join(

@@ -34,7 +34,9 @@ export const start = (options) => pelton.start(facts, import.meta.url, options);
 
 def types(name: str, plan: EnginePlan) -> str:
     def members(ports: list[Port]) -> str:
-        return "\n".join(f"  /** {list(p.shape)}, {p.dtype} */\n  {json.dumps(p.name)}: {ARRAYS[p.dtype]};" for p in ports)
+        return "\n".join(
+            f"  /** {list(p.shape)}, {p.dtype} */\n  {json.dumps(p.name)}: {ARRAYS[p.dtype]};" for p in ports
+        )
 
     return f"""// {name}: an engine for WebAssembly, written by Pelton {VERSION}.
 export interface Inputs {{
@@ -117,8 +119,6 @@ def readme(name: str, plan: EnginePlan, sizes: Mapping[str, int]) -> str:
         for kind, ports in (("input", plan.inputs), ("output", plan.outputs))
         for p in ports
     )
-    first = plan.inputs[0] if plan.inputs else None
-    call = f"{{ {json.dumps(first.name)}: new {ARRAYS[first.dtype]}({max(first.nbytes // 1, 1)}) }}" if first else "{}"
     return f"""# {name}
 
 An engine for browsers and node, written by Pelton {VERSION}.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import tempfile
@@ -22,7 +21,7 @@ from pelton.targets import ISAS
 from . import texts
 from .source import MOST_THREADS, NAME, STACK, c_source
 
-LEVELS = tuple(level for level, isa in reversed(ISAS.items()) if isa.is_wasm)  # the best first
+LEVELS = tuple(level for level, isa in reversed(list(ISAS.items())) if isa.is_wasm)  # the best first
 SOURCES, KERNEL = Path(__file__).parent / "files", Path(native.PATH).parent
 PAGE = 1 << 16  # bytes of a page of memory, WebAssembly Core Specification 4.2.8
 MOST_MEMORY = (1 << 31) - PAGE
@@ -68,7 +67,9 @@ def _package(plans: Mapping[str, EnginePlan], plan: EnginePlan, name: str) -> di
     for level, of in plans.items():
         memory = tables.memory(of, NAME)
         if memory.weights != where.weights:
-            raise InputError(f"the engines for {' and '.join(plans)} have different weights; build them by one tactics file")
+            raise InputError(
+                f"the engines for {' and '.join(plans)} have different weights; build them by one tactics file"
+            )
         made[_file(name, level)] = link(of, memory, level, 0, 0)
         made[_file(name, level, "threads")] = link(of, memory, level, MOST_THREADS, pages)
     facts = _facts(plan, name, plans, where.weights, pages)
@@ -122,7 +123,12 @@ def link(plan: EnginePlan, memory: tables.BundleMemory, level: str, threads: int
         Path(folder, "tables.c").write_text(c_source(plan, memory, threads), "utf-8")
         Path(folder, "kernels.o").write_bytes(bytes(plan.code))
         for source in (Path(folder, "tables.c"), SOURCES / "runtime.c"):
-            headers = ["-isystem", os.path.join(os.path.dirname(zig()), "lib", "include"), f"-I{SOURCES}", f"-I{KERNEL}"]
+            headers = [
+                "-isystem",
+                os.path.join(os.path.dirname(zig()), "lib", "include"),
+                f"-I{SOURCES}",
+                f"-I{KERNEL}",
+            ]
             compile_ = [zig(), "clang", *COMPILE, *features, *defined, *headers, "-c", str(source)]
             _run([*compile_, "-o", f"{source.stem}.o"], folder)
         objects = ["runtime.o", "tables.o", "kernels.o"]

@@ -116,17 +116,24 @@ class ClangCompiler:
         return {s: out[s] for s in sources}
 
     def link(self, objects: Mapping[str, bytes]) -> bytes:
-        """Links kernels in the given order to one shared object without undefined symbols; for WebAssembly, to one object
-        that programs are linked with."""
+        """Links kernels in the given order to one shared object without undefined symbols; for WebAssembly, to one
+        object that programs are linked with."""
         objects = {**objects, "freestanding": self._once("freestanding.c", self._freestanding)}
+        return self._linked(objects, [zig(), *(RELOCATABLE if ISAS[self.isa].is_wasm else SHARED)])
+
+    def _linked(self, objects: Mapping[str, bytes], command: Sequence[str]) -> bytes:
         with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
             for name, code in objects.items():
                 Path(d, name + ".o").write_bytes(code)
             output = os.path.join(d, "out.so")
-            how = RELOCATABLE if ISAS[self.isa].is_wasm else SHARED
-            command = [zig(), *how, "-o", output, *(n + ".o" for n in objects)]
-            self._run(command, "linking the engine's kernels", cwd=d)
+            self._run([*command, "-o", output, *(n + ".o" for n in objects)], "linking the engine's kernels", cwd=d)
             return Path(output).read_bytes()
+
+    def module(self, objects: Mapping[str, bytes], exports: Sequence[str]) -> bytes:
+        """Links kernels for WebAssembly to a module with these exports and its memory."""
+        objects = {**objects, "freestanding": self._once("freestanding.c", self._freestanding)}
+        command = [zig(), "wasm-ld", "--no-entry", "--strip-all", *(f"--export={name}" for name in exports)]
+        return self._linked(objects, command)
 
     def assembly(self, text: str) -> str:
         """Returns the assembly of a source (tests count spills in it)."""

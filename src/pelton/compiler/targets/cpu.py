@@ -22,7 +22,7 @@ from pelton.plan.placed import Placed
 from pelton.backends.cpu.check import check_runs_here, lacks
 from pelton.system.cache import Cache
 from pelton.targets import ISAS, best
-from pelton.tuning import search
+from pelton.tuning import measure_wasm, search
 from pelton.tuning.canaries import Guard
 from pelton.tuning.measure import CpuBench, weight_traffic
 from pelton.tuning.tasks import at_several_sizes, is_of_plugin
@@ -46,7 +46,8 @@ class CpuBackEnd:
         self.target, self.timing = target, timing
         # kernels that cannot be timed here are timed where the engine runs
         replays = options.load_tactics or options.refit
-        self.alternatives = ALTERNATIVES[options.level] if lacks(target.isa) and not replays else 0
+        travels = lacks(target.isa) and not target.level.is_wasm
+        self.alternatives = ALTERNATIVES[options.level] if travels and not replays else 0
         self.runs_on: Mapping[str, Any] = runs_on(target.isa)
         self.meta: Mapping[str, Any] = {"threads": target.threads}
         self._compiler, self._guard, self._tell = compiler, guard, progress_reporter(options)
@@ -109,19 +110,34 @@ def precision(options: Options) -> frozenset[str]:
 def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     target, machine = describe(options)
     between = weight_traffic(weights, target.l3)
-    lacking, times_any = lacks(target.isa), options.level > 0 and options.load_tactics is None
-    if lacking and times_any:
-        log.warning(
-            "kernels are not timed, a cost model chooses: the engine needs %s; `pelton tune` times them there", lacking
-        )
+    times_any = options.level > 0 and options.load_tactics is None
+    if times_any and (reason := _untimed(target)):
+        log.warning("kernels are not timed, a cost model chooses: %s", reason)
     with (
         ClangCompiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler,
         open_timing_cache(options, _key(machine, target, between, options), kept) as times,
     ):
         guard = Guard(compiler, kept)
-        bench = CpuBench(compiler, target.threads, between, guard)
-        timing = create_timing(options, target, bench, times) if times_any and not lacking else None
+        bench = _bench(compiler, target, between, guard)
+        timing = create_timing(options, target, bench, times) if times_any and bench is not None else None
         yield CpuBackEnd(options, target, compiler, timing, guard)
+
+
+def _untimed(target: Target) -> str | None:
+    """Returns the reason why no kernel is timed here, or None."""
+    if target.level.is_wasm:
+        return None if measure_wasm.node() else "those for WebAssembly are timed by node, which is not installed"
+    lacking = lacks(target.isa)
+    return f"the engine needs {lacking}; `pelton tune` times them there" if lacking else None
+
+
+def _bench(compiler: ClangCompiler, target: Target, between: int, guard: Guard) -> search.Bench | None:
+    """Returns what times kernels; None where nothing can."""
+    if _untimed(target):
+        return None
+    if target.level.is_wasm:
+        return measure_wasm.WasmBench(compiler, between)
+    return CpuBench(compiler, target.threads, between, guard)
 
 
 def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:
@@ -167,6 +183,7 @@ def _key(machine: Mapping[str, Any], target: Target, between: int, options: Opti
                 target.threads,
                 between,
                 compiler_id(options.cc),
+                measure_wasm.version() if target.level.is_wasm and measure_wasm.node() else "",
                 template_hash(target.isa),
             ),
         )
