@@ -157,6 +157,13 @@ def unpacked(packed: np.ndarray, bits: int, count: int | None = None) -> np.ndar
     return apart.reshape(*packed.shape[:-1], -1)[..., :count]
 
 
+def packed(numbers: np.ndarray, bits: int) -> np.ndarray:
+    """Packs rows of numbers of `bits` bits into bytes, the first one of each byte in its lowest bits."""
+    held = 8 // bits
+    padded = np.pad(numbers, ((0, 0), (0, -numbers.shape[1] % held))).reshape(len(numbers), -1, held)
+    return np.bitwise_or.reduce(padded << np.arange(0, 8, bits, dtype=np.uint8), axis=2)
+
+
 @structured(
     heavy=True,
     examples=(

@@ -6,7 +6,7 @@ import numpy as np
 
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I8, I64, U8
-from pelton.ops.quantize import unpacked
+from pelton.ops.quantize import packed, unpacked
 
 from pelton.importers.onnx.ops.linear import transpose_last_axes
 from pelton.importers.onnx.ops.quant import dequantize
@@ -72,13 +72,49 @@ def matmul_n_bits(n: Reading) -> Binding:
     else:
         points = n.reshape(zeros, (columns, blocks))
     of_use = points.type.dtype is U8 or points.type.dtype.is_float
-    if group is None and of_use and all(n.known(v) is not None for v in (packed, scale, points)):
-        weights = n.slice(packed, 1, 0, -(-inner * bits // 8)), scale, *([] if zeros is None else [points])
+    weights = packed, scale, *([] if zeros is None else [points])
+    if of_use and all(n.known(v) is not None for v in (*weights, *([] if group is None else [group]))):
         attrs = dict(block=size, bits=bits, round_rows=n.attr("accuracy_level", 0) == 4)
+        if group is not None:
+            a, weights = _by_blocks(n, a, weights, group)
+        else:
+            weights = n.slice(packed, 1, 0, -(-inner * bits // 8)), *weights[1:]
         return _add_bias(n, n.emit("quantized_linear", a, *weights, **attrs))
     stored = unpack_bits(n, packed, bits)
     rows = _dequantize_rows(n, stored, scale, points)
     return _add_bias(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
+
+
+def _indices_of_blocks(n: Reading, group: Value, blocks: int) -> np.ndarray:
+    """Returns g_idx: the block of each element."""
+    at = n.known(group)
+    assert at is not None
+    if at.size != n.attr("K") or at.min(initial=0) < 0 or at.max(initial=0) >= blocks:
+        raise n.refuse(f"MatMulNBits needs {n.attr('K')} indices below {blocks} as g_idx")
+    return at.reshape(-1)
+
+
+def _by_blocks(n: Reading, a: Value, weights: tuple[Value, ...], group: Value) -> tuple[Value, tuple[Value, ...]]:
+    """Returns operands with the elements of each block of g_idx side by side, as the order of a sum is free. Blocks
+    with more than block_size elements become several; all but the last are filled up, where A has zeros."""
+    size, bits, inner = n.attr("block_size"), n.attr("bits", 4), n.attr("K")
+    codes, *others = (v for w in weights if (v := n.known(w)) is not None)
+    at = _indices_of_blocks(n, group, others[0].shape[1])
+    order = np.argsort(at, kind="stable")
+    runs = np.split(order, np.flatnonzero(np.diff(at[order])) + 1)
+    parts = [run[i : i + size] for run in runs for i in range(0, len(run), size)]
+    parts.sort(key=lambda part: len(part) < size)  # one that is not full needs no filling at the end
+    columns = np.full((len(parts), size), inner)
+    for row, part in zip(columns, parts):
+        row[: len(part)] = part
+    columns = columns.reshape(-1)[: columns.size - size + len(parts[-1])]
+    apart = np.pad(unpacked(codes, bits, inner), ((0, 0), (0, 1)))
+    moved = n.constant(packed(apart[:, columns], bits))
+    if (columns == inner).any():
+        a = n.emit("pad", a, n.like(a, 0), pads=(*[0] * (2 * a.type.rank - 1), 1))
+    if not np.array_equal(columns, np.arange(inner)):
+        a = n.emit("gather", a, n.constant(columns, I64), axis=a.type.rank - 1)
+    return a, (moved, *(n.constant(v[:, at[[part[0] for part in parts]]]) for v in others))
 
 
 def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value) -> Value:
@@ -88,9 +124,8 @@ def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value) -> 
     if group is None:
         places = n.constant(np.arange(inner) // n.attr("block_size"), I64)
     else:
-        at = n.known(group)
-        if at is not None and (at.size != inner or at.min(initial=0) < 0 or at.max(initial=0) >= blocks):
-            raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
+        if n.known(group) is not None:
+            _indices_of_blocks(n, group, blocks)
         places = n.cast(n.reshape(group, (inner,)), I64)
     at = n.known(places)
     if at is not None and all(v is not None for v in known):  # at once, which avoids eight bytes for each

@@ -1,0 +1,86 @@
+"""Operators with weights of few bits: as documented in float64, and constants as long as the packed bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from microsoft import Case, floats, judge, node
+from test_microsoft_few_bits import packed
+
+import pelton
+from pelton.errors import ModelError
+from pelton.importers.onnx.load import load
+
+
+def check_engine(make, most: float, op: str, few: float = 2e-5) -> None:
+    """The engine beside what was expected; its constants have at most so many bits for each number of `op`'s rows."""
+    model, fed, (want,) = make(np.random.default_rng(7))
+    graph = load(model).graph
+    numbers = sum(n.inputs[1].type.size * 8 // n.attrs["bits"] for n in graph.nodes if n.op.name == op)
+    engine = pelton.build(model, level=0, threads=1)
+    (got,) = engine.run(fed).values()
+    assert np.abs(got - want).max() <= few * np.abs(want).max()
+    assert 0 < engine.constants.nbytes * 8 <= most * numbers
+
+
+# --- blocks of scattered elements
+
+
+def _scattered(of, zeros=None, bits=4, columns=70, size=32, rows=3, bias=False):
+    """of: the block of each element, or a function of the generator that gives them."""
+
+    def make(rng) -> Case:
+        at = of(rng)
+        inner, blocks = len(at), -(-len(at) // size)
+        q, s = rng.integers(0, 1 << bits, (columns, blocks * size)), rng.uniform(0.05, 0.2, (columns, blocks))
+        s, z = s.astype(np.float32), rng.integers(0, 1 << bits, (columns, blocks)).astype(np.float32)
+        points = np.full_like(z, 1 << (bits - 1)) if zeros is None else z
+        w = (q[:, :inner] - points[:, at]) * s.astype(float)[:, at]
+        a, b = floats(rng, 2, rows, inner), packed(q, bits).reshape(columns, blocks, -1)
+        c = floats(rng, columns)
+        given = {None: None, "floats": z, "bytes": z.astype(np.uint8)}[zeros]
+        want = a.astype(float) @ w.T + (c if bias else 0)
+        operands = [("fed", a), b, s, given, at.astype(np.int32), *([c] if bias else [])]
+        return node("MatMulNBits", operands, [want], K=inner, N=columns, bits=bits, block_size=size)
+
+    return make
+
+
+def by_activation(inner, size=32):
+    """The order of weights by activation: each block is full but the last one."""
+    return lambda rng: rng.permutation(np.arange(inner) // size)
+
+
+SCATTERED = {
+    "full blocks": _scattered(by_activation(256)),
+    "a short block": _scattered(by_activation(333), bias=True),
+    "one row": _scattered(by_activation(512), rows=1),
+    "floats as zero points": _scattered(by_activation(333), zeros="floats"),
+    "bytes as zero points": _scattered(by_activation(256), zeros="bytes", bits=8),
+    "two bits": _scattered(by_activation(320, 16), size=16, bits=2),
+    "blocks in order": _scattered(lambda rng: np.arange(256) // 32),
+    "blocks backwards": _scattered(lambda rng: np.arange(250)[::-1] // 32),
+    "uneven blocks": _scattered(lambda rng: rng.integers(0, 8, 256)),
+    "empty and long blocks": _scattered(lambda rng: rng.choice([0, 3, 7], 250, p=[0.7, 0.1, 0.2])),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERED)
+def test_scattered_blocks(name):
+    judge(SCATTERED[name])
+    # scales of 32 numbers are a bit each in f32, panels of 32 columns are filled up, and places of columns have 64 bits
+    check_engine(SCATTERED[name], {"bytes as zero points": 15, "two bits": 12}.get(name, 10), "quantized_linear")
+
+
+def test_blocks_in_order_need_no_gather():
+    model, _, _ = SCATTERED["blocks in order"](np.random.default_rng(0))
+    assert [n.op.name for n in load(model).graph.nodes] == ["quantized_linear"]
+
+
+@pytest.mark.parametrize("at", [[8] * 256, [-1] * 256, [0] * 255])
+def test_blocks_that_are_none(at):
+    model, _, _ = _scattered(lambda rng: np.zeros(256, int))(np.random.default_rng(0))
+    indices = model.graph.initializer[-1]
+    indices.raw_data, indices.dims[0] = np.array(at, np.int32).tobytes(), len(at)
+    with pytest.raises(ModelError, match="256 indices below 8 as g_idx"):
+        load(model)
