@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from microsoft import Case, floats, judge, node
-from test_microsoft_few_bits import packed
+from test_microsoft_few_bits import four_bit_floats, packed
 
 import pelton
 from pelton.errors import ModelError
@@ -13,10 +13,10 @@ from pelton.importers.onnx.load import load
 
 
 def check_engine(make, most: float, op: str, few: float = 2e-5) -> None:
-    """The engine beside what was expected; its constants have at most so many bits for each number of `op`'s rows."""
+    """The engine beside what was expected; its constants have at most so many bits for each weight of `op`."""
     model, fed, (want,) = make(np.random.default_rng(7))
     graph = load(model).graph
-    numbers = sum(n.inputs[1].type.size * 8 // n.attrs["bits"] for n in graph.nodes if n.op.name == op)
+    numbers = sum(n.inputs[1].type.size * 8 // n.attrs.get("bits", 4) for n in graph.nodes if n.op.name == op)
     engine = pelton.build(model, level=0, threads=1)
     (got,) = engine.run(fed).values()
     assert np.abs(got - want).max() <= few * np.abs(want).max()
@@ -84,3 +84,36 @@ def test_blocks_that_are_none(at):
     indices.raw_data, indices.dims[0] = np.array(at, np.int32).tobytes(), len(at)
     with pytest.raises(ModelError, match="256 indices below 8 as g_idx"):
         load(model)
+
+
+# --- codes of a table
+
+
+def _numbered(kind, inner, columns, size, rows=3):
+    def make(rng) -> Case:
+        return four_bit_floats(rng, kind, inner=inner, columns=columns, size=size, rows=rows)
+
+    return make
+
+
+NUMBERED = {
+    "nf4": _numbered(1, 320, 70, 64),
+    "fp4": _numbered(0, 256, 96, 64),
+    "one row": _numbered(1, 512, 70, 64, rows=1),
+    "blocks of several rows": _numbered(1, 96, 70, 192),
+    "blocks across rows": _numbered(0, 208, 70, 64),
+    "short rows": _numbered(1, 30, 512, 60),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_codes_of_a_table(name):
+    judge(NUMBERED[name])
+    check_engine(NUMBERED[name], 12, "codebook_linear")
+
+
+def test_blocks_that_begin_within_rows_are_unpacked():
+    make = _numbered(1, 33, 64, 16)
+    model, _, _ = make(np.random.default_rng(0))
+    assert not any(n.op.name == "codebook_linear" for n in load(model).graph.nodes)
+    judge(make)

@@ -68,6 +68,11 @@ class Operators:
         """ceil, element by element."""
     def celu(self, x: Operand, *, alpha: float = 1.0, name: str = "") -> NetworkTensor:
         """celu, element by element."""
+    def codebook_linear(self, x: Operand, w: Operand, scale: Operand, *, block: Any, table: Any, name: str = "") -> NetworkTensor:
+        """y[…, n] = Σₖ x[…, k] · table[w[n, k]] · scale[n, k / block], a product with weights of four
+        bits that number the entries of a table of 16, as those of NF4 and FP4. w holds N rows of K
+        numbers, the first one of each byte in its lowest bits; scale is [N, blocks], one for every
+        `block` elements of a row."""
     def conv_transpose(self, x: Operand, w: Operand, b: Operand, *, strides: Any, pads: Any, dilations: Any, group: int = 1, output_padding: Any, name: str = "") -> NetworkTensor:
         """Y[n, m, i·stride + k·dilation − pad] += X[n, c, i] · W[c, m, k], plus B[m]. This is the
         gradient of a convolution with respect to its input."""

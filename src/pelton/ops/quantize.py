@@ -12,6 +12,7 @@ from .activations import clip
 from .linear import matmul
 from .logic import bitwise_and, shift_right
 from .math import add, cast, div, mul, round_, sub
+from .index import gather
 from .op import TermLike, composite, expect, expect_equal, structured
 from .shape import along, reshape, transpose
 from .shape import expand as spread
@@ -227,6 +228,50 @@ class quantized_linear:
         by = _as(scale, scale.type.dtype, x.type.dtype)
         rows = dequantize(codes, by, middle if zero is None else zero, axis=1, block=block)
         return matmul(x, transpose(rows, perm=(1, 0)))
+
+    def flops(x: TensorType, w: TensorType, *others: TensorType, **attrs) -> int:
+        return 2 * x.size * w.shape[0]
+
+
+@structured(
+    heavy=True,
+    examples=(
+        ("f32[3, 70]", "u8[5, 35]", "f32[5, 3]", dict(block=32, table=tuple(float(i * i - 9) for i in range(16)))),
+        ("f32[2, 1, 48]", "u8[7, 24]", "f16[7, 1]", dict(block=48, table=tuple(i / 8 - 1 for i in range(16)))),
+        ("f16[4, 33]", "u8[6, 17]", "f16[6, 3]", dict(block=16, table=tuple(1 / (i + 1) for i in range(16)))),
+    ),
+)
+class codebook_linear:
+    """y[…, n] = Σₖ x[…, k] · table[w[n, k]] · scale[n, k / block], a product with weights of four bits that number the
+    entries of a table of 16, as those of NF4 and FP4.
+
+    w holds N rows of K numbers, the first one of each byte in its lowest bits; scale is [N, blocks], one for every
+    `block` elements of a row.
+    """
+
+    def infer(x: TensorType, w: TensorType, scale: TensorType, *, block: int, table: tuple[float, ...]) -> TensorType:
+        expect(x.rank >= 1 and x.dtype.is_float and scale.dtype.is_float, "needs floats, and scales of them")
+        expect(w.rank == 2 and w.dtype is U8, "needs a matrix of bytes")
+        expect(block > 0, f"needs blocks of at least one element, got {block}")
+        expect(len(table) == 16, f"needs a table of 16 numbers, got {len(table)}")
+        rows, inner = w.shape[0], x.shape[-1]
+        expect_equal(w.shape[1], -(-inner // 2), f"needs rows of {inner} numbers of 4 bits")
+        expect_equal(scale.shape, (rows, -(-inner // block)), "needs a scale for each block")
+        return x.with_shape((*x.shape[:-1], rows))
+
+    def reference(x, w, scale, *, block, table):
+        by = scale.astype(np.float64)[:, np.arange(x.shape[-1]) // block]
+        return np.matmul(x, (np.array(table)[unpacked(w, 4, x.shape[-1])] * by).T)
+
+    def expand(x: Value, w: Value, scale: Value, *, block: int, table: tuple[float, ...]) -> TermLike:
+        rows, inner = w.type.shape[0], x.type.shape[-1]
+        apart = shift_right(reshape(w, shape=(*w.type.shape, 1)), np.array([0, 4], np.uint8))
+        codes = reshape(bitwise_and(apart, np.uint8(15)), shape=(rows, 2 * w.type.shape[1]))
+        codes = cast(along(codes, 1, 0, inner), to=I32)
+        numbers = gather(np.array(table, x.type.dtype.numpy), codes, axis=0)
+        wide = x.type.with_shape((rows, inner))
+        numbers = mul(numbers, _spread(_as(scale, scale.type.dtype, x.type.dtype), scale.type, wide, 1, block))
+        return matmul(x, transpose(numbers, perm=(1, 0)))
 
     def flops(x: TensorType, w: TensorType, *others: TensorType, **attrs) -> int:
         return 2 * x.size * w.shape[0]

@@ -123,7 +123,7 @@ class Panels:
     def __init__(self, region: Region, width: int):
         node, arrays = region.anchor, region.body.constants
         x, *self.sources = node.inputs
-        self.width, self.inner, self.held = width, x.type.shape[-1], node.attrs["bits"]
+        self.width, self.inner, self.held = width, x.type.shape[-1], node.attrs.get("bits", 4)
         self.codes, self.scales = arrays[self.sources[0]], arrays[self.sources[1]]
         self.bits = max(4, self.held)
         middle = 1 << (self.bits - 1)
@@ -143,19 +143,20 @@ class Panels:
         self.block = block if block % 16 == 0 and self.blocks > 1 else ceil_div(self.inner, 32) * 32
         self.step = 16 if self.block % 32 else 32
         self.scale: DType = F16 if _fits_f16(self.scales) else F32
+        # bytes of a panel's block, and where they begin: codes, scales, then zeros or offsets
+        self.scales_at = width * self.block * self.bits // 8
+        self.zeros_at = self.scales_at + width * self.scale.size
+        each = (self.zeros is not None) + (0 if self.offsets is None else self.offset.size)
+        self.record = self.zeros_at + width * each
 
     def packed(self) -> Packed:
         """Returns the constant that the kernel reads."""
         n, nr = self.codes.shape[0], self.width
-        each = self.scale.size + (self.zeros is not None) + (0 if self.offsets is None else self.offset.size)
-        record = nr * self.block * self.bits // 8 + nr * each
         form = f"few{nr}x{self.block}{self.scale.value}{'' if self.offsets is None else self.offset.value}"
-        return Packed(tuple(self.sources), form, (ceil_div(n, nr), self.blocks, record), self._fill, U8)
+        return Packed(tuple(self.sources), form, (ceil_div(n, nr), self.blocks, self.record), self._fill, U8)
 
     def _fill(self, out: np.ndarray) -> None:
-        nr, codes = self.width, self.width * self.block * self.bits // 8
-        lanes = nr // 2
-        scale_end = codes + nr * self.scale.size
+        nr, lanes = self.width, self.width // 2
         for i, panel in enumerate(out):
             at = slice(i * nr, (i + 1) * nr)
             part = np.zeros((nr, self.blocks * self.block), np.uint8)
@@ -167,12 +168,13 @@ class Panels:
             if self.bits == 4:
                 apart = apart[..., :1, :] | apart[..., 1:, :] << 4
             ordered = apart[..., 0, :].transpose(2, 3, 0, 4, 1, 5)  # block, step, half, group, lane, byte
-            panel[:, :codes] = ordered.reshape(self.blocks, codes)
-            panel[:, codes:scale_end] = _columns(self.scales[at].astype(self.scale.numpy), nr).view(np.uint8)
+            panel[:, : self.scales_at] = ordered.reshape(self.blocks, self.scales_at)
+            scales = _columns(self.scales[at].astype(self.scale.numpy), nr)
+            panel[:, self.scales_at : self.zeros_at] = scales.view(np.uint8)
             if self.zeros is not None:
-                panel[:, scale_end:] = _columns(self.zeros[at], nr)
+                panel[:, self.zeros_at :] = _columns(self.zeros[at], nr)
             if self.offsets is not None:
-                panel[:, scale_end:] = _columns(self.offsets[at], nr).view(np.uint8)
+                panel[:, self.zeros_at :] = _columns(self.offsets[at], nr).view(np.uint8)
 
 
 def _columns(rows: np.ndarray, count: int) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 
 from pelton.ir.graph import Value
@@ -172,7 +174,8 @@ _CODES = (  # values of four bits, before scaling by the largest number of their
 @reads("MatMulBnb4", domain=MICROSOFT, attributes="K N block_size quant_type training_mode transB", inputs=3)
 def matmul_bnb4(n: Reading) -> Binding:
     """Computes A · Bᵀ, or A · B without transB, with B [N, K] flat, in blocks: FP4 or NF4 in four bits, the first
-    number in the highest, times one factor per block."""
+    number in the highest, times one factor per block. Weights stay packed if each row has whole blocks, or equal parts
+    of them that are multiples of 16."""
     a, b, scales = n.input(0), n.input(1), n.input(2)
     inner, columns, size, kind = n.attr("K"), n.attr("N"), n.attr("block_size"), n.attr("quant_type")
     if kind not in (0, 1) or not all(isinstance(d, int) and d > 0 for d in (inner, columns, size)):
@@ -187,20 +190,26 @@ def matmul_bnb4(n: Reading) -> Binding:
             f"MatMulBnb4 needs {(count + 1) // 2} bytes and {blocks} scales for {columns} × {inner} weights in blocks"
             f" of {size}, got {b.type} and {scales.type}"
         )
-    codes, scale = n.known(b), n.known(scales)
+    codes, scale, run = n.known(b), n.known(scales), gcd(inner, size)
+    transposed = n.flag("transB", 1)
     if codes is not None and scale is not None:
-        numbers = _CODES[kind][unpacked(codes.reshape(-1), 4).reshape(-1, 2)[:, ::-1].reshape(-1)[:count]]
-        each = scale.reshape(-1).astype(np.float32).repeat(size)[:count]
-        w = n.constant((numbers * each).reshape(columns, inner), a.type.dtype)
+        numbers = unpacked(codes.reshape(-1), 4).reshape(-1, 2)[:, ::-1].reshape(-1)[:count]
+        factors = scale.reshape(-1).astype(np.float32)
+        if transposed and (run % 16 == 0 or run == inner):  # blocks, or parts of them, within a row
+            by = factors[np.arange(0, count, run) // size].reshape(columns, inner // run)
+            rows = packed(numbers.reshape(columns, inner), 4)
+            table = tuple(map(float, _CODES[kind]))
+            return n.emit("codebook_linear", a, n.constant(rows), n.constant(by), block=run, table=table)
+        w = n.constant((_CODES[kind][numbers] * factors.repeat(size)[:count]).reshape(columns, inner), a.type.dtype)
     else:
         pairs = n.reshape(unpack_bits(n, n.reshape(b, (b.type.size,)), 4), (b.type.size, 2))
         order = n.emit("gather", pairs, n.constant([1, 0], I64), axis=1)
         flat = n.slice(n.reshape(order, (2 * b.type.size,)), 0, 0, count)
         values = n.emit("gather", n.constant(_CODES[kind]), n.cast(flat, I64), axis=0)
         places = n.constant(np.arange(count) // size, I64)
-        factors = n.emit("gather", n.cast(n.reshape(scales, (blocks,)), F32), places, axis=0)
-        w = n.cast(n.reshape(n.emit("mul", values, factors), (columns, inner)), a.type.dtype)
-    return n.emit("matmul", a, transpose_last_axes(n, w) if n.flag("transB", 1) else w)
+        by_number = n.emit("gather", n.cast(n.reshape(scales, (blocks,)), F32), places, axis=0)
+        w = n.cast(n.reshape(n.emit("mul", values, by_number), (columns, inner)), a.type.dtype)
+    return n.emit("matmul", a, transpose_last_axes(n, w) if transposed else w)
 
 
 # --- GatherBlockQuantized
