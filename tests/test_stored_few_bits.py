@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from microsoft import Case, floats, judge, node
+from test_microsoft_experts import quantized_mixture
 from test_microsoft_few_bits import four_bit_floats, packed
 
 import pelton
@@ -117,3 +118,47 @@ def test_blocks_that_begin_within_rows_are_unpacked():
     model, _, _ = make(np.random.default_rng(0))
     assert not any(n.op.name == "codebook_linear" for n in load(model).graph.nodes)
     judge(make)
+
+
+# --- experts
+
+MIXED = {
+    "rows": dict(),
+    "blocks with zero points": dict(size=16, zeros=True),
+    "bytes with zero points": dict(bits=8, size=32, zeros=True),
+    "rows of bytes with zero points": dict(bits=8, zeros=True),
+    "two bits": dict(bits=2, size=16),
+    "another router": dict(size=32, others=True, normalize=1),
+    "a layer of its own": dict(size=32, apart=True),
+    "one token": dict(size=32, tokens=1),
+    "no biases": dict(size=32, biased=False),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_experts(name):
+    of = dict(hidden=96, inner=160) | MIXED[name]
+    make = lambda rng: quantized_mixture(rng, **of)  # noqa: E731
+    judge(make)
+    check_engine(make, 20 if of.get("bits") == 8 else 13, "quantized_linear")
+
+
+@pytest.mark.parametrize("of", [dict(inner=40), dict(hidden=40, inner=48, size=8)])
+def test_experts_in_other_blocks_are_unpacked(of):
+    make = lambda rng: quantized_mixture(rng, **of)  # noqa: E731
+    model, _, _ = make(np.random.default_rng(0))
+    assert not any(n.op.name == "quantized_linear" for n in load(model).graph.nodes)
+    judge(make)
+
+
+def test_hidden_values_of_other_experts_do_not_count():
+    """Not even where they overflow."""
+    model, fed, _ = quantized_mixture(np.random.default_rng(1), hidden=64, inner=32, size=32)
+    fed["x1"] = np.tile(np.array([-9, 9, 1, 2, 3], np.float32), (6, 1))  # of experts, no token selects the first
+    (want,) = pelton.build(model, level=0, threads=1).run(fed).values()
+    scales = next(t for t in model.graph.initializer if t.name == "x3")
+    numbers = np.frombuffer(scales.raw_data, np.float32).reshape(scales.dims).copy()
+    numbers[0] = 3e38
+    scales.raw_data = numbers.tobytes()
+    (got,) = pelton.build(model, level=0, threads=1).run(fed).values()
+    assert np.isfinite(got).all() and np.allclose(got, want, rtol=1e-6, atol=1e-6)
