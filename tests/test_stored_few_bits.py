@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from microsoft import Case, floats, judge, node
 from test_microsoft_experts import quantized_mixture
+from onnx_models import MICROSOFT as MS
+from onnx_models import model as onnx_model
+from onnx_models import node as onnx_node
 from test_microsoft_few_bits import four_bit_floats, packed
 
 import pelton
+from pelton.engine.constants import length
 from pelton.errors import ModelError
 from pelton.importers.onnx.load import load
 
@@ -162,3 +166,64 @@ def test_hidden_values_of_other_experts_do_not_count():
     scales.raw_data = numbers.tobytes()
     (got,) = pelton.build(model, level=0, threads=1).run(fed).values()
     assert np.isfinite(got).all() and np.allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+# --- tables that the last product reads, too
+
+
+def _tied(zeros: bool, bits=4, rows=331, width=96, tied=True, out_of_range=False):
+    """Rows of a table times the table; `tied`: both are the same."""
+
+    def make(rng) -> Case:
+        blocks = width // 32
+        q, s = rng.integers(0, 1 << bits, (2, rows, width)), rng.uniform(0.05, 0.2, (2, rows, blocks))
+        z = rng.integers(0, 1 << bits, s.shape) if zeros else np.full(s.shape, 1 << (bits - 1))
+        s, which = s.astype(np.float16).astype(np.float32), 0 if tied else 1
+        w = (q - z.repeat(32, 2)) * s.astype(float).repeat(32, 2)
+        at = rng.integers(-rows, rows, (2, 5))
+        at[0, 0] = rows + 3 if out_of_range else 0
+        x = np.where((at < rows)[..., None], w[0][np.where(at < rows, at, 0)], 0)
+        points = lambda i: {"z" + str(i): packed(z[i], bits)} if zeros else {}  # noqa: E731
+        constants = dict(w0=packed(q[0], bits), s0=s[0], **points(0))
+        if not tied:
+            constants |= dict(w1=packed(q[1], bits), s1=s[1], **points(1))
+        constants["shape"] = np.array([rows, blocks, 4 * bits])
+        names = [f"{n}{which}" for n in ("s", *("z" * zeros))]
+        nodes = [
+            onnx_node("GatherBlockQuantized", f"w0 at s0 {'z0' * zeros}", "x", bits=bits, block_size=32, domain=MS),
+            onnx_node("Reshape", f"w{which} shape", "blocks"),
+            onnx_node(
+                "MatMulNBits", f"x blocks {' '.join(names)}", "y", K=width, N=rows, bits=bits, block_size=32, domain=MS
+            ),
+        ]
+        model = onnx_model(nodes, {"at": "i64[2, tokens]"}, ["x", "y"], constants, domains={MS: 1})
+        return model, dict(at=at), [x, x @ w[which].T]
+
+    return make
+
+
+TIED = {
+    "middle": _tied(False),
+    "zero points": _tied(True),
+    "bytes": _tied(True, bits=8),
+    "two bits": _tied(False, bits=2),
+    "beyond the table": _tied(False, out_of_range=True),
+}
+
+
+@pytest.mark.parametrize("name", [*TIED, "apart"])
+@pytest.mark.parametrize("profiles", [False, True])
+def test_tables_of_products_are_stored_once(name, profiles):
+    model, fed, want = (TIED.get(name) or _tied(False, tied=False))(np.random.default_rng(5))
+    tokens = dict(one={"at": (2, 1)}, many={"at": (2, "1..5..9")}) if profiles else None
+    engine = pelton.build(model, level=0, threads=1, shapes={"at": (2, "1..5..9")}, profiles=tokens)
+    for at in ({"at": fed["at"][:, :1]}, fed):
+        got = engine.run(at)
+        for i, whole in zip("xy", want):
+            expected = whole[:, : at["at"].shape[1]]
+            assert got[i].shape == expected.shape and np.abs(got[i] - expected).max() <= 2e-5 * np.abs(expected).max()
+    bits = {"bytes": 8}.get(name, 4)
+    numbers = 331 * 96  # in panels of 16 or 32 rows, with scales of 16 bits, and zero points
+    once = numbers * (bits / 8 + 2 / 32 + ("zero points" in name or bits == 8) / 32)
+    stored = length(engine.script.constants if profiles else engine.plain.constants)
+    assert once <= stored < 1.3 * once if name != "apart" else stored > 1.8 * once

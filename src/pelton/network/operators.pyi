@@ -225,6 +225,10 @@ class Operators:
     def quantize(self, x: Operand, scale: Operand, zero: Operand = ..., *, to: Any, axis: int = 0, block: int = 0, saturate: bool = True, name: str = "") -> NetworkTensor:
         """x / scale rounded half to even, + zero, saturated, as `to`. Floats round as a cast does, and
         their zero is 0. Scale and zero point as those of `dequantize`."""
+    def quantized_gather(self, w: Operand, indices: Operand, scale: Operand, zero: Operand = ..., *, block: Any, bits: Any, length: Any, name: str = "") -> NetworkTensor:
+        """y[i…, k] = (w[indices[i…], k] − zero[…, k / block]) · scale[…, k / block], rows of a table of
+        few bits, which stays stored as it is; negative indices count from the end. w, scale and zero
+        are those of `quantized_linear`, of rows of `length` numbers."""
     def quantized_linear(self, x: Operand, w: Operand, scale: Operand, zero: Operand = ..., *, block: Any, bits: Any, round_rows: bool = False, name: str = "") -> NetworkTensor:
         """y[…, n] = Σₖ x[…, k] · (w[n, k] − zero[n, k / block]) · scale[n, k / block], a product with
         weights of few bits, which stay stored as they are. w holds N rows of K unsigned numbers of 2, 4

@@ -155,7 +155,7 @@ def unpacked(packed: np.ndarray, bits: int, count: int | None = None) -> np.ndar
         return packed[..., :count]
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     apart = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return apart.reshape(*packed.shape[:-1], -1)[..., :count]
+    return apart.reshape(*packed.shape[:-1], packed.shape[-1] * len(shifts))[..., :count]
 
 
 def packed(numbers: np.ndarray, bits: int) -> np.ndarray:
@@ -275,3 +275,57 @@ class codebook_linear:
 
     def flops(x: TensorType, w: TensorType, *others: TensorType, **attrs) -> int:
         return 2 * x.size * w.shape[0]
+
+
+@structured(
+    indexed=True,
+    examples=(
+        ("u8[5, 35]", "i64[3]", "f32[5, 3]", "u8[5, 3]", dict(block=32, bits=4, length=70)),
+        ("u8[7, 64]", "i32[2, 1]", "f32[7, 1]", dict(block=64, bits=8, length=64)),
+        ("u8[6, 9]", "i64[]", "f16[6, 3]", "f32[6, 3]", dict(block=16, bits=2, length=33)),
+    ),
+)
+class quantized_gather:
+    """y[i…, k] = (w[indices[i…], k] − zero[…, k / block]) · scale[…, k / block], rows of a table of few bits, which
+    stays stored as it is; negative indices count from the end.
+
+    w, scale and zero are those of `quantized_linear`, of rows of `length` numbers.
+    """
+
+    def infer(
+        w: TensorType,
+        indices: TensorType,
+        scale: TensorType,
+        zero: TensorType | None = None,
+        *,
+        block: int,
+        bits: int,
+        length: int,
+    ) -> TensorType:
+        expect(indices.dtype.is_integer, "needs integer indices")
+        row = TensorType(scale.dtype, (length,))
+        quantized_linear.infer(row, w, scale, zero, block=block, bits=bits)
+        return TensorType(scale.dtype, (*indices.shape, length))
+
+    def reference(w, indices, scale, zero=None, *, block, bits, length):
+        at = np.arange(length) // block
+        rows = unpacked(w[indices], bits, length).astype(np.float64)
+        rows -= 1 << (bits - 1) if zero is None else zero[indices][..., at].astype(np.float64)
+        return rows * scale[indices][..., at].astype(np.float64)
+
+    def expand(
+        w: Value, indices: Value, scale: Value, zero: Value | None = None, *, block: int, bits: int, length: int
+    ) -> TermLike:
+        shape, axis = indices.type.shape, indices.type.rank
+        codes: TermLike = gather(w, indices, axis=0)
+        if bits < 8:
+            apart = reshape(codes, shape=(*shape, w.type.shape[1], 1))
+            apart = bitwise_and(shift_right(apart, np.arange(0, 8, bits, dtype=np.uint8)), np.uint8((1 << bits) - 1))
+            codes = along(reshape(apart, shape=(*shape, w.type.shape[1] * (8 // bits))), axis, 0, length)
+        by = gather(scale, indices, axis=0)
+        middle = spread(np.uint8(1 << (bits - 1)), shape=(*shape, scale.type.shape[1]))
+        zeros = middle if zero is None else gather(zero, indices, axis=0)
+        return dequantize(codes, by, zeros, axis=axis, block=block)
+
+    def flops(w: TensorType, indices: TensorType, *others: TensorType, length: int, **attrs) -> int:
+        return 2 * indices.size * length

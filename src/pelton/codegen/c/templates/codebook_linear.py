@@ -18,7 +18,7 @@ from pelton.codegen.product import MatrixProduct
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
 
 from .gemm import rows_of_a
-from .quantized_linear import Panels
+from .quantized_linear import VECTORS, Panels
 
 
 @template
@@ -58,17 +58,17 @@ class CodebookLinear(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterator[Tactic]:
         p, seen = MatrixProduct(region, layouts), set()
-        columns = ceil_div(p.n, 2 * target.lanes)
+        columns = ceil_div(p.n, VECTORS * target.lanes)
         for high in (8, 6, 4) if target.registers >= 32 else (4, 2):
             mr = min(high, p.m)
             for block in (48, p.m):
                 mb = min(ceil_div(block, mr), ceil_div(p.m, mr)) * mr
                 blocks = ceil_div(p.m, mb) * p.batch
                 for shares in (target.threads, 6 * target.threads):
-                    nb = max(1, ceil_div(columns, ceil_div(shares, blocks))) * 2 * target.lanes
+                    nb = max(1, ceil_div(columns, ceil_div(shares, blocks))) * VECTORS * target.lanes
                     if (mr, mb, nb) not in seen:
                         seen.add((mr, mb, nb))
-                        yield Tactic(self.name, target.isa, (("MR", mr), ("NV", 2), ("MB", mb), ("NB", nb)))
+                        yield Tactic(self.name, target.isa, (("MR", mr), ("NV", VECTORS), ("MB", mb), ("NB", nb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p, panels = MatrixProduct(region, layouts), Panels(region, tactic["NV"] * target.lanes)

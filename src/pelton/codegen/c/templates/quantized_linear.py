@@ -21,6 +21,7 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, te
 
 from .gemm import rows_of_a
 
+VECTORS = 2  # of a panel, in all kernels: these share panels of equal weights
 EXACT = 3  # digits of 8 bits that hold a term of a row as exactly as f32 does
 
 
@@ -83,7 +84,7 @@ class QuantizedLinear(Template):
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterator[Tactic]:
         p, seen = MatrixProduct(region, layouts), set()
         rows = (4, 6, 8) if target.registers >= 32 else (12, 6, 4)
-        columns = ceil_div(p.n, 2 * target.lanes)
+        columns = ceil_div(p.n, VECTORS * target.lanes)
         fewer = [1] * region.anchor.attrs["round_rows"] + [2] * (target.half is not F32)
         for digits in (*fewer, EXACT):
             for high in rows:
@@ -92,8 +93,8 @@ class QuantizedLinear(Template):
                     mb = min(ceil_div(block, mr), ceil_div(p.m, mr)) * mr
                     blocks = ceil_div(p.m, mb) * p.batch
                     for shares in (target.threads, 6 * target.threads):
-                        nb = max(1, ceil_div(columns, ceil_div(shares, blocks))) * 2 * target.lanes
-                        choice = (mr, 2, mb, nb, digits)
+                        nb = max(1, ceil_div(columns, ceil_div(shares, blocks))) * VECTORS * target.lanes
+                        choice = (mr, VECTORS, mb, nb, digits)
                         if choice not in seen:
                             seen.add(choice)
                             yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "PARTS"), choice)))
@@ -124,6 +125,8 @@ class Panels:
         node, arrays = region.anchor, region.body.constants
         x, *self.sources = node.inputs
         self.width, self.inner, self.held = width, x.type.shape[-1], node.attrs.get("bits", 4)
+        if node.op.name == "quantized_gather":
+            self.sources, self.inner = [x, *node.inputs[2:]], node.attrs["length"]
         self.codes, self.scales = arrays[self.sources[0]], arrays[self.sources[1]]
         self.bits = max(4, self.held)
         middle = 1 << (self.bits - 1)

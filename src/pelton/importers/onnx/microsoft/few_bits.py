@@ -280,6 +280,12 @@ def _pick_rows(
     def numbers(v: Value, length: int | None = None) -> Value:
         return unpack_bits(n, v, bits, length) if bits else v
 
+    stored = [v for v in (data, scales, zeros) if v is not None]
+    if bits and data.type.rank == 2 and axes == (0, 1) and all(n.known(v) is not None for v in stored):
+        length = data.type.shape[1] * (8 // bits)
+        more = [] if zeros is None else [numbers(zeros, scales.type.shape[1])]
+        return n.emit("quantized_gather", data, at, scales, *more, block=size, bits=bits, length=length)
+
     def pick(v: Value) -> Value:
         if v.type.shape[gathered] == 1 < count:  # one for all of them
             return n.reshape(v, (*v.type.shape[:gathered], *[1] * at.type.rank, *v.type.shape[gathered + 1 :]))
