@@ -97,6 +97,7 @@ _INDEX_BOUND = {
     "blend": lambda x, indices, attrs: x.shape[attrs["axis"]],
     "gather_elements": lambda x, indices, attrs: x.shape[attrs["axis"]],
     "scatter_elements": lambda x, indices, attrs: x.shape[attrs["axis"]],
+    "quantized_gather": lambda x, indices, attrs: x.shape[0],
     "gather_nd": lambda x, indices, attrs: np.array(x.shape[attrs["batch_dims"] :][: indices.shape[-1]]),
     "scatter_nd": lambda x, indices, attrs: np.array(x.shape[: indices.shape[-1]]),
     "one_hot": lambda indices, values, attrs: attrs["depth"],

@@ -28,7 +28,7 @@ SWIGLU = dict(activation_type="swiglu", activation_alpha=1.7, activation_beta=0.
 def mixed(x, shares, layers, activate) -> np.ndarray:
     """Σ shares · (w₂ activate(w₁ x + b₁) + b₂) over the experts of each token that have a share."""
     w1, b1, w2, b2 = layers
-    flat = x.astype(np.float64).reshape(-1, HIDDEN)
+    flat = x.astype(np.float64).reshape(-1, x.shape[-1])
     y = np.zeros_like(flat)
     for t, e in zip(*np.nonzero(shares)):
         y[t] += shares[t, e] * (w2[e] @ activate(w1[e] @ flat[t] + b1[e]) + b2[e])
@@ -103,7 +103,22 @@ def mixture_gated_by_a_layer_of_its_own(rng):
 # --- QMoE
 
 
-def _quantized(rng, bits=4, size=0, zeros=False, others=False, normalize=0, fed=False) -> Case:
+def quantized_mixture(
+    rng,
+    bits=4,
+    size=0,
+    zeros=False,
+    others=False,
+    normalize=0,
+    fed=False,
+    hidden=HIDDEN,
+    inner=INNER,
+    tokens=6,
+    apart=False,
+    biased=True,
+) -> Case:
+    """apart: the first layer's gate and linear part are layers of their own."""
+
     def weights(rows, width):
         blocks = width // size if size else 1
         q, s = rng.integers(0, 1 << bits, (EXPERTS, rows, width)), rng.uniform(0.02, 0.05, (EXPERTS, rows, blocks))
@@ -112,60 +127,72 @@ def _quantized(rng, bits=4, size=0, zeros=False, others=False, normalize=0, fed=
         w = (q - z.repeat(width // blocks, 2)) * s.astype(float).repeat(width // blocks, 2)
         return packed(q, bits), s if size else s[..., 0], packed(z if size else z[..., 0], bits), w
 
-    x, p = floats(rng, 2, 3, HIDDEN), floats(rng, 6, EXPERTS)
-    (q1, s1, z1, w1), (q2, s2, z2, w2) = weights(2 * INNER, HIDDEN), weights(HIDDEN, INNER)
-    b1, b2 = floats(rng, EXPERTS, 2 * INNER), floats(rng, EXPERTS, HIDDEN)
+    def bias(rows):
+        return floats(rng, EXPERTS, rows) * biased
+
+    x, p = floats(rng, tokens, hidden), floats(rng, tokens, EXPERTS)
+    wide = inner if apart else 2 * inner
+    layers = [weights(wide, hidden), weights(hidden, inner), *([weights(inner, hidden)] if apart else [])]
+    biases = [bias(len(w[0])) for *_, w in layers]
     r, chosen = rng.uniform(0.1, 1, p.shape).astype(np.float32), routed(p, 2)
     shares = r * chosen if others else softmax(np.where(chosen, p.astype(float), -np.inf))
     shares = shares / shares.sum(-1, keepdims=True) if normalize else shares
-    want = mixed(x, shares, (w1, b1, w2, b2), lambda h: gated(h[::2], h[1::2]))
-    operands = [("fed", x), ("fed", p), ("fed", q1) if fed else q1, s1, b1, q2, s2, b2, None, None, None]
-    operands += [z1, z2, None] if zeros else [None] * 3
+    w1, b1 = layers[0][3], biases[0]
+    activate = lambda h: gated(h[::2], h[1::2])  # noqa: E731
+    if apart:
+        w1, b1 = np.concatenate([w1, layers[2][3]], 1), np.concatenate([b1, biases[2]], 1)
+        activate = lambda h: gated(h[:inner], h[inner:])  # noqa: E731
+    want = mixed(x, shares, (w1, b1, layers[1][3], biases[1]), activate)
+    operands = [("fed", x), ("fed", p)]
+    for i in range(3):
+        q, s, b = (*layers[i][:2], biases[i]) if i < len(layers) else (None, None, None)
+        operands += [("fed", q) if fed and i == 0 else q, s, b if biased else None]
+    operands += [layers[i][2] if zeros and i < len(layers) else None for i in range(3)]
     operands += [("fed", r)] if others else []
     while operands[-1] is None:
         operands.pop()
-    attrs = dict(k=2, swiglu_fusion=1, expert_weight_bits=bits, normalize_routing_weights=normalize, **SWIGLU)
-    return node("QMoE", operands, [want], **attrs, **({"block_size": size} if size else {}))
+    attrs = dict(k=2, swiglu_fusion=int(not apart), expert_weight_bits=bits, normalize_routing_weights=normalize)
+    return node("QMoE", operands, [want], **attrs, **SWIGLU, **({"block_size": size} if size else {}))
 
 
 @CASES.add
 def quantized_by_rows(rng):
-    return _quantized(rng)
+    return quantized_mixture(rng)
 
 
 @CASES.add
 def quantized_by_blocks_with_zero_points(rng):
-    return _quantized(rng, size=16, zeros=True)
+    return quantized_mixture(rng, size=16, zeros=True)
 
 
 @CASES.add
 def quantized_bytes_by_rows_with_zero_points(rng):
-    return _quantized(rng, bits=8, zeros=True)
+    return quantized_mixture(rng, bits=8, zeros=True)
 
 
 @CASES.add
 def quantized_two_bits(rng):
-    return _quantized(rng, bits=2, size=16)
+    return quantized_mixture(rng, bits=2, size=16)
 
 
 @CASES.add
 def quantized_rows_with_packed_zero_points(rng):
-    return _quantized(rng, zeros=True)
+    return quantized_mixture(rng, zeros=True)
 
 
 @CASES.add
 def quantized_with_weights_of_another_router(rng):
-    return _quantized(rng, others=True)
+    return quantized_mixture(rng, others=True)
 
 
 @CASES.add
 def quantized_with_normalized_weights_of_another_router(rng):
-    return _quantized(rng, others=True, normalize=1)
+    return quantized_mixture(rng, others=True, normalize=1)
 
 
 @CASES.add
 def quantized_weights_that_are_fed(rng):
-    return _quantized(rng, size=16, zeros=True, fed=True)
+    return quantized_mixture(rng, size=16, zeros=True, fed=True)
 
 
 # --- routers

@@ -110,13 +110,13 @@ _NF4 += [0.07958030, 0.16093020, 0.24611230, 0.33791524, 0.44070983, 0.56261700,
 _FP4 = [0, 0.0625 / 12, 8 / 12, 1, 4 / 12, 6 / 12, 2 / 12, 3 / 12]
 
 
-def _four_bit_floats(rng, kind, fed=False, transposed=True, inner=33, columns=3, size=16) -> Case:
+def four_bit_floats(rng, kind, fed=False, transposed=True, inner=33, columns=3, size=16, rows=4) -> Case:
     count = inner * columns
     codes, scales = rng.integers(0, 16, count + count % 2), rng.uniform(0.5, 2, -(-count // size)).astype(np.float32)
     table = np.array(_NF4 if kind else _FP4 + [-v for v in _FP4])
     w = (table[codes[:count]] * scales.repeat(size)[:count]).reshape(columns, inner)
     b = (codes[::2] << 4 | codes[1::2]).astype(np.uint8)
-    a = floats(rng, 2, 4, inner if transposed else columns)
+    a = floats(rng, 2, rows, inner if transposed else columns)
     operands = [("fed", a), *((("fed", v) if fed else v) for v in (b, scales))]
     attrs = dict(K=inner, N=columns, block_size=size, quant_type=kind)
     attrs |= {} if transposed else {"transB": 0}
@@ -125,22 +125,22 @@ def _four_bit_floats(rng, kind, fed=False, transposed=True, inner=33, columns=3,
 
 @CASES.add
 def fp4(rng):
-    return _four_bit_floats(rng, 0)
+    return four_bit_floats(rng, 0)
 
 
 @CASES.add
 def nf4(rng):
-    return _four_bit_floats(rng, 1)
+    return four_bit_floats(rng, 1)
 
 
 @CASES.add
 def nf4_that_is_fed(rng):
-    return _four_bit_floats(rng, 1, fed=True)
+    return four_bit_floats(rng, 1, fed=True)
 
 
 @CASES.add
 def nf4_the_other_way_round(rng):
-    return _four_bit_floats(rng, 1, transposed=False)
+    return four_bit_floats(rng, 1, transposed=False)
 
 
 # --- MatMulNBits

@@ -196,6 +196,22 @@ def test_siblings_of_few_bits_are_one():
     assert_same(graph, after, 1e-12)
 
 
+def test_siblings_of_one_table_are_one():
+    table = tuple(i / 8 for i in range(16))
+    graph = random_constants(
+        "graph main(%x: f32[2, 64]) {"
+        "  %a = constant u8[8, 32]  %b = constant u8[6, 32]  %sa = constant f32[8, 2]  %sb = constant f32[6, 2]"
+        f"  %p = codebook_linear(%x, %a, %sa) {{block=32, table={table}}}"
+        f"  %q = codebook_linear(%x, %b, %sb) {{block=32, table={table}}}"
+        f"  %r = codebook_linear(%x, %b, %sb) {{block=32, table={table[::-1]}}}"
+        "  return %p, %q, %r }"
+    )
+    after = sibling_linears(graph, PassReport(""))
+    products = [n for n in after.nodes if n.op.name == "codebook_linear"]
+    assert sorted(n.output.type.shape[1] for n in products) == [6, 14]
+    assert_same(graph, after, 1e-12)
+
+
 # --- composites
 
 

@@ -179,9 +179,19 @@ def quantized_weights(g: Graph) -> Proposed:
         operands = [x, g.random("uint8", k, 5), _scale(g), _zero(g, "uint8")]
         attrs = {"domain": MICROSOFT}
         return "DynamicQuantizeMatMul", operands, 1, attrs
+    if g.rng.random() < 0.3:
+        codes, scales = g.constant(g.rng.integers(0, 256, 3 * k).astype(np.uint8)), _scale(g, -(-6 * k // 16))
+        attrs = {"K": k, "N": 6, "block_size": 16, "quant_type": g.either(0, 1), "domain": MICROSOFT}
+        return "MatMulBnb4", [x, codes, scales], 1, attrs
     blocks = -(-k // 16)
     packed, scales = g.constant(g.rng.integers(0, 256, (6, blocks, 8)).astype(np.uint8)), _scale(g, 6 * blocks)
-    return "MatMulNBits", [x, packed, scales], 1, {"K": k, "N": 6, "bits": 4, "block_size": 16, "domain": MICROSOFT}
+    order = [] if g.rng.random() < 0.7 else ["", g.constant(g.rng.permutation(np.arange(k) // 16).astype(np.int32))]
+    return (
+        "MatMulNBits",
+        [x, packed, scales, *order],
+        1,
+        {"K": k, "N": 6, "bits": 4, "block_size": 16, "domain": MICROSOFT},
+    )
 
 
 # --- ai.onnx.ml

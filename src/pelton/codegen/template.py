@@ -123,7 +123,9 @@ class Kernel:
 
         def traffic_of(x: Value | Packed | KernelWorkspace) -> Size:
             if not isinstance(x, Value):
-                return x.bytes if isinstance(x, Packed) else 0
+                size = x.bytes if isinstance(x, Packed) else 0
+                picked = anchor is not None and anchor.op.indexed
+                return minimum(size, anchor.output.type.size * anchor.output.type.dtype.size) if picked else size
             size = x.type.dtype.size
             stored = size * math.prod(d for d, stride in zip(x.type.shape, layouts[x]) if stride != 0)
             return minimum(stored, size * region.anchor.output.type.size) if x is gathered else stored

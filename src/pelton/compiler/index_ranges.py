@@ -15,6 +15,7 @@ from pelton.ops.words import (
     gather,
     gather_elements,
     gather_nd,
+    quantized_gather,
     reshape,
     scatter_elements,
     scatter_nd,
@@ -39,6 +40,8 @@ def _length(node: Node) -> int:
     """Returns the number of elements that a gather or scatter indexes; 0 unless it is one known number."""
     if node.op in (gather, gather_elements, scatter_elements):
         size = node.inputs[0].type.shape[node.attrs["axis"]]
+    elif node.op is quantized_gather:
+        size = node.inputs[0].type.shape[0]
     elif node.op in (gather_nd, scatter_nd) and node.inputs[1].type.shape[-1] == 1:
         size = node.inputs[0].type.shape[node.attrs.get("batch_dims", 0)]
     else:

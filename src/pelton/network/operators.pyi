@@ -72,6 +72,11 @@ class Operators:
         """ceil, element by element."""
     def celu(self, x: Operand, *, alpha: float = 1.0, name: str = "") -> NetworkTensor:
         """celu, element by element."""
+    def codebook_linear(self, x: Operand, w: Operand, scale: Operand, *, block: Any, table: Any, name: str = "") -> NetworkTensor:
+        """y[…, n] = Σₖ x[…, k] · table[w[n, k]] · scale[n, k / block], a product with weights of four
+        bits that number the entries of a table of 16, as those of NF4 and FP4. w holds N rows of K
+        numbers, the first one of each byte in its lowest bits; scale is [N, blocks], one for every
+        `block` elements of a row."""
     def conv_transpose(self, x: Operand, w: Operand, b: Operand, *, strides: Any, pads: Any, dilations: Any, group: int = 1, output_padding: Any, name: str = "") -> NetworkTensor:
         """Y[n, m, i·stride + k·dilation − pad] += X[n, c, i] · W[c, m, k], plus B[m]. This is the
         gradient of a convolution with respect to its input."""
@@ -224,6 +229,11 @@ class Operators:
     def quantize(self, x: Operand, scale: Operand, zero: Operand = ..., *, to: Any, axis: int = 0, block: int = 0, saturate: bool = True, name: str = "") -> NetworkTensor:
         """x / scale rounded half to even, + zero, saturated, as `to`. Floats round as a cast does, and
         their zero is 0. Scale and zero point as those of `dequantize`."""
+    def quantized_gather(self, w: Operand, indices: Operand, scale: Operand, zero: Operand = ..., *, block: Any, bits: Any, length: Any, round_scales: bool = False, name: str = "") -> NetworkTensor:
+        """y[i…, k] = (w[indices[i…], k] − zero[…, k / block]) · scale[…, k / block], rows of a table of
+        few bits, which stays stored as it is; negative indices count from the end. w, scale and zero
+        are those of `quantized_linear`, of rows of `length` numbers. round_scales: kernels may round
+        scales to f16, as those of a product with the same weights do."""
     def quantized_linear(self, x: Operand, w: Operand, scale: Operand, zero: Operand = ..., *, block: Any, bits: Any, round_rows: bool = False, name: str = "") -> NetworkTensor:
         """y[…, n] = Σₖ x[…, k] · (w[n, k] − zero[n, k / block]) · scale[n, k / block], a product with
         weights of few bits, which stay stored as they are. w holds N rows of K unsigned numbers of 2, 4

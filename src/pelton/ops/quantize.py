@@ -12,6 +12,7 @@ from .activations import clip
 from .linear import matmul
 from .logic import bitwise_and, shift_right
 from .math import add, cast, div, mul, round_, sub
+from .index import gather
 from .op import TermLike, composite, expect, expect_equal, structured
 from .shape import along, reshape, transpose
 from .shape import expand as spread
@@ -154,7 +155,14 @@ def unpacked(packed: np.ndarray, bits: int, count: int | None = None) -> np.ndar
         return packed[..., :count]
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     apart = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return apart.reshape(*packed.shape[:-1], -1)[..., :count]
+    return apart.reshape(*packed.shape[:-1], packed.shape[-1] * len(shifts))[..., :count]
+
+
+def packed(numbers: np.ndarray, bits: int) -> np.ndarray:
+    """Packs rows of numbers of `bits` bits into bytes, the first one of each byte in its lowest bits."""
+    held = 8 // bits
+    padded = np.pad(numbers, ((0, 0), (0, -numbers.shape[1] % held))).reshape(len(numbers), -1, held)
+    return np.bitwise_or.reduce(padded << np.arange(0, 8, bits, dtype=np.uint8), axis=2)
 
 
 @structured(
@@ -223,3 +231,111 @@ class quantized_linear:
 
     def flops(x: TensorType, w: TensorType, *others: TensorType, **attrs) -> int:
         return 2 * x.size * w.shape[0]
+
+
+@structured(
+    heavy=True,
+    examples=(
+        ("f32[3, 70]", "u8[5, 35]", "f32[5, 3]", dict(block=32, table=tuple(float(i * i - 9) for i in range(16)))),
+        ("f32[2, 1, 48]", "u8[7, 24]", "f16[7, 1]", dict(block=48, table=tuple(i / 8 - 1 for i in range(16)))),
+        ("f16[4, 33]", "u8[6, 17]", "f16[6, 3]", dict(block=16, table=tuple(1 / (i + 1) for i in range(16)))),
+    ),
+)
+class codebook_linear:
+    """y[…, n] = Σₖ x[…, k] · table[w[n, k]] · scale[n, k / block], a product with weights of four bits that number the
+    entries of a table of 16, as those of NF4 and FP4.
+
+    w holds N rows of K numbers, the first one of each byte in its lowest bits; scale is [N, blocks], one for every
+    `block` elements of a row.
+    """
+
+    def infer(x: TensorType, w: TensorType, scale: TensorType, *, block: int, table: tuple[float, ...]) -> TensorType:
+        expect(x.rank >= 1 and x.dtype.is_float and scale.dtype.is_float, "needs floats, and scales of them")
+        expect(w.rank == 2 and w.dtype is U8, "needs a matrix of bytes")
+        expect(block > 0, f"needs blocks of at least one element, got {block}")
+        expect(len(table) == 16, f"needs a table of 16 numbers, got {len(table)}")
+        rows, inner = w.shape[0], x.shape[-1]
+        expect_equal(w.shape[1], -(-inner // 2), f"needs rows of {inner} numbers of 4 bits")
+        expect_equal(scale.shape, (rows, -(-inner // block)), "needs a scale for each block")
+        return x.with_shape((*x.shape[:-1], rows))
+
+    def reference(x, w, scale, *, block, table):
+        by = scale.astype(np.float64)[:, np.arange(x.shape[-1]) // block]
+        return np.matmul(x, (np.array(table)[unpacked(w, 4, x.shape[-1])] * by).T)
+
+    def expand(x: Value, w: Value, scale: Value, *, block: int, table: tuple[float, ...]) -> TermLike:
+        rows, inner = w.type.shape[0], x.type.shape[-1]
+        apart = shift_right(reshape(w, shape=(*w.type.shape, 1)), np.array([0, 4], np.uint8))
+        codes = reshape(bitwise_and(apart, np.uint8(15)), shape=(rows, 2 * w.type.shape[1]))
+        codes = cast(along(codes, 1, 0, inner), to=I32)
+        numbers = gather(np.array(table, x.type.dtype.numpy), codes, axis=0)
+        wide = x.type.with_shape((rows, inner))
+        numbers = mul(numbers, _spread(_as(scale, scale.type.dtype, x.type.dtype), scale.type, wide, 1, block))
+        return matmul(x, transpose(numbers, perm=(1, 0)))
+
+    def flops(x: TensorType, w: TensorType, *others: TensorType, **attrs) -> int:
+        return 2 * x.size * w.shape[0]
+
+
+@structured(
+    indexed=True,
+    examples=(
+        ("u8[5, 35]", "i64[3]", "f32[5, 3]", "u8[5, 3]", dict(block=32, bits=4, length=70)),
+        ("u8[7, 64]", "i32[2, 1]", "f32[7, 1]", dict(block=64, bits=8, length=64)),
+        ("u8[6, 9]", "i64[]", "f16[6, 3]", "f32[6, 3]", dict(block=16, bits=2, length=33)),
+    ),
+)
+class quantized_gather:
+    """y[i…, k] = (w[indices[i…], k] − zero[…, k / block]) · scale[…, k / block], rows of a table of few bits, which
+    stays stored as it is; negative indices count from the end.
+
+    w, scale and zero are those of `quantized_linear`, of rows of `length` numbers. round_scales: kernels may round
+    scales to f16, as those of a product with the same weights do.
+    """
+
+    def infer(
+        w: TensorType,
+        indices: TensorType,
+        scale: TensorType,
+        zero: TensorType | None = None,
+        *,
+        block: int,
+        bits: int,
+        length: int,
+        round_scales: bool = False,
+    ) -> TensorType:
+        expect(indices.dtype.is_integer, "needs integer indices")
+        row = TensorType(scale.dtype, (length,))
+        quantized_linear.infer(row, w, scale, zero, block=block, bits=bits)
+        return TensorType(scale.dtype, (*indices.shape, length))
+
+    def reference(w, indices, scale, zero=None, *, block, bits, length, round_scales):
+        at = np.arange(length) // block
+        rows = unpacked(w[indices], bits, length).astype(np.float64)
+        rows -= 1 << (bits - 1) if zero is None else zero[indices][..., at].astype(np.float64)
+        return rows * scale[indices][..., at].astype(np.float64)
+
+    def expand(
+        w: Value,
+        indices: Value,
+        scale: Value,
+        zero: Value | None = None,
+        *,
+        block: int,
+        bits: int,
+        length: int,
+        round_scales: bool,
+    ) -> TermLike:
+        shape, axis = indices.type.shape, indices.type.rank
+        codes: TermLike = gather(w, indices, axis=0)
+        if bits < 8:
+            apart = reshape(codes, shape=(*shape, w.type.shape[1], 1))
+            apart = bitwise_and(shift_right(apart, np.arange(0, 8, bits, dtype=np.uint8)), np.uint8((1 << bits) - 1))
+            codes = along(reshape(apart, shape=(*shape, w.type.shape[1] * (8 // bits))), axis, 0, length)
+        by = gather(scale, indices, axis=0)
+        middle = spread(np.uint8(1 << (bits - 1)), shape=(*shape, scale.type.shape[1]))
+        zeros = middle if zero is None else gather(zero, indices, axis=0)
+        return dequantize(codes, by, zeros, axis=axis, block=block)
+
+    def flops(w: TensorType, indices: TensorType, *others: TensorType, length: int, **attrs) -> int:
+        return 2 * indices.size * length

@@ -15,6 +15,7 @@ from pelton.passes.precision import widen_nodes
 from pelton.passes.rewriting.report import PassReport, Report
 from pelton.passes.rewriting.rule import rewrite, rules
 from .siblings import sibling_convolutions, sibling_linears, sibling_matmuls
+from .tables import untied_tables
 
 T = TypeVar("T")
 Observer = Callable[[str, Graph], None]  # receives the name of a pass and the program after it
@@ -43,6 +44,8 @@ PIPELINE: tuple[Pass[bool], ...] = (
     ("sibling convolutions", sibling_convolutions),
     ("sibling matmuls", sibling_matmuls),
     ("sibling linears", sibling_linears),
+    # products have their last constants by now; the parts of expansions meet the rules below
+    ("tables", untied_tables),
     # slices from merging meet joins and other slices
     ("rest", stage("simplify", "views", "recognize", "merge")),
     # after all views have one form

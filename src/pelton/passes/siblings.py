@@ -14,7 +14,7 @@ from pelton.ops.op import Term
 from pelton.passes.rewriting.draft import Draft, join_names
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import node_label
-from pelton.ops.words import clip, convolution, matmul, quantized_linear, slice_
+from pelton.ops.words import clip, codebook_linear, convolution, matmul, quantized_linear, slice_
 
 
 def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
@@ -58,14 +58,16 @@ def sibling_linears(graph: Graph, report: PassReport, strict: bool = False) -> G
     """Merges products of one input with matrices of few bits, in blocks of one size, into one."""
 
     def merge_key(node: Node, draft: Draft) -> Any:
-        if node.op is not quantized_linear or any(v not in draft.constants for v in node.inputs[1:]):
+        if node.op not in (quantized_linear, codebook_linear):
+            return None
+        if any(v not in draft.constants for v in node.inputs[1:]):
             return None
         types = tuple((v.type.dtype, v.type.shape[1]) for v in node.inputs[1:])
-        return node.inputs[0], types, tuple(sorted(node.attrs.items()))
+        return node.op, node.inputs[0], types, tuple(sorted(node.attrs.items()))
 
     def merge(nodes: Sequence[Node], draft: Draft) -> Term:
         columns = zip(*(n.inputs[1:] for n in nodes))
-        return quantized_linear(
+        return nodes[0].op(
             nodes[0].inputs[0], *(np.concatenate([draft.constants[v] for v in c]) for c in columns), **nodes[0].attrs
         )
 

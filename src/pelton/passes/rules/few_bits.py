@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir.graph import Value
+from pelton.ops.quantize import packed
 from pelton.ops.words import dequantize, matmul, quantized_linear, transpose
 from pelton.passes.rewriting.rule import elements, is_constant, producer_of, require, rule, when
 
@@ -84,12 +85,5 @@ def _linear(x: Value, w: Value, s: Value, z: Value | None, axis: int, block: int
         more = [np.ascontiguousarray(np.broadcast_to(by_rows(z).astype(np.int16) + plus, scales.shape), np.uint8)]
     elif not dtype.is_signed:
         more = [np.zeros(scales.shape, np.uint8)]
-    packed = _packed((codes.astype(np.int16) + plus).astype(np.uint8), bits)
-    return quantized_linear(x, packed, np.ascontiguousarray(scales), *more, block=block, bits=bits)
-
-
-def _packed(codes: np.ndarray, bits: int) -> np.ndarray:
-    """Packs rows of numbers into bytes, the first one of each byte in its lowest bits."""
-    held = 8 // bits
-    padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % held))).reshape(len(codes), -1, held)
-    return np.bitwise_or.reduce(padded << np.arange(0, 8, bits, dtype=np.uint8), axis=2)
+    stored = packed((codes.astype(np.int16) + plus).astype(np.uint8), bits)
+    return quantized_linear(x, stored, np.ascontiguousarray(scales), *more, block=block, bits=bits)

@@ -10,7 +10,7 @@ from pelton.ir.dims import Size, is_known, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64
 from pelton.ops.shape import length
-from pelton.ops.words import concat, expand, gather, iota, matmul, quantized_linear, reshape, slice_
+from pelton.ops.words import codebook_linear, concat, expand, gather, iota, matmul, quantized_linear, reshape, slice_
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import elements, is_constant, producer_of, require, rule, skip, uses, when
 
@@ -164,6 +164,25 @@ def slice_rows_of_few_bits(x, *w, block, bits, round_rows, **at):
     """Some rows of a product with weights of few bits are the product of these rows."""
     when(x.type.rank - 1 not in at["axes"])
     return quantized_linear(sliced(x, full(x.type.shape, **at)), *w, block=block, bits=bits, round_rows=round_rows)
+
+
+@rule(
+    lambda x, w, s, *, block, table, **at: slice_(codebook_linear(x, w, s, block=block, table=table), **at),
+    stage="views",
+    examples=[
+        dict(
+            x="f32[5, 32]",
+            w="=u8[8, 16]",
+            s="=f32[8, 2]",
+            **dict(block=16, table=tuple(map(float, range(16)))),
+            **dict(starts=(4,), ends=(5,), axes=(0,), steps=(1,)),
+        )
+    ],
+)
+def slice_rows_by_codebook(x, w, s, *, block, table, **at):
+    """Some rows of a product with weights of a table are the product of these rows."""
+    when(x.type.rank - 1 not in at["axes"])
+    return codebook_linear(sliced(x, full(x.type.shape, **at)), w, s, block=block, table=table)
 
 
 @rule(

@@ -157,3 +157,27 @@ AI vi32 pick_bytes(vi32 x, vi32 places) {
     return (vi32)to;
 #endif
 }
+
+// Entries of a table of 16 floats, by the lowest four bits of each lane.
+AI vf32 pick_f32(const vf32 *table, vi32 places) {
+#if defined __AVX512F__ && VL == 16
+    typedef float floats __attribute__((vector_size(64)));
+    typedef int ints __attribute__((vector_size(64)));
+    return (vf32)__builtin_ia32_permvarsf512((floats)table[0], (ints)places);
+#elif defined __AVX2__ && VL == 8
+    typedef float floats __attribute__((vector_size(32)));
+    typedef int ints __attribute__((vector_size(32)));
+    const vf32 low = (vf32)__builtin_ia32_permvarsf256((floats)table[0], (ints)places);
+    const vf32 high = (vf32)__builtin_ia32_permvarsf256((floats)table[1], (ints)places);
+    return f32_select((places << 28) >> 31, high, low);
+#elif defined __aarch64__
+    typedef signed char bytes __attribute__((neon_vector_type(16)));
+    const vi32 at = (places & 15) * 0x04040404 + 0x03020100;
+    return (vf32)__builtin_neon_vqtbl4q_v(
+        (bytes)table[0], (bytes)table[1], (bytes)table[2], (bytes)table[3], (bytes)at, 32);
+#else
+    vf32 to;
+    unroll (int i = 0; i < VL; i++) to[i] = ((const float *)table)[places[i] & 15];
+    return to;
+#endif
+}

@@ -21,6 +21,7 @@ from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, te
 
 from .gemm import rows_of_a
 
+VECTORS = 2  # of a panel, in all kernels: these share panels of equal weights
 EXACT = 3  # digits of 8 bits that hold a term of a row as exactly as f32 does
 
 
@@ -83,7 +84,7 @@ class QuantizedLinear(Template):
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterator[Tactic]:
         p, seen = MatrixProduct(region, layouts), set()
         rows = (4, 6, 8) if target.registers >= 32 else (12, 6, 4)
-        columns = ceil_div(p.n, 2 * target.lanes)
+        columns = ceil_div(p.n, VECTORS * target.lanes)
         fewer = [1] * region.anchor.attrs["round_rows"] + [2] * (target.half is not F32)
         for digits in (*fewer, EXACT):
             for high in rows:
@@ -92,8 +93,8 @@ class QuantizedLinear(Template):
                     mb = min(ceil_div(block, mr), ceil_div(p.m, mr)) * mr
                     blocks = ceil_div(p.m, mb) * p.batch
                     for shares in (target.threads, 6 * target.threads):
-                        nb = max(1, ceil_div(columns, ceil_div(shares, blocks))) * 2 * target.lanes
-                        choice = (mr, 2, mb, nb, digits)
+                        nb = max(1, ceil_div(columns, ceil_div(shares, blocks))) * VECTORS * target.lanes
+                        choice = (mr, VECTORS, mb, nb, digits)
                         if choice not in seen:
                             seen.add(choice)
                             yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB", "PARTS"), choice)))
@@ -123,7 +124,9 @@ class Panels:
     def __init__(self, region: Region, width: int, exact: bool):
         node, arrays = region.anchor, region.body.constants
         x, *self.sources = node.inputs
-        self.width, self.inner, self.held = width, x.type.shape[-1], node.attrs["bits"]
+        self.width, self.inner, self.held = width, x.type.shape[-1], node.attrs.get("bits", 4)
+        if node.op.name == "quantized_gather":
+            self.sources, self.inner = [x, *node.inputs[2:]], node.attrs["length"]
         self.codes, self.scales = arrays[self.sources[0]], arrays[self.sources[1]]
         self.bits = max(4, self.held)
         middle = 1 << (self.bits - 1)
@@ -143,19 +146,20 @@ class Panels:
         self.block = block if block % 16 == 0 and self.blocks > 1 else ceil_div(self.inner, 32) * 32
         self.step = 16 if self.block % 32 else 32
         self.scale: DType = F16 if _fits_f16(self.scales, exact) else F32
+        # bytes of a panel's block, and where they begin: codes, scales, then zeros or offsets
+        self.scales_at = width * self.block * self.bits // 8
+        self.zeros_at = self.scales_at + width * self.scale.size
+        each = (self.zeros is not None) + (0 if self.offsets is None else self.offset.size)
+        self.record = self.zeros_at + width * each
 
     def packed(self) -> Packed:
         """Returns the constant that the kernel reads."""
         n, nr = self.codes.shape[0], self.width
-        each = self.scale.size + (self.zeros is not None) + (0 if self.offsets is None else self.offset.size)
-        record = nr * self.block * self.bits // 8 + nr * each
         form = f"few{nr}x{self.block}{self.scale.value}{'' if self.offsets is None else self.offset.value}"
-        return Packed(tuple(self.sources), form, (ceil_div(n, nr), self.blocks, record), self._fill, U8)
+        return Packed(tuple(self.sources), form, (ceil_div(n, nr), self.blocks, self.record), self._fill, U8)
 
     def _fill(self, out: np.ndarray) -> None:
-        nr, codes = self.width, self.width * self.block * self.bits // 8
-        lanes = nr // 2
-        scale_end = codes + nr * self.scale.size
+        nr, lanes = self.width, self.width // 2
         for i, panel in enumerate(out):
             at = slice(i * nr, (i + 1) * nr)
             part = np.zeros((nr, self.blocks * self.block), np.uint8)
@@ -167,12 +171,13 @@ class Panels:
             if self.bits == 4:
                 apart = apart[..., :1, :] | apart[..., 1:, :] << 4
             ordered = apart[..., 0, :].transpose(2, 3, 0, 4, 1, 5)  # block, step, half, group, lane, byte
-            panel[:, :codes] = ordered.reshape(self.blocks, codes)
-            panel[:, codes:scale_end] = _columns(self.scales[at].astype(self.scale.numpy), nr).view(np.uint8)
+            panel[:, : self.scales_at] = ordered.reshape(self.blocks, self.scales_at)
+            scales = _columns(self.scales[at].astype(self.scale.numpy), nr)
+            panel[:, self.scales_at : self.zeros_at] = scales.view(np.uint8)
             if self.zeros is not None:
-                panel[:, scale_end:] = _columns(self.zeros[at], nr)
+                panel[:, self.zeros_at :] = _columns(self.zeros[at], nr)
             if self.offsets is not None:
-                panel[:, scale_end:] = _columns(self.offsets[at], nr).view(np.uint8)
+                panel[:, self.zeros_at :] = _columns(self.offsets[at], nr).view(np.uint8)
 
 
 def _columns(rows: np.ndarray, count: int) -> np.ndarray:

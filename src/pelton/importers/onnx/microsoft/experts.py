@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,9 +14,6 @@ from pelton.ir.types import F32, I64, U8
 from pelton.importers.onnx.ops.quant import dequantize
 from pelton.importers.onnx.node import MICROSOFT, Reading, Binding, reads
 from .few_bits import unpack_bits
-
-# packed weights up to this size are folded, which takes 8 bytes for each of them, several times
-FOLDED = 1 << 26
 
 _ATTRIBUTES = """k activation_type activation_alpha activation_beta normalize_routing_weights use_sparse_mixer
     swiglu_fusion swiglu_limit"""
@@ -60,8 +58,10 @@ def quantized_mixture(n: Reading) -> Binding:
         shares = _selected(n, selected, _router(n, 14))
         if n.flag("normalize_routing_weights"):
             shares = _normalized(n, shares)
-    layers = [(_weights(n, i), n.optional(2 + 3 * i + 2)) for i in range(3)]
-    return _mix(n, selected, shares, layers)
+    layers, biases = [_stored(n, i) for i in range(3)], [n.optional(2 + 3 * i + 2) for i in range(3)]
+    if _stay_packed(n, layers):
+        return _mix_packed(n, selected, shares, layers, biases)
+    return _mix(n, selected, shares, [(None if w is None else _dequantized(n, w), b) for w, b in zip(layers, biases)])
 
 
 # --- routers
@@ -193,8 +193,27 @@ def _gate_and_linear(n: Reading, x: Value, beside: Value | None) -> tuple[Value,
     return gate, linear
 
 
-def _weights(n: Reading, i: int) -> Value | None:
-    """Returns the weights of a layer of QMoE as numbers [experts, outputs, inputs]."""
+# --- layers of few bits
+
+
+@dataclass(frozen=True)
+class PackedWeights:
+    """Weights of a layer of QMoE: bytes [experts, outputs, bytes of inputs], scales and zero points [experts, outputs,
+    blocks]. Without zero points, zero is half of the numbers' range."""
+
+    codes: Value
+    scale: Value
+    zero: Value | None
+    bits: int
+    size: int  # of a block
+
+    @property
+    def inputs(self) -> int:
+        return self.scale.type.shape[2] * self.size
+
+
+def _stored(n: Reading, i: int) -> PackedWeights | None:
+    """Returns the weights of a layer; None where it is absent."""
     packed, scales, zeros = n.optional(2 + 3 * i), n.optional(3 + 3 * i), n.optional(11 + i)
     if packed is None:
         return None
@@ -212,15 +231,80 @@ def _weights(n: Reading, i: int) -> Value | None:
         raise n.refuse(f"QMoE needs a scale for each block of {size} in weights of {inputs} inputs, got {scales.type}")
     scale = n.cast(n.reshape(scales, (experts, outputs, blocks)), F32)
     if zeros is None:
-        points = n.constant(np.full((experts, outputs, blocks), 1 << (bits - 1)), U8)
+        zero = None
     elif scales.type.rank == 3:
-        points = unpack_bits(n, zeros, bits, blocks)
+        zero = unpack_bits(n, zeros, bits, blocks)
     else:
-        points = n.reshape(unpack_bits(n, zeros, bits, outputs), (experts, outputs, blocks))
-    stored = unpack_bits(n, packed, bits)
-    known = [n.known(v) for v in (stored, scale, points)]
-    if all(v is not None for v in known) and stored.type.size > FOLDED:  # avoids eight bytes for each number
-        q, s, z = (v for v in known if v is not None)
-        apart = q.reshape(experts, outputs, blocks, size).astype(np.float32)
-        return n.constant(((apart - z[..., None]) * s[..., None]).reshape(experts, outputs, inputs))
-    return dequantize(n, stored, scale, points, 2, size)
+        zero = n.reshape(unpack_bits(n, zeros, bits, outputs), (experts, outputs, blocks))
+    return PackedWeights(packed, scale, zero, bits, size)
+
+
+def _dequantized(n: Reading, w: PackedWeights) -> Value:
+    """Returns numbers [experts, outputs, inputs]."""
+    zero = w.zero
+    if zero is None:
+        zero = n.constant(np.full(w.scale.type.shape, 1 << (w.bits - 1)), U8)
+    return dequantize(n, unpack_bits(n, w.codes, w.bits), w.scale, zero, 2, w.size)
+
+
+def _stay_packed(n: Reading, layers: list[PackedWeights | None]) -> bool:
+    """True if weights are constant, and their blocks are those of kernels."""
+    for i, w in enumerate(layers):
+        if w is None and i == 2:
+            continue
+        if w is None or any(v is not None and n.known(v) is None for v in (w.codes, w.scale, w.zero)):
+            return False
+        several = w.scale.type.shape[2] > 1 or i == 1  # in the second layer, all experts lie side by side
+        if w.size % 16 and several:
+            return False
+        scales = n.known(w.scale)
+        if i == 1 and scales is not None and not np.isfinite(scales).all():  # times 0, they would be no numbers
+            return False
+    return True
+
+
+def _mix_packed(
+    n: Reading, selected: Value, shares: Value, layers: list[PackedWeights | None], biases: list[Value | None]
+) -> Binding:
+    """Combines three layers like `_mix`, in two products whose weights stay packed: of tokens with the rows of all
+    experts, and of the results, times their shares, with the columns of all experts side by side."""
+    x = n.input(0)
+    tokens = n.cast(n.reshape(x, (math.prod(x.type.shape[:-1]), x.type.shape[-1])), F32)
+    first, second, third = layers
+    assert first is not None and second is not None
+    rows = _rows_of_experts(n, tokens, first, biases[0])
+    rows = _activate(n, rows, None if third is None else _rows_of_experts(n, tokens, third, biases[2]))
+    count, experts, inputs = rows.type.shape
+    outputs = second.codes.type.shape[1]
+    if (second.inputs, second.codes.type.shape[0]) != (inputs, experts):
+        raise n.refuse(
+            f"QMoE needs weights [{experts}, outputs, {inputs}] in its second layer, got {second.codes.type}"
+        )
+    beside = (count, experts, 1)
+    each = n.emit("mul", rows, n.reshape(shares, beside))
+    # only selected experts count, even if others give NaN
+    each = n.emit("where", n.reshape(selected, beside), each, n.like(rows, 0))
+
+    def by_outputs(v: Value) -> Value:
+        return n.reshape(n.transpose(v, (1, 0, 2)), (outputs, experts * v.type.shape[2]))
+
+    weights = [by_outputs(v) for v in (second.codes, second.scale, second.zero) if v is not None]
+    each = n.reshape(each, (count, experts * inputs))
+    y = n.emit("quantized_linear", each, *weights, block=second.size, bits=second.bits)
+    if biases[1] is not None:
+        bias = n.reshape(n.cast(biases[1], F32), (experts, outputs))
+        y = n.emit("add", y, n.emit("matmul", n.emit("where", selected, shares, n.like(shares, 0)), bias))
+    return n.cast(n.reshape(y, x.type.shape), x.type.dtype)
+
+
+def _rows_of_experts(n: Reading, x: Value, w: PackedWeights, bias: Value | None) -> Value:
+    """Computes [tokens, experts, outputs]."""
+    (experts, outputs, _), width = w.codes.type.shape, x.type.shape[-1]
+    if w.inputs != width:
+        raise n.refuse(f"QMoE needs weights [experts, outputs, {width}], got {w.codes.type} of {w.bits} bits")
+    parts = (w.codes, w.scale, w.zero)
+    weights = [n.reshape(v, (experts * outputs, v.type.shape[2])) for v in parts if v is not None]
+    y = n.emit("quantized_linear", x, *weights, block=w.size, bits=w.bits)
+    if bias is not None:
+        y = n.emit("add", y, n.reshape(n.cast(bias, F32), (experts * outputs,)))
+    return n.reshape(y, (x.type.shape[0], experts, outputs))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I8, I64, U8
-from pelton.ops.quantize import unpacked
+from pelton.ops.quantize import packed, unpacked
 
 from pelton.importers.onnx.ops.linear import transpose_last_axes
 from pelton.importers.onnx.ops.quant import dequantize
@@ -72,13 +74,49 @@ def matmul_n_bits(n: Reading) -> Binding:
     else:
         points = n.reshape(zeros, (columns, blocks))
     of_use = points.type.dtype is U8 or points.type.dtype.is_float
-    if group is None and of_use and all(n.known(v) is not None for v in (packed, scale, points)):
-        weights = n.slice(packed, 1, 0, -(-inner * bits // 8)), scale, *([] if zeros is None else [points])
+    weights = packed, scale, *([] if zeros is None else [points])
+    if of_use and all(n.known(v) is not None for v in (*weights, *([] if group is None else [group]))):
         attrs = dict(block=size, bits=bits, round_rows=n.attr("accuracy_level", 0) == 4)
+        if group is not None:
+            a, weights = _by_blocks(n, a, weights, group)
+        else:
+            weights = n.slice(packed, 1, 0, -(-inner * bits // 8)), *weights[1:]
         return _add_bias(n, n.emit("quantized_linear", a, *weights, **attrs))
     stored = unpack_bits(n, packed, bits)
     rows = _dequantize_rows(n, stored, scale, points)
     return _add_bias(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
+
+
+def _indices_of_blocks(n: Reading, group: Value, blocks: int) -> np.ndarray:
+    """Returns g_idx: the block of each element."""
+    at = n.known(group)
+    assert at is not None
+    if at.size != n.attr("K") or at.min(initial=0) < 0 or at.max(initial=0) >= blocks:
+        raise n.refuse(f"MatMulNBits needs {n.attr('K')} indices below {blocks} as g_idx")
+    return at.reshape(-1)
+
+
+def _by_blocks(n: Reading, a: Value, weights: tuple[Value, ...], group: Value) -> tuple[Value, tuple[Value, ...]]:
+    """Returns operands with the elements of each block of g_idx side by side, as the order of a sum is free. Blocks
+    with more than block_size elements become several; all but the last are filled up, where A has zeros."""
+    size, bits, inner = n.attr("block_size"), n.attr("bits", 4), n.attr("K")
+    codes, *others = (v for w in weights if (v := n.known(w)) is not None)
+    at = _indices_of_blocks(n, group, others[0].shape[1])
+    order = np.argsort(at, kind="stable")
+    runs = np.split(order, np.flatnonzero(np.diff(at[order])) + 1)
+    parts = [run[i : i + size] for run in runs for i in range(0, len(run), size)]
+    parts.sort(key=lambda part: len(part) < size)  # one that is not full needs no filling at the end
+    columns = np.full((len(parts), size), inner)
+    for row, part in zip(columns, parts):
+        row[: len(part)] = part
+    columns = columns.reshape(-1)[: columns.size - size + len(parts[-1])]
+    apart = np.pad(unpacked(codes, bits, inner), ((0, 0), (0, 1)))
+    moved = n.constant(packed(apart[:, columns], bits))
+    if (columns == inner).any():
+        a = n.emit("pad", a, n.like(a, 0), pads=(*[0] * (2 * a.type.rank - 1), 1))
+    if not np.array_equal(columns, np.arange(inner)):
+        a = n.emit("gather", a, n.constant(columns, I64), axis=a.type.rank - 1)
+    return a, (moved, *(n.constant(v[:, at[[part[0] for part in parts]]]) for v in others))
 
 
 def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value) -> Value:
@@ -88,9 +126,8 @@ def _dequantize_rows(n: Reading, stored: Value, scale: Value, points: Value) -> 
     if group is None:
         places = n.constant(np.arange(inner) // n.attr("block_size"), I64)
     else:
-        at = n.known(group)
-        if at is not None and (at.size != inner or at.min(initial=0) < 0 or at.max(initial=0) >= blocks):
-            raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
+        if n.known(group) is not None:
+            _indices_of_blocks(n, group, blocks)
         places = n.cast(n.reshape(group, (inner,)), I64)
     at = n.known(places)
     if at is not None and all(v is not None for v in known):  # at once, which avoids eight bytes for each
@@ -137,7 +174,8 @@ _CODES = (  # values of four bits, before scaling by the largest number of their
 @reads("MatMulBnb4", domain=MICROSOFT, attributes="K N block_size quant_type training_mode transB", inputs=3)
 def matmul_bnb4(n: Reading) -> Binding:
     """Computes A · Bᵀ, or A · B without transB, with B [N, K] flat, in blocks: FP4 or NF4 in four bits, the first
-    number in the highest, times one factor per block."""
+    number in the highest, times one factor per block. Weights stay packed if each row has whole blocks, or equal parts
+    of them that are multiples of 16."""
     a, b, scales = n.input(0), n.input(1), n.input(2)
     inner, columns, size, kind = n.attr("K"), n.attr("N"), n.attr("block_size"), n.attr("quant_type")
     if kind not in (0, 1) or not all(isinstance(d, int) and d > 0 for d in (inner, columns, size)):
@@ -152,20 +190,26 @@ def matmul_bnb4(n: Reading) -> Binding:
             f"MatMulBnb4 needs {(count + 1) // 2} bytes and {blocks} scales for {columns} × {inner} weights in blocks"
             f" of {size}, got {b.type} and {scales.type}"
         )
-    codes, scale = n.known(b), n.known(scales)
+    codes, scale, run = n.known(b), n.known(scales), gcd(inner, size)
+    transposed = n.flag("transB", 1)
     if codes is not None and scale is not None:
-        numbers = _CODES[kind][unpacked(codes.reshape(-1), 4).reshape(-1, 2)[:, ::-1].reshape(-1)[:count]]
-        each = scale.reshape(-1).astype(np.float32).repeat(size)[:count]
-        w = n.constant((numbers * each).reshape(columns, inner), a.type.dtype)
+        numbers = unpacked(codes.reshape(-1), 4).reshape(-1, 2)[:, ::-1].reshape(-1)[:count]
+        factors = scale.reshape(-1).astype(np.float32)
+        if transposed and (run % 16 == 0 or run == inner):  # blocks, or parts of them, within a row
+            by = factors[np.arange(0, count, run) // size].reshape(columns, inner // run)
+            rows = packed(numbers.reshape(columns, inner), 4)
+            table = tuple(map(float, _CODES[kind]))
+            return n.emit("codebook_linear", a, n.constant(rows), n.constant(by), block=run, table=table)
+        w = n.constant((_CODES[kind][numbers] * factors.repeat(size)[:count]).reshape(columns, inner), a.type.dtype)
     else:
         pairs = n.reshape(unpack_bits(n, n.reshape(b, (b.type.size,)), 4), (b.type.size, 2))
         order = n.emit("gather", pairs, n.constant([1, 0], I64), axis=1)
         flat = n.slice(n.reshape(order, (2 * b.type.size,)), 0, 0, count)
         values = n.emit("gather", n.constant(_CODES[kind]), n.cast(flat, I64), axis=0)
         places = n.constant(np.arange(count) // size, I64)
-        factors = n.emit("gather", n.cast(n.reshape(scales, (blocks,)), F32), places, axis=0)
-        w = n.cast(n.reshape(n.emit("mul", values, factors), (columns, inner)), a.type.dtype)
-    return n.emit("matmul", a, transpose_last_axes(n, w) if n.flag("transB", 1) else w)
+        by_number = n.emit("gather", n.cast(n.reshape(scales, (blocks,)), F32), places, axis=0)
+        w = n.cast(n.reshape(n.emit("mul", values, by_number), (columns, inner)), a.type.dtype)
+    return n.emit("matmul", a, transpose_last_axes(n, w) if transposed else w)
 
 
 # --- GatherBlockQuantized
@@ -235,6 +279,12 @@ def _pick_rows(
 
     def numbers(v: Value, length: int | None = None) -> Value:
         return unpack_bits(n, v, bits, length) if bits else v
+
+    stored = [v for v in (data, scales, zeros) if v is not None]
+    if bits and data.type.rank == 2 and axes == (0, 1) and all(n.known(v) is not None for v in stored):
+        length = data.type.shape[1] * (8 // bits)
+        more = [] if zeros is None else [numbers(zeros, scales.type.shape[1])]
+        return n.emit("quantized_gather", data, at, scales, *more, block=size, bits=bits, length=length)
 
     def pick(v: Value) -> Value:
         if v.type.shape[gathered] == 1 < count:  # one for all of them
