@@ -101,6 +101,15 @@ def test_the_weights_are_stored_once(engine):
     assert len({part.plan.constants.ctypes.data for part in engine.engines}) == 1
 
 
+def test_properties_are_those_of_every_engine(engine, plain):
+    names = [n for n in dir(pelton.Engine) if isinstance(getattr(pelton.Engine, n), property)]
+    assert {"constants", "device", "inputs"} <= {*names}
+    for name in names:
+        getattr(engine, name), getattr(plain, name)
+    assert engine.constants.dtype == np.uint8 and engine.constants.nbytes >= plain.constants.nbytes
+    assert engine.device is None
+
+
 def test_shapes_of_no_profile_are_refused_with_all_reasons(engine):
     with pytest.raises(InputError, match=r"(?s)no profile .*one: axis 1 .* must be 1, .*many: .* may have 9 to 100"):
         engine.run(inputs(101))

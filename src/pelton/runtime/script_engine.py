@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends import backend
 from pelton.engine import script_file
@@ -89,6 +91,16 @@ class ScriptEngine(Engine):
                 ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""),
             )
         self._contexts = deque()
+
+    @property
+    def constants(self) -> np.ndarray:
+        """The bytes of the constants of all engines, u8[n]; computed on first use."""
+        return np.frombuffer(bytes_of(self.script.constants), np.uint8)
+
+    @property
+    def device(self) -> Any:
+        """The device of the engines, as `Engine.device`."""
+        return self.engines[0].device if self.engines else None
 
     def _prepare(self, block: Block) -> None:
         """Plans the steps of a block and of inner blocks: engines, functions, and names that are dead after each."""
