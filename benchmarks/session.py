@@ -19,7 +19,7 @@ import numpy as np
 
 import pelton
 from pelton.backends.cpu import default_threads, describe
-from pelton.cli import arguments
+from pelton.cli import arguments, parsers
 from pelton.cli.peers import difference
 from pelton.cli.text import count
 
@@ -57,9 +57,7 @@ def main() -> int:
     ask.add_argument("--shapes", action="append", default=[])
     arguments.add_threads(ask)
     a = ask.parse_args()
-    shapes = arguments.parse_pairs(
-        (pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224"
-    )
+    shapes = parsers.parse_pairs((pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
     models = [
         m
         for given in a.models

@@ -79,7 +79,7 @@ HIDDEN = (
     "pelton.onnxruntime.finder",
 )
 GROUND = (
-    *("build_options", "options", "variables"),
+    *("build_options", "option_checks", "options", "variables"),
     "config",
     "errors",
     "html",

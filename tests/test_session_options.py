@@ -41,6 +41,7 @@ EXAMPLES = {
     "strict": ("1", True),
     "threads": ("1", 1),
     "memory": ("1000000", 10**6),
+    "max_packed": ("1.5", 1.5),
     "max_iterations": ("7", 7),
     "check": ("true", True),
     "target": ("cpu:x86_64_v3", "cpu:x86_64_v3"),

@@ -34,7 +34,7 @@ from pathlib import Path
 
 import pelton
 from pelton.backends.cpu import default_threads, describe
-from pelton.cli import arguments, arrays, peers, throughput
+from pelton.cli import arguments, arrays, parsers, peers, throughput
 from pelton.cli.text import count
 
 TOLERANCE = 2e-3  # of the largest output: what Winograd may cost
@@ -45,7 +45,7 @@ def main() -> int:
     ask.add_argument("models", nargs="+", metavar="MODEL_OR_FOLDER")
     ask.add_argument("--vs", default=",".join(peers.PEERS))
     ask.add_argument("--peers-python", default=sys.executable)
-    ask.add_argument("--seconds", type=arguments.seconds, default=10.0, help="per runtime and model")
+    ask.add_argument("--seconds", type=parsers.seconds, default=10.0, help="per runtime and model")
     ask.add_argument("--rounds", type=int, default=5)
     ask.add_argument(
         "--hint",
@@ -60,9 +60,7 @@ def main() -> int:
     ask.add_argument("--shapes", action="append", default=[])
     a = ask.parse_args()
     threads = a.threads or (default_threads() if a.hint == "latency" else 1)
-    shapes = arguments.parse_pairs(
-        (pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224"
-    )
+    shapes = parsers.parse_pairs((pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
     if unknown := [n for n in a.vs.split(",") if n not in peers.PEERS]:
         ask.error(f"--vs must be {', '.join(peers.PEERS)}, got {unknown[0]!r}")
     if not groups(a.models):

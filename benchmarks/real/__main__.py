@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pelton.backends.cpu import default_threads
-from pelton.cli import arguments
+from pelton.cli import arguments, parsers
 
 from ..child import ROOT
 from . import fetch
@@ -39,7 +39,7 @@ def main() -> int:
     ask.add_argument("names", nargs="*", metavar="NAME")
     ask.add_argument("--level", type=int, default=LEVEL)
     arguments.add_threads(ask)
-    ask.add_argument("--seconds", type=arguments.seconds, default=1.0, help="for each runtime and shape in all")
+    ask.add_argument("--seconds", type=parsers.seconds, default=1.0, help="for each runtime and shape in all")
     ask.add_argument("--rounds", type=int, default=5)
     ask.add_argument("--no-times", action="store_true", help="whether it is right is all that is asked")
     ask.add_argument("--again", action="store_true", help="also what there are results for")
@@ -47,8 +47,8 @@ def main() -> int:
     ask.add_argument("--page", type=Path, help="where the page is written")
     ask.add_argument("--room", type=Path, default=ROOT / "build" / "real")
     ask.add_argument("--peers-python", default=sys.executable)
-    ask.add_argument("--patience", type=arguments.seconds, default=900.0, help="seconds for a build")
-    ask.add_argument("--exact", type=arguments.seconds, default=300.0, help="seconds for an evaluation in float64")
+    ask.add_argument("--patience", type=parsers.seconds, default=900.0, help="seconds for a build")
+    ask.add_argument("--exact", type=parsers.seconds, default=300.0, help="seconds for an evaluation in float64")
     ask.add_argument("--memory", type=int, default=12, help="GB for each process")
     a = ask.parse_args()
     bench = Bench(

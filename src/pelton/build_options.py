@@ -22,6 +22,7 @@ class BuildOptions(TypedDict, total=False):
     hint: str
     strict: bool
     memory: int | None
+    max_packed: float | None
     timing_cache: str | Path | None
     save_tactics: str | Path | None
     load_tactics: str | Path | None

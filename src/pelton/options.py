@@ -9,6 +9,7 @@ from dataclasses import InitVar, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from . import option_checks
 from .errors import InputError, near
 
 Progress = Callable[[str, int, int], "bool | None"]
@@ -16,11 +17,8 @@ Sizes = int | str | Sequence[int | str | tuple[int, int, int]]  # of an input, o
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "best")
 ON_CPUS = ("fp32", "fp16", "bf16", "int8", "best")
-MOST_METADATA, LONGEST_METADATA = 64, 4096  # number of texts, and characters of each
 KV_CACHES = ("fp16", "int8")
-CALIBRATED = ("int8", "best")  # "best" also works without calibration
 MAX_DROP = 0.01
-MOST_PROFILES = 16
 HINTS = ("latency", "throughput")
 
 
@@ -93,6 +91,8 @@ class Options:
         in fp16, no fp16 values widened to fp32. Default: False.
     memory: maximum bytes of a run, inputs, outputs and constants included; larger models are rejected. Default: the
         memory of this machine.
+    max_packed: maximum bytes of packed weights, relative to the model's own; Winograd's are larger. Default: 2, and 1.1
+        for WebAssembly. CPUs only.
     max_iterations: maximum iterations of all loops with data-dependent ends together in a run. Default: 1,000,000.
 
     The search:
@@ -135,6 +135,7 @@ class Options:
     hint: str = "latency"
     strict: bool = False
     memory: int | None = None
+    max_packed: float | None = None
     timing_cache: str | Path | None = None
     save_tactics: str | Path | None = None
     load_tactics: str | Path | None = None
@@ -187,21 +188,24 @@ class Options:
             raise InputError(f"threads is an integer from 1 to 256, got {self.threads!r}")
         if self.budget is not None and not self.budget >= 0:
             raise InputError(f"budget is a number of seconds, got {self.budget!r}")
-        if self.memory is not None and (not isinstance(self.memory, int) or self.memory < 1):
-            raise InputError(f"memory is a number of bytes, got {self.memory!r}")
-        if self.cache_limit is not None and (not isinstance(self.cache_limit, int) or self.cache_limit < 0):
-            raise InputError(f"cache_limit is a number of bytes, got {self.cache_limit!r}")
+        for name, least, meaning in (
+            ("memory", 1, "a number of bytes"),
+            ("cache_limit", 0, "a number of bytes"),
+            ("cache_capacity", 1, "a number of positions from 1 on"),
+        ):
+            if (value := getattr(self, name)) is not None and (type(value) is not int or value < least):
+                raise InputError(f"{name} is {meaning}, got {value!r}")
         if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
             raise InputError(f"max_iterations is an integer from 0 on, got {self.max_iterations!r}")
-        if self.cache_capacity is not None and (type(self.cache_capacity) is not int or self.cache_capacity < 1):
-            raise InputError(f"cache_capacity is a number of positions from 1 on, got {self.cache_capacity!r}")
+        if self.max_packed is not None and not self.max_packed > 0:
+            raise InputError(f"max_packed is a number above 0, such as 1.1, got {self.max_packed!r}")
         if not isinstance(self.detections, (str, bool, type(None))):
             raise InputError(
                 f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {self.detections!r}"
             )
-        self._check_metadata()
-        self._check_profiles()
-        self._check_refit()
+        option_checks.check_metadata(self)
+        option_checks.check_profiles(self)
+        option_checks.check_refit(self)
         if self.image is not None:
             from .preprocessing import describe  # imported only for engines that take pictures
 
@@ -220,7 +224,7 @@ class Options:
             raise InputError(f"hint is {' or '.join(map(repr, HINTS))}, got {self.hint!r}")
         if self.hint == "throughput" and not self.on_cpu:
             raise InputError(f"hint divides CPUs among streams, the target is {self.target!r}; leave it out")
-        self._check_timing()
+        option_checks.check_timing(self)
         if self.strict and self.precision != "fp32":
             raise InputError(
                 f"strict keeps the model's arithmetic, precision {self.precision!r} does not; use only one of them"
@@ -237,131 +241,12 @@ class Options:
                 f"kv_cache is {' or '.join(map(repr, KV_CACHES))}, for CPUs only, got {self.kv_cache!r} for target"
                 f" {self.target!r}"
             )
-        self._check_lower()
-
-    def _check_refit(self) -> None:
-        """Raises InputError for builds that cannot be refitted."""
-        if not isinstance(self.refit, bool) or not isinstance(self.strip_weights, bool):
-            raise InputError(
-                f"refit and strip_weights are True or False, got {self.refit!r} and {self.strip_weights!r}"
-            )
-        if not self.refittable:
-            return
-        option = "refit" if self.refit else "strip_weights"
-        if not self.on_cpu:
-            raise InputError(f"{option}= is for engines of CPUs, the target is {self.target!r}; leave it out")
-        if self.precision in CALIBRATED:
-            raise InputError(
-                f"{option}= needs a program independent of weights, but precision {self.precision!r} depends on"
-                " them; leave it out, or use another precision"
-            )
-
-    def _check_timing(self) -> None:
-        """Raises InputError for options of tactics and of timing that exclude each other."""
-        tactics = [f"{name}=" for name in ("save_tactics", "load_tactics") if getattr(self, name) is not None]
-        if tactics and not self.on_cpu:
-            raise InputError(
-                f"tactics are recorded for CPUs only, the target is {self.target!r}: `pelton tune` times the"
-                f" kernels of engines for GPUs; leave out {' and '.join(tactics)}"
-            )
-        timing = [f"{name}=" for name in ("budget", "timing_cache") if getattr(self, name) is not None]
-        if timing and self.load_tactics is not None:
-            raise InputError(
-                f"load_tactics= repeats recorded tactics without timing; leave it out, or {' and '.join(timing)}"
-            )
-
-    def _check_profiles(self) -> None:
-        """Raises InputError for profiles that cannot be built."""
-        if self.profiles is None:
-            return
-        if not 1 <= len(self.profiles) <= MOST_PROFILES:
-            raise InputError(f"profiles are 1 to {MOST_PROFILES}, got {len(self.profiles)}")
-        for name, shapes in self.profiles.items():
-            if not isinstance(name, str) or not name or not isinstance(shapes, Mapping):
-                raise InputError(f"a profile is a mapping of names to sizes, got {name!r}: {shapes!r:.100}")
-        for option in ("refit", "strip_weights", "detections"):
-            if getattr(self, option):
-                raise InputError(f"{option}= is for engines without profiles; leave out one of both")
+        option_checks.check_lower(self)
 
     @property
     def refittable(self) -> bool:
         """True if the engine stores the data for a refit."""
         return self.refit or self.strip_weights
-
-    def _check_metadata(self) -> None:
-        """Raises InputError for metadata that is no text, or too large for an engine."""
-        metadata = self.metadata or {}
-        if len(metadata) > MOST_METADATA:
-            raise InputError(f"metadata is at most {MOST_METADATA} texts, got {len(metadata)}")
-        for name, value in metadata.items():
-            if not isinstance(name, str) or not isinstance(value, str) or not name:
-                raise InputError(
-                    f"metadata is texts by name, such as {{'team': 'vision'}}, got {name!r}: {value!r:.100}"
-                )
-            if max(len(name), len(value)) > LONGEST_METADATA:
-                raise InputError(
-                    f"metadata has texts of at most {LONGEST_METADATA} characters, {name!r:.50} has {len(value)}"
-                )
-            if any("\ud800" <= c <= "\udfff" for c in name + value):
-                raise InputError(f"metadata {name!r:.50} is no text that UTF-8 can hold")
-
-    def _check_lower(self) -> None:
-        """Raises InputError for options of INT8 and of halves that are out of range, missing, or without use."""
-        if self.precision == "int8" and self.calibration is None:
-            raise InputError(
-                "precision 'int8' needs calibration=, inputs like those of real runs, from which scales are chosen"
-            )
-        if self.precision not in CALIBRATED and self.calibration is not None:
-            raise InputError(
-                f"calibration is of use for precision 'int8' or 'best' alone, got precision {self.precision!r};"
-                " leave it out"
-            )
-        for name in ("weight_equalization", "bias_correction"):
-            if (value := getattr(self, name)) not in (None, True, False):
-                raise InputError(f"{name} is True, False, or None to let the data decide, got {value!r}")
-        for name in ("metric", "max_drop", "save_calibration", "weight_equalization", "bias_correction"):
-            if getattr(self, name) is not None and self.calibration is None:
-                raise InputError(
-                    f"{name} is of use for precision 'int8' and calibrated 'best' alone, got precision"
-                    f" {self.precision!r} and calibration {self.calibration!r}"
-                )
-        self._check_precision_of()
-        drop = self.drop_bound
-        if isinstance(drop, bool) or not isinstance(drop, (int, float)) or not drop >= 0:
-            raise InputError(f"max_drop is a number from 0 on, such as 0.01, got {drop!r}")
-        if self.progress is not None and not callable(self.progress):
-            raise InputError(f"progress must be a function (stage, done, total), got {self.progress!r}")
-        if self.metric is not None and not callable(self.metric):
-            raise InputError(f"metric must be a function from an engine to a number, got {self.metric!r}")
-        if self.save_tactics is None and self.load_tactics is None:
-            return
-        if self.precision in CALIBRATED:
-            raise InputError(
-                f"tactics are recorded and replayed for one program, precision {self.precision!r} compiles several;"
-                " leave out save_tactics= and load_tactics="
-            )
-        if self.precision_of is not None:
-            raise InputError(
-                "recorded tactics do not distinguish layers, but precision_of= does; leave it out, or"
-                " save_tactics= and load_tactics="
-            )
-
-    def _check_precision_of(self) -> None:
-        """Raises InputError for layer precisions that the build cannot choose."""
-        if self.precision_of is None:
-            return
-        layers = self.calibration is not None or self.on_cpu and self.precision in ("fp16", "bf16")
-        if not layers:
-            raise InputError(
-                "precision_of is of use for precision 'int8' and calibrated 'best', and on CPUs for 'fp16' and 'bf16',"
-                f" got target {self.target!r} and precision {self.precision!r}"
-            )
-        lower = "int8" if self.calibration is not None else self.precision
-        for pattern, precision in self.precision_of.items():
-            if not isinstance(pattern, str) or precision not in ("fp32", lower):
-                raise InputError(
-                    f"precision_of maps patterns of layer names to 'fp32' or {lower!r}, got {pattern!r}: {precision!r}"
-                )
 
     @property
     def drop_bound(self) -> float:

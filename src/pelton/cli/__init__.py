@@ -86,7 +86,8 @@ class Parser(argparse.ArgumentParser):
         its values (--fp16), or one of the command, which came before it."""
         options = [action for action in self._actions if action.option_strings]
         flags = [flag for action in options for flag in action.option_strings]
-        takes = {str(choice): action.option_strings[-1] for action in options for choice in action.choices or ()}
+        # of several, the first: --precision fp16, not --kv-cache
+        takes = {str(choice): a.option_strings[-1] for a in reversed(options) for choice in a.choices or ()}
 
         def with_hint(word: str) -> str:
             name = word.partition("=")[0]

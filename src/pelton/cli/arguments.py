@@ -4,98 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pelton.errors import InputError
 from pelton.options import HINTS, KV_CACHES, PRECISIONS, Options
-from pelton.system.cache import parse_size
+
+from . import parsers
 
 SHAPE_HELP = (
     "sizes of an input, such as x=1x3x224x224, or of a named dimension, such as batch=4; a dynamic dimension is"
     " MIN..OPTIMUM..MAX, as in x=1..8..32x3x224x224 (repeatable, or separated by commas)"
 )
-
-
-def int_in_range(minimum: int, maximum: int, what: str = "") -> Callable[[str], int]:
-    """Returns a parser of integers in a range."""
-
-    def read(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = minimum - 1
-        if not minimum <= number <= maximum:
-            raise argparse.ArgumentTypeError(
-                f"expected {what and f'{what}: '}an integer from {minimum} to {maximum}, got {text!r}"
-            )
-        return number
-
-    return read
-
-
-def seconds(text: str) -> float:
-    """Parses a number of seconds, not negative."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < 1e6:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text!r}")
-    return number
-
-
-def positive(text: str) -> float:
-    """Parses a number above zero."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return number
-
-
-def size(text: str) -> int:
-    """Parses a number of bytes, such as 500MB."""
-    try:
-        return parse_size(text)
-    except ValueError as e:
-        raise argparse.ArgumentTypeError(f"expected {e}") from None
-
-
-def memory(text: str) -> int:
-    """Parses a number of bytes above zero, such as 512MB; without a unit, of gigabytes."""
-    limit = size(f"{text}GB" if text[-1:].isdigit() else text)
-    if not limit:
-        raise argparse.ArgumentTypeError(f"expected a size above 0, such as 512MB or 4GB, got {text!r}")
-    return limit
-
-
-def parse_pairs(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:
-    """Parses ["x=1", "y=2"] to a mapping. Raises InputError for invalid pairs, and for duplicate names."""
-    out: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.rpartition("=")
-        if not equals or not name or not value:
-            raise InputError(f"{what} is written NAME=VALUE, such as {example}, got {pair!r}")
-        if name in out:
-            raise InputError(f"{what} has {name!r} twice")
-        out[name] = value
-    return out
-
-
-def parse_metadata(pairs: Iterable[str]) -> dict[str, str]:
-    """Parses ["team=vision"] to a mapping; texts may contain `=`, and be empty. Raises as `parse_pairs` does."""
-    out: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InputError(f"--metadata is written NAME=TEXT, such as team=vision, got {pair!r}")
-        if name in out:
-            raise InputError(f"--metadata has {name!r} twice")
-        out[name] = value
-    return out
 
 
 def add_repeatable(command: argparse._ActionsContainer, flag: str, metavar: str, help: str) -> None:
@@ -108,7 +28,9 @@ def add_inputs(command: argparse._ActionsContainer) -> None:
 
 
 def add_warmup(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--warmup", type=seconds, default=0.5, metavar="S", help="seconds of warm-up (default 0.5)")
+    command.add_argument(
+        "--warmup", type=parsers.seconds, default=0.5, metavar="S", help="seconds of warm-up (default 0.5)"
+    )
 
 
 def add_overwriting(command: argparse.ArgumentParser) -> None:
@@ -124,7 +46,7 @@ def add_part(command: argparse.ArgumentParser) -> None:
 def add_threads(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--threads",
-        type=int_in_range(1, 256, "threads"),
+        type=parsers.int_in_range(1, 256, "threads"),
         metavar="N",
         help="number of threads (default: all CPUs available to this process)",
     )
@@ -180,7 +102,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("build options")
     group.add_argument(
         "--level",
-        type=int_in_range(0, 5, "level"),
+        type=parsers.int_in_range(0, 5, "level"),
         metavar="N",
         help="tuning effort: 0 times nothing (seconds); 1–2: few candidates; 3: default; 4: many; 5: all",
     )
@@ -208,7 +130,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--max-drop",
-        type=positive,
+        type=parsers.positive,
         metavar="X",
         help="int8: maximum share of samples with another answer (default 0.01); layers revert to fp32 until it holds",
     )
@@ -222,7 +144,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
             help=f"int8: {what}, or do not (default: if noise on held-out data is lower)",
         )
     group.add_argument(
-        "--budget", type=seconds, metavar="S", help="seconds for timing kernels; then a cost model chooses"
+        "--budget", type=parsers.seconds, metavar="S", help="seconds for timing kernels; then a cost model chooses"
     )
     group.add_argument(
         "--kv-cache", choices=KV_CACHES, help="type of the caches that a decoder extends (default: that of the model)"
@@ -255,15 +177,21 @@ def add_build(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--cache-capacity",
-        type=int_in_range(1, 1 << 31, "positions"),
+        type=parsers.int_in_range(1, 1 << 31, "positions"),
         metavar="N",
         help="give growing caches of a decoder N positions, which runs extend in place",
     )
     add_acceptance(group)
     add_memory(group)
     group.add_argument(
+        "--max-packed",
+        type=parsers.positive,
+        metavar="RATIO",
+        help="maximum bytes of packed weights, relative to the model's own (default: 2, and 1.1 for WebAssembly)",
+    )
+    group.add_argument(
         "--max-iterations",
-        type=int_in_range(0, 1 << 40, "iterations"),
+        type=parsers.int_in_range(0, 1 << 40, "iterations"),
         metavar="N",
         help=(f"maximum total iterations of data-dependent loops in a run (default {Options.max_iterations})"),
     )
@@ -316,7 +244,7 @@ def stem(model: str) -> str:
 def add_memory(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--memory",
-        type=memory,
+        type=parsers.memory,
         metavar="SIZE",
         help="reject models that need more memory for a run, weights included, such as 512MB; without a unit, gigabytes"
         " (default: the memory of this machine)",
@@ -339,7 +267,9 @@ def _add_sizes(group: argparse._ActionsContainer) -> None:
 
 def shapes(args: argparse.Namespace) -> dict[str, str]:
     """Returns input name → its sizes as given."""
-    return parse_pairs((pair for pairs in args.shapes for pair in pairs.split(",")), "--shapes", "x=1x3x224x224")
+    return parsers.parse_pairs(
+        (pair for pairs in args.shapes for pair in pairs.split(",")), "--shapes", "x=1x3x224x224"
+    )
 
 
 def _profiles(texts: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -349,7 +279,7 @@ def _profiles(texts: Sequence[str]) -> dict[str, dict[str, str]]:
         name, colon, sizes = text.partition(":")
         if not colon or not name:
             raise InputError(f"--profile is a name, a colon and sizes, such as one:batch=1, got {text!r}")
-        profiles.setdefault(name, {}).update(parse_pairs(sizes.split(","), "--profile", "one:batch=1"))
+        profiles.setdefault(name, {}).update(parsers.parse_pairs(sizes.split(","), "--profile", "one:batch=1"))
     return profiles
 
 
@@ -361,7 +291,7 @@ def build_options(args: argparse.Namespace) -> dict:
         "strict": args.strict,
         "shapes": shapes(args) or None,
         "profiles": _profiles(args.profiles) or None,
-        "values": parse_pairs(args.values, "--values", "axes=1,2") or None,
+        "values": parsers.parse_pairs(args.values, "--values", "axes=1,2") or None,
         "weights": args.weights,
         "outputs": tuple(args.outputs) or None,
         "detections": args.detections,
@@ -374,12 +304,13 @@ def build_options(args: argparse.Namespace) -> dict:
         "threads": args.threads,
         "max_iterations": args.max_iterations,
         "memory": args.memory,
+        "max_packed": args.max_packed,
         "target": args.target,
         "precision": args.precision,
         "kv_cache": args.kv_cache,
         "calibration": _calibration(args),
         "save_calibration": args.save_calibration,
-        "precision_of": parse_pairs(args.precision_of, "--precision-of", "head.*=fp32") or None,
+        "precision_of": parsers.parse_pairs(args.precision_of, "--precision-of", "head.*=fp32") or None,
         "max_drop": args.max_drop,
         "weight_equalization": args.weight_equalization,
         "bias_correction": args.bias_correction,

@@ -16,7 +16,8 @@ from pelton.errors import InputError, near
 from pelton.options import HINTS
 from pelton.system import heads
 
-from . import arguments, arrays, baseline, build, flags, layers, output, peers, roofline, runs, text, throughput, timing
+from . import arguments, arrays, baseline, build, flags, layers, output, parsers, peers, roofline, runs, text
+from . import throughput, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -56,17 +57,17 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--streams",
-        type=arguments.int_in_range(1, 256, "streams"),
+        type=parsers.int_in_range(1, 256, "streams"),
         metavar="N",
         help="number of parallel runs, each on --threads, or its share of the CPUs (implies --hint throughput)",
     )
     command.add_argument(
-        "--seconds", type=arguments.seconds, default=3.0, metavar="S", help="seconds to measure (default 3)"
+        "--seconds", type=parsers.seconds, default=3.0, metavar="S", help="seconds to measure (default 3)"
     )
     arguments.add_warmup(command)
     command.add_argument(
         "--iterations",
-        type=arguments.int_in_range(1, 1 << 30, "runs"),
+        type=parsers.int_in_range(1, 1 << 30, "runs"),
         metavar="N",
         help="number of runs to measure, instead of --seconds",
     )
@@ -136,7 +137,7 @@ def slowdown(given: str) -> float:
 
 def batches(given: str) -> tuple[int, ...]:
     """Parses batch sizes, separated by commas."""
-    return tuple(map(arguments.int_in_range(1, 1 << 30, "batch sizes separated by commas"), given.split(",")))
+    return tuple(map(parsers.int_in_range(1, 1 << 30, "batch sizes separated by commas"), given.split(",")))
 
 
 def main(args: argparse.Namespace) -> int:

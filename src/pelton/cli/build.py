@@ -16,7 +16,7 @@ from pelton.errors import Needs
 from pelton.options import Options
 from pelton.targets import is_gpu
 
-from . import arguments, arrays, output, text
+from . import arguments, arrays, output, parsers, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -107,7 +107,7 @@ def main(args: argparse.Namespace) -> None:
         if getattr(args, name):
             options[name] = True
     if args.metadata:
-        options["metadata"] = arguments.parse_metadata(args.metadata)
+        options["metadata"] = parsers.parse_metadata(args.metadata)
     target = args.output or arguments.stem(args.model) + ".pelton"
     arrays.check_target(target)
     if args.sign:

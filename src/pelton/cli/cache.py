@@ -9,7 +9,7 @@ from pelton.system import cache
 from pelton.errors import InputError
 from pelton.options import Options
 
-from . import arguments, output, text
+from . import output, parsers, text
 
 EXAMPLES = """examples:
   pelton cache info                     path, contents and limit
@@ -45,13 +45,13 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--limit",
-        type=arguments.size,
+        type=parsers.size,
         metavar="SIZE",
         help="prune: maximum size, such as 500MB (default: the limit of builds)",
     )
     command.add_argument(
         "--unused",
-        type=arguments.int_in_range(0, 36500, "days"),
+        type=parsers.int_in_range(0, 36500, "days"),
         metavar="DAYS",
         help=f"prune: remove files unused for this many days (default {cache.KEPT // cache.DAY})",
     )

@@ -14,7 +14,7 @@ import numpy as np
 from pelton import progress
 from pelton.errors import EngineError, InputError, Needs
 
-from . import arguments, arrays, output, peers, text
+from . import arguments, arrays, output, parsers, peers, text
 
 if TYPE_CHECKING:
     from pelton.diagnose.compare import Comparison, OutputDifference, StepDifference
@@ -74,13 +74,13 @@ def add(commands) -> argparse.ArgumentParser:
     arguments.add_repeatable(command, "--values", "NAME=NUMBERS", "the --values of `pelton build`")
     command.add_argument(
         "--seed",
-        type=arguments.int_in_range(0, 1 << 32, "a seed"),
+        type=parsers.int_in_range(0, 1 << 32, "a seed"),
         metavar="N",
         help="seed of random inputs (default: a new one each time)",
     )
     command.add_argument(
         "--tolerance",
-        type=arguments.positive,
+        type=parsers.positive,
         metavar="T",
         help=(
             "maximum error of an output, relative to its largest value (default: 2e-3 for fp32, 2e-2 for tf32 and"
@@ -89,14 +89,14 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--steps",
-        type=arguments.int_in_range(0, 255, "steps"),
+        type=parsers.int_in_range(0, 255, "steps"),
         default=1,
         metavar="N",
         help="maximum error of quantized outputs, in steps of their scale (default 1)",
     )
     command.add_argument(
         "--top",
-        type=arguments.int_in_range(1, 1 << 20, "steps"),
+        type=parsers.int_in_range(1, 1 << 20, "steps"),
         default=10,
         metavar="N",
         help="list the N steps with the largest errors (default 10)",
@@ -126,7 +126,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         seed = secrets.randbits(32) if args.seed is None else args.seed
         feeds = [arrays.draw_inputs(engine, arguments.shapes(args), seed)]
-    values = arguments.parse_pairs(args.values, "--values", "axes=1,2") or None
+    values = parsers.parse_pairs(args.values, "--values", "axes=1,2") or None
     with ExitStack() as stack:
         others = start_others(stack, args, engine, feeds[0])
         # InputError means a model that does not fit the engine

@@ -13,7 +13,7 @@ from pelton import progress
 from pelton.errors import InputError
 from pelton.system import files
 
-from . import arguments, arrays, output, text
+from . import arguments, arrays, output, parsers, text
 
 EXAMPLES = """examples:
   pelton compress model.onnx -o small.onnx --data samples.npz --max-drop 0.05   weights of 4 bits, within a bound
@@ -51,7 +51,7 @@ def add(commands) -> argparse.ArgumentParser:
     arguments.add_repeatable(command, "--shapes", "NAME=SIZES", arguments.SHAPE_HELP)
     arguments.add_threads(command)
     command.add_argument(
-        "--level", type=arguments.int_in_range(0, 5, "level"), metavar="N", help="engines: tuning effort, 0 to 5"
+        "--level", type=parsers.int_in_range(0, 5, "level"), metavar="N", help="engines: tuning effort, 0 to 5"
     )
     command.add_argument("--target", metavar="WHAT", help="engines: the target, as for `pelton build`")
     command.add_argument("--report", metavar="FILE", help="also write the report as a JSON file")
@@ -82,7 +82,7 @@ def _add_weights(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--cluster",
-        type=arguments.int_in_range(2, 256, "values"),
+        type=parsers.int_in_range(2, 256, "values"),
         metavar="N",
         help="with --weights float: number of values that the weights of a layer share",
     )
@@ -92,7 +92,7 @@ def _add_accuracy(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--data", metavar="FILE", help="typical inputs (.npz): better rounding, and a measured accuracy")
     group.add_argument(
         "--max-drop",
-        type=arguments.positive,
+        type=parsers.positive,
         metavar="X",
         help="maximum share of samples with another answer; layers get 8 bits, then stay float, until it holds"
         " (default: unbounded)",

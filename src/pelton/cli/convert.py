@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pelton.errors import InputError, Needs
 
-from . import arguments, arrays, output, text
+from . import arguments, arrays, output, parsers, text
 
 EXAMPLES = """examples:
   pelton convert yolov3.cfg --weights yolov3.weights             writes yolov3.onnx
@@ -35,7 +35,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     arguments.add_weights(command)
     command.add_argument(
-        "--opset", type=arguments.int_in_range(1, 999, "opset"), metavar="N", help="opset of the ONNX file, 18 or later"
+        "--opset", type=parsers.int_in_range(1, 999, "opset"), metavar="N", help="opset of the ONNX file, 18 or later"
     )
     command.add_argument("--external", action="store_true", help="store weights in FILE.data (default: above 2 GB)")
     arguments.add_part(command)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import arguments, arrays, build, demo_page, output, peers, run, text, timing
+from . import arguments, arrays, build, demo_page, output, parsers, peers, run, text, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
@@ -48,7 +48,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--level",
-        type=arguments.int_in_range(0, 5, "level"),
+        type=parsers.int_in_range(0, 5, "level"),
         default=3,
         metavar="N",
         help="tuning effort, 0 to 5 (default 3)",

@@ -14,7 +14,7 @@ from pelton.engine.script import Block, HostAction, IfAction, LoopAction, RunAct
 from pelton.errors import InputError, Needs
 from pelton.options import Options
 
-from . import arguments, arrays, flags, output, text
+from . import arguments, arrays, flags, output, parsers, text
 
 if TYPE_CHECKING:
     from pelton.diagnose.explain import Errors, Explanation, ScriptExplanation
@@ -68,7 +68,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     error.add_argument(
         "--top",
-        type=arguments.int_in_range(1, 1 << 20, "steps"),
+        type=parsers.int_in_range(1, 1 << 20, "steps"),
         metavar="N",
         help="the N steps with the largest errors (default: all, in execution order), and the N most harmful quantized"
         " tensors",

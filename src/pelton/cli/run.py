@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton.errors import InputError, near
 
-from . import arguments, arrays, build, output, text
+from . import arguments, arrays, build, output, parsers, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -39,7 +39,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--top",
-        type=arguments.int_in_range(1, 1 << 20, "classes to print"),
+        type=parsers.int_in_range(1, 1 << 20, "classes to print"),
         metavar="K",
         help="print the top K classes along the last axis",
     )

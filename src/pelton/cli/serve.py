@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pelton.errors import InputError, Needs
 
-from . import arguments
+from . import parsers
 
 EXAMPLES = """examples:
   pelton serve model.pelton                       http://127.0.0.1:8000/v2/models/model/infer, gRPC on 8001
@@ -25,13 +25,13 @@ def milliseconds(text: str) -> float:
     """Parses a duration such as 20ms or 0.5s, in seconds."""
     for unit, scale in (("ms", 1e-3), ("us", 1e-6), ("s", 1.0)):
         if text.endswith(unit):
-            return arguments.positive(text.removesuffix(unit)) * scale
+            return parsers.positive(text.removesuffix(unit)) * scale
     raise argparse.ArgumentTypeError(f"expected a duration such as 20ms, got {text!r}")
 
 
 def batch(text: str) -> str | int:
     """Parses "auto", "off", or a number of rows."""
-    return text if text in ("auto", "off") else arguments.int_in_range(1, 1 << 16, "auto, off, or rows")(text)
+    return text if text in ("auto", "off") else parsers.int_in_range(1, 1 << 16, "auto, off, or rows")(text)
 
 
 def destination(text: str) -> str:
@@ -70,7 +70,7 @@ def add(commands) -> argparse.ArgumentParser:
 
 
 def _add_network(network: argparse._ActionsContainer) -> None:
-    port = arguments.int_in_range(0, 65535, "a port")
+    port = parsers.int_in_range(0, 65535, "a port")
     network.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     network.add_argument("--http-port", type=port, default=8000, metavar="PORT", help="default 8000")
     network.add_argument("--grpc-port", type=port, default=8001, metavar="PORT", help="default 8001")
@@ -105,7 +105,7 @@ def _add_models(models: argparse._ActionsContainer) -> None:
         metavar="NAME",
         help="load at the start of explicit control; * for all",
     )
-    models.add_argument("--poll-seconds", type=arguments.positive, default=1.0, metavar="S", help="default 1")
+    models.add_argument("--poll-seconds", type=parsers.positive, default=1.0, metavar="S", help="default 1")
     models.add_argument(
         "--trust", action="append", default=[], metavar="KEY", help="load only engines signed by this key"
     )
@@ -122,28 +122,26 @@ def _add_running(running: argparse._ActionsContainer) -> None:
         "--slo", type=milliseconds, metavar="TIME", help="time from a request to its answer, such as 20ms"
     )
     running.add_argument(
-        "--jobs", type=arguments.int_in_range(1, 256, "jobs"), metavar="N", help="runs at once, per model"
+        "--jobs", type=parsers.int_in_range(1, 256, "jobs"), metavar="N", help="runs at once, per model"
     )
-    running.add_argument(
-        "--threads", type=arguments.int_in_range(1, 256, "threads"), metavar="N", help="threads per run"
-    )
+    running.add_argument("--threads", type=parsers.int_in_range(1, 256, "threads"), metavar="N", help="threads per run")
     running.add_argument(
         "--queue",
-        type=arguments.int_in_range(1, 1 << 20, "rows"),
+        type=parsers.int_in_range(1, 1 << 20, "rows"),
         default=4096,
         metavar="ROWS",
         help="most waiting rows",
     )
     running.add_argument(
         "--workers",
-        type=arguments.int_in_range(1, 256, "processes"),
+        type=parsers.int_in_range(1, 256, "processes"),
         default=1,
         metavar="N",
         help="processes behind one port (default 1); worker i has its metrics on --metrics-port + i",
     )
     running.add_argument(
         "--response-cache",
-        type=arguments.size,
+        type=parsers.size,
         default=0,
         metavar="SIZE",
         help="cache of answers, where models enable it",
@@ -153,21 +151,19 @@ def _add_running(running: argparse._ActionsContainer) -> None:
 def _add_limits(limits: argparse._ActionsContainer) -> None:
     limits.add_argument(
         "--http-max-input-size",
-        type=arguments.size,
+        type=parsers.size,
         default=64 << 20,
         metavar="SIZE",
         help="bytes of a request (64MiB)",
     )
     limits.add_argument(
         "--max-requests",
-        type=arguments.int_in_range(1, 1 << 20, "requests"),
+        type=parsers.int_in_range(1, 1 << 20, "requests"),
         default=1024,
         metavar="N",
         help="under way at once",
     )
-    limits.add_argument(
-        "--drain", type=arguments.seconds, default=30.0, metavar="S", help="wait for requests at the end"
-    )
+    limits.add_argument("--drain", type=parsers.seconds, default=30.0, metavar="S", help="wait for requests at the end")
 
 
 def _add_traces(traces: argparse._ActionsContainer) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from pelton import __version__
 from pelton.engine.plan import Step
 
-from . import arguments, arrays, build, output, text, timing
+from . import arguments, arrays, build, output, parsers, text, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
@@ -47,7 +47,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--runs",
-        type=arguments.int_in_range(1, 10_000, "runs"),
+        type=parsers.int_in_range(1, 10_000, "runs"),
         default=3,
         metavar="N",
         help="number of runs (default 3)",

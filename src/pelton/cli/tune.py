@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pelton import progress
 
-from . import arguments, arrays, output, text
+from . import arguments, arrays, output, parsers, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -34,14 +34,14 @@ def add(commands) -> argparse.ArgumentParser:
     arguments.add_overwriting(command)
     command.add_argument(
         "--device",
-        type=arguments.int_in_range(0, 255, "the number of a GPU"),
+        type=parsers.int_in_range(0, 255, "the number of a GPU"),
         default=0,
         metavar="N",
         help="number of the GPU (default 0)",
     )
     command.add_argument(
         "--budget",
-        type=arguments.seconds,
+        type=parsers.seconds,
         metavar="S",
         help="seconds for timing; the remaining steps keep their kernels",
     )

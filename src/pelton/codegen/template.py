@@ -31,6 +31,7 @@ class Target:
     threads: int = 1
     libraries: tuple[tuple[str, int], ...] = ()  # names and versions of those used in timing
     tf32: bool = False  # True if products of f32 may round their operands to TF32, ten bits of mantissa
+    max_packed: float = 2.0  # the most bytes of packed weights, relative to the model's own
     half: DType = F32  # the storage type of weights where it is faster: F32, F16 or BF16
 
     @property

@@ -235,7 +235,8 @@ def _empty(engine: Any, axes: Mapping[str, int], values: Mapping[str, int]) -> d
         if s.name in names and s.name not in values and s.minimum > 0:
             raise InputError(
                 f"axis {axes[names[s.name]]} of {names[s.name]!r} may grow from run to run, and engine {engine.label!r}"
-                f" accepts no empty one ({s.name} is {s.range()}): build it for"
-                f' shapes={{"{s.name}": "0..{s.optimum}..{s.maximum}"}}, or pass {s.name}= to begin with zeros'
+                f" accepts no empty one ({s.name} is {s.range()}): build it with"
+                f" shapes={{{s.name!r}: ...}} from 0 on, as in 0..{s.optimum}..{s.maximum}, or pass {s.name}= to begin"
+                " with zeros"
             )
     return dict.fromkeys(names, 0)

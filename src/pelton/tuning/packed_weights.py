@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Packed, Tactic, Template
 
-MAX_PACKED_RATIO = 2.0  # packed bytes by the model's own
-
 
 @dataclass(frozen=True)
 class PackedCandidate:

@@ -222,14 +222,12 @@ def _small_enough(
     target: Target,
     times: Mapping[str, Mapping[str, int]],
 ) -> dict[str, tuple[Template, Tactic, packed_weights.Packing]]:
-    """Chooses with all packed weights together at most `packed_weights.MAX_PACKED_RATIO` times the model's own.
+    """Chooses with all packed weights together at most `Target.max_packed` times the model's own.
 
     Untimed candidates count as fast as the first guess, so the largest weights among them are dropped first.
     """
     weights = {digest: {v: a.nbytes for v, a in tasks[digest].region.body.constants.items()} for digest in best}
-    limit = packed_weights.MAX_PACKED_RATIO * sum(
-        a.nbytes for i in digests for a in placed.tasks[i].region.body.constants.values()
-    )
+    limit = target.max_packed * sum(a.nbytes for i in digests for a in placed.tasks[i].region.body.constants.values())
     shared = {d: sum(e == d for e in digests.values()) for d in best}
     candidates_of: dict[str, list[packed_weights.PackedCandidate]] = {}
     first: dict[str, int] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .. import arguments
+from .. import parsers
 
 DOES: Literal["does"] = "does"  # as trtexec does it, or by the text
 IGNORED: Literal["ignored"] = "ignored"  # accepted with a warning: it changes no result
@@ -51,7 +51,7 @@ class Flag:
 
 
 def whole(minimum: int, maximum: int = 1 << 30) -> Callable[[str], int]:
-    return arguments.int_in_range(minimum, maximum)
+    return parsers.int_in_range(minimum, maximum)
 
 
 def positive(text: str) -> float:

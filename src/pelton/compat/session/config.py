@@ -81,6 +81,7 @@ READERS: Mapping[str, Reader] = {
     "strict": (_flag, "0 or 1"),
     "threads": (int, "an integer"),
     "memory": (int, "a number of bytes"),
+    "max_packed": (float, "a number such as 1.1"),
     "max_iterations": (int, "an integer"),
     "check": (_flag, "0 or 1"),
     "target": (str, "text"),

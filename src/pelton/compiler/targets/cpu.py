@@ -32,6 +32,7 @@ from .interface import BackEnd, Choices, create_timing, open_timing_cache, progr
 
 # The number of further kernels for each step in engines for other machines, by level.
 ALTERNATIVES = {0: 0, 1: 0, 2: 0, 3: 2, 4: 4, 5: 8}
+MAX_DOWNLOADED = 1.1  # packed weights of engines that are downloaded, relative to the model's own
 HALVES: Mapping[str, DType] = {"fp16": F16, "bf16": BF16}  # by precision
 
 log = Logger("pelton.build")
@@ -158,6 +159,7 @@ def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:
             lanes=of.lanes,
             registers=of.registers,
             threads=options.threads or cpu.default_threads(),
+            max_packed=options.max_packed or (MAX_DOWNLOADED if of.is_wasm else Target.max_packed),
             half=HALVES.get(options.precision, F32),
             **sizes,
         ),
