@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pelton.errors import InputError, Needs
+from pelton.option_checks import CALIBRATED
 from pelton.system.temporary import temporary_folder
 
 from . import build
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pelton.engine.plan import EnginePlan
 
 WASM = "wasm"  # the value of --target
+OF_TIMING = ("budget", "timing_cache")  # options that builds by recorded tactics do not take
 
 
 def export(model: str, folder: str, name: str | None, options: Mapping[str, Any], *, quiet: bool) -> list[Path]:
@@ -30,23 +32,28 @@ def export(model: str, folder: str, name: str | None, options: Mapping[str, Any]
         )
     with Needs("building engines"):
         from pelton import web
-    plans = _build(model, web.LEVELS, dict(options), quiet)
-    return web.write(plans, folder, name)
+    return web.write(_build(model, dict(options), quiet), folder, name)
 
 
-def _build(model: str, levels: tuple[str, ...], options: dict[str, Any], quiet: bool) -> dict[str, EnginePlan]:
+def _build(model: str, options: dict[str, Any], quiet: bool) -> dict[str, EnginePlan]:
     """Builds the best level, and the others by its tactics: they read the same weights."""
+    from pelton import web
+
+    # tactics are of one program, and calibrated precisions compile several: code that every browser runs
+    levels = web.LEVELS[-1:] if options.get("precision") in CALIBRATED else web.LEVELS
     plans: dict[str, EnginePlan] = {}
     with temporary_folder() as where:
         recorded = os.path.join(where, "tactics.json")
         for level in levels:
-            tactics: dict[str, Any] = {"save_tactics": recorded}
+            tactics: dict[str, Any] = {"save_tactics": recorded} if len(levels) > 1 else {}
             if plans:
                 text = Path(recorded).read_text("utf-8").replace(levels[0], level)
                 Path(recorded + level).write_text(text, "utf-8")
                 tactics = {"load_tactics": recorded + level}
+                options = {name: value for name, value in options.items() if name not in OF_TIMING}
             engine = build.build_engine(model, {**options, **tactics, "target": f"cpu:{level}"}, quiet=quiet)
             _refuse_parts(model, engine)
+            web.refuse_dynamic(engine.plain)
             plans[level] = engine.plain
     return plans
 

@@ -53,10 +53,15 @@ def write(plans: Mapping[str, EnginePlan], folder: str | os.PathLike[str], name:
     return written
 
 
-def _package(plans: Mapping[str, EnginePlan], plan: EnginePlan, name: str) -> dict[str, str | bytes]:
-    tables.refuse_what_needs_python(plan)
+def refuse_dynamic(plan: EnginePlan) -> None:
+    """Raises InputError for an engine of dynamic shapes."""
     if plan.symbols:
         raise InputError(f"{plan.label!r} has dynamic shapes; give one with --shapes, as in --shapes x=1x3x224x224")
+
+
+def _package(plans: Mapping[str, EnginePlan], plan: EnginePlan, name: str) -> dict[str, str | bytes]:
+    tables.refuse_what_needs_python(plan)
+    refuse_dynamic(plan)
     where = tables.memory(plan, NAME)
     ports = [*plan.inputs, *plan.outputs]
     static = len(where.weights) + where.arena + sum(p.nbytes for p in ports)
