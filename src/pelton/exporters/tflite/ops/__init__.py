@@ -1,0 +1,5 @@
+"""Writers of ops, one file per family; importing this registers them."""
+
+from __future__ import annotations
+
+from . import elements, expansions, picks, products, quantize, reductions, shapes, windows  # noqa: F401  (registers)
