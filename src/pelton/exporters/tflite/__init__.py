@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from .write import TFLiteFile, to_tflite
+from . import edgetpu
+from .quantizer import calibrated_values, quantized
+from .write import LAYOUTS, TFLiteFile, prepared, to_tflite
 
-__all__ = ["TFLiteFile", "to_tflite"]
+__all__ = ["LAYOUTS", "TFLiteFile", "calibrated_values", "edgetpu", "prepared", "quantized", "to_tflite"]

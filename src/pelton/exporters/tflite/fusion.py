@@ -133,7 +133,7 @@ def scaling_of(model: TFLiteModel, node: Node) -> Scaling | None:
     of = node.output.type.dtype if node.op is words.quantize else node.inputs[0].type.dtype
     if of not in (I8, U8) or node.attrs["block"] or not node.attrs.get("saturate", True):
         return None
-    scale, zero = (model.known(v) if model.holds(v) else None for v in (*node.inputs[1:], *[None] * 2)[:2])
+    scale, zero = (_known(model, node, i) for i in (1, 2))
     if scale is None or len(node.inputs) > 2 and zero is None or not (scale > 0).all() or not np.isfinite(scale).all():
         return None
     zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
@@ -144,3 +144,8 @@ def scaling_of(model: TFLiteModel, node: Node) -> Scaling | None:
     if len(set(scales)) == 1 and node.op is words.quantize:
         scales = scales[:1]
     return Scaling(scales, int(zeros[0]) - shift, node.attrs["axis"] if len(scales) > 1 else 0)
+
+
+def _known(model: TFLiteModel, node: Node, i: int) -> np.ndarray | None:
+    """Returns a constant operand; None for others and for absent ones."""
+    return model.known(node.inputs[i]) if i < len(node.inputs) and model.holds(node.inputs[i]) else None

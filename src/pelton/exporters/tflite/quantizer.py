@@ -22,13 +22,33 @@ FIXED = {
     words.tanh: Scaling((1 / 128,)),
 }
 # the output has the scaling of the input
-KEEPING = (words.max_pool, words.average_pool, words.reshape, words.transpose, words.slice_, words.resize, words.tile)
-KEEPING += (words.expand, words.gather, words.depth_to_space, words.space_to_depth, words.pad)
+KEEPING = frozenset(
+    getattr(words, name)
+    for name in (
+        "max_pool average_pool reshape transpose slice_ resize tile expand gather depth_to_space space_to_depth pad"
+    ).split()
+)
 LEVELS = 127
+# constants beside integers are integers, too
+WITH_CONSTANTS = (words.add, words.sub, words.mul, words.minimum, words.maximum, words.concat, words.prelu)
+
+
+def with_products(graph: Graph) -> Graph:
+    """Replaces quotients by constants by products: TFLite has no quotients of integers."""
+    constants, nodes = dict(graph.constants), list[Node]()
+    for n in graph.nodes:
+        divisor = constants.get(n.inputs[1]) if n.op is words.div and n.outputs[0].type.dtype is F32 else None
+        if divisor is not None and (divisor != 0).all() and n.inputs[0] not in constants:
+            factor = Value(n.inputs[1].type, f"{n.outputs[0].name}.factor")
+            constants[factor] = (1 / divisor.astype(np.float64)).astype(np.float32)
+            n = Node(words.mul, (n.inputs[0], factor), words.mul.complete({}), n.outputs, n.name)
+        nodes.append(n)
+    return graph.replace(nodes=tuple(nodes), constants=constants)
 
 
 def calibrated_values(graph: Graph) -> list[str]:
     """Returns the names of the values whose ranges decide the scales."""
+    graph = with_products(graph)
     values = dict.fromkeys(v for n in graph.nodes if _is_integer(graph, n) for v in (*n.inputs, *n.outputs))
     return [v.name for v in values if v.type.dtype is F32 and v not in graph.constants]
 
@@ -46,7 +66,7 @@ def quantized(graph: Graph, ranges: Ranges, *, ports: bool = False) -> Graph:
     ranges: of `calibrated_values`; others stay f32. Weights are signed bytes, of convolutions with a scale for each
     output channel. ports: True to make inputs and outputs of f32 bytes, where these have a range.
     """
-    return _Quantizer(graph, ranges, ports).quantized()
+    return _Quantizer(with_products(graph), ranges, ports).quantized()
 
 
 def _is_integer(graph: Graph, node: Node) -> bool:
@@ -136,12 +156,24 @@ class _Quantizer:
         if integer and node.op in (words.convolution, words.conv_transpose, words.matmul):
             if node.inputs[1] in self.graph.constants:
                 operands[1] = self._weights(node)
+                self._round_bias(node, operands)
+        elif integer and node.op in WITH_CONSTANTS:
+            operands = [self._rounded(v) if v in self.graph.constants else x for v, x in zip(node.inputs, operands)]
         scaled = [v for v in node.outputs if v in self.scalings]
         made = {v: Value(v.type, f"{v.name}.float") if v in self.graph.outputs else v for v in scaled}
         outputs = tuple(made.get(v, v) for v in node.outputs)
         self.nodes.append(Node(node.op, tuple(operands), node.attrs, outputs, node.name))
         for v in scaled:
             self._quantize(v, made[v])
+
+    def _rounded(self, v: Value) -> Value:
+        """Returns a constant in steps of its largest number."""
+        array = self.graph.constants[v]
+        if array.dtype != np.float32 or v in self.numbers:
+            return self.numbers.get(v, v)
+        scale = np.float32((np.abs(array).max(initial=0) or 1) / LEVELS)
+        codes = np.clip(np.rint(array / scale), -LEVELS, LEVELS).astype(np.int8)
+        return self._apply(words.dequantize, [self._constant(codes), self._constant(scale)], v)
 
     def _weights(self, node: Node) -> Value:
         """Returns the dequantization of a node's weights."""
@@ -155,6 +187,22 @@ class _Quantizer:
         spread = scale if axis is None else scale.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
         codes = np.clip(np.rint(array / spread), -LEVELS, LEVELS).astype(np.int8)
         return self._apply(words.dequantize, [self._constant(codes), self._constant(scale)], w, axis=axis or 0)
+
+    def _round_bias(self, node: Node, operands: list[Value]) -> None:
+        """Rounds a bias to integers in units of the scales of the operands, as operators of integers hold it."""
+        x, scales = node.inputs[0], self.constants[self.nodes[-1].inputs[1]].astype(np.float64)
+        if x not in self.scalings:
+            return
+        units = scales * self.scalings[x].scale[0]
+        if node.op is not words.matmul and node.inputs[2] in self.graph.constants:
+            bias = self.graph.constants[node.inputs[2]]
+            operands[2] = self._constant((np.rint(bias / units) * units).astype(np.float32))
+        (user, *others) = self.graph.users.get(node.outputs[0], [node])
+        if node.op is words.matmul and not others and user.op is words.add:
+            for v in user.inputs:
+                if v in self.graph.constants:
+                    bias = self.graph.constants[v]
+                    self.numbers[v] = self._constant((np.rint(bias / units) * units).astype(np.float32))
 
     def _quantize(self, v: Value, made: Value) -> None:
         code = self._apply(words.quantize, [made, *self._parameters(v)], v, to=I8)

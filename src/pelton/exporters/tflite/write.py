@@ -67,7 +67,7 @@ def to_tflite(
     """
     if layout not in LAYOUTS:
         raise InputError(f"layouts are {' and '.join(LAYOUTS)}, got {layout!r}")
-    graph, _ = apply(PASSES, in_f32(graph), False)
+    graph = prepared(graph)
     ports = images(graph) if layout == "nhwc" else frozenset()
     forms = {v: channels_last(v.type.rank) if v in ports else identity(v.type.rank) for v in graph.inputs}
     model = _model(graph, forms)
@@ -85,6 +85,11 @@ def to_tflite(
     if path is not None:
         _save(Path(path), data)
     return TFLiteFile(data, operators, inputs, outputs)
+
+
+def prepared(graph: Graph) -> Graph:
+    """Returns the program in the form that is written: its values are those that calibration names."""
+    return apply(PASSES, in_f32(graph), False)[0]
 
 
 def _save(path: Path, data: bytes) -> None:

@@ -85,13 +85,15 @@ class TFLiteWriting:
         return self.model.get(v, perm)
 
     def as_integers(self, v: Value, perm: Perm | None = None) -> TFLiteTensor:
-        """Quantizes a constant of floats: the largest number becomes ±127."""
+        """Quantizes a constant of floats, the largest number to ±127; raises NoForm unless that is exact."""
         array = self.model.known(v)
         if array is None or not np.isfinite(array).all():
             raise NoForm(f"%{v.name} has no scale")
         top = float(np.abs(array).max(initial=0)) or 1.0
         scale = np.float32(top / 127)
         codes = np.clip(np.rint(array / scale), -127, 127).astype(np.int8)
+        if (np.abs(codes * scale - array) > 1e-6 * top).any():
+            raise NoForm(f"its constant %{v.name} is not quantized")
         order = identity(v.type.rank) if perm is None else perm
         assert order is not None
         return self.model.constant(np.ascontiguousarray(codes.transpose(order)), Scaling((float(scale),)))
