@@ -93,7 +93,9 @@ def compared(name: str, source: Any, int8: bool, given: argparse.Namespace) -> t
             return f"| {name} | {'INT8' if int8 else 'float'} | – | – | {' '.join(str(e).split())[:300]} |", False
         if c is None:
             return "", True
-        subprocess.run([given.peer, Path(__file__).with_name("litert_peer.py"), folder], check=True, capture_output=True)
+        subprocess.run(
+            [given.peer, Path(__file__).with_name("litert_peer.py"), folder], check=True, capture_output=True
+        )
         error = Path(folder, "model.error")
         if error.exists():
             return f"| {name} | {'INT8' if int8 else 'float'} | – | – | LiteRT: {error.read_text()[:200]} |", False
@@ -112,7 +114,7 @@ def comparison(
     """Writes a model with its inputs, and evaluates it; None if it has no form in INT8 of its own."""
     if isinstance(source, Path) and source.suffix == ".onnx":
         source = onnx.load(source)
-    graph = tflite.prepared(importers.load(source).graph)
+    graph = tflite.prepared(importers.load(source).graph, integers=int8)
     graph = at_optimum(graph)
     has_integers = any(n.op is words.quantize for n in graph.nodes)
     weights = sum(a.size for a in graph.constants.values())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,10 +42,16 @@ class Written:
 class TFLiteModel:
     """Tensors and operators in order; values are written on demand."""
 
-    def __init__(self, graph: Graph, inputs: Mapping[Value, Perm]):
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[Value, Perm],
+        write_body: Callable[[TFLiteModel, Graph, Sequence[Value]], None],
+    ):
         self.graph = graph
         self.operators: list[TFLiteOperator] = []
         self.layer = ""  # of new operators
+        self.write_body: Callable[[TFLiteModel, Graph, Sequence[Value]], None] = write_body
         self._taken: set[str] = set()
         self._written: dict[Value, Written] = {v: Written(array=a) for v, a in graph.constants.items()}
         self._equal: dict[Any, TFLiteTensor] = {}  # small constants
@@ -73,7 +80,7 @@ class TFLiteModel:
         array = np.asarray(array)
         if (dtype := DType.of(array)) not in CODES:
             raise NoForm(f"TFLite has no elements of type {dtype.value}")
-        key = (dtype, array.shape, array.tobytes() if array.size <= 1024 else id(array), scaling)
+        key = (dtype, array.shape, _digest(array), scaling)
         if key not in self._equal:
             name = self.fresh("constant")
             self._equal[key] = TFLiteTensor(array.shape, dtype, name, scaling, array)
@@ -249,7 +256,7 @@ class TFLiteModel:
         if perm not in entry.forms:
             if (array := self.known(v)) is not None:
                 scaling = None if entry.scaling is None or entry.stored else entry.scaling.moved(perm)
-                entry.forms[perm] = self.constant(np.ascontiguousarray(array.transpose(perm)), scaling)
+                entry.forms[perm] = self.constant(np.asarray(array.transpose(perm), order="C"), scaling)
             elif entry.forms:
                 before, x = next(iter(entry.forms.items()))
                 entry.forms[perm] = self.transposed(x, tuple(before.index(a) for a in perm))
@@ -317,3 +324,7 @@ def numbers_of(codes: np.ndarray, scaling: Scaling) -> np.ndarray:
     if scale.size > 1:
         scale = scale.reshape([-1 if a == scaling.axis else 1 for a in range(codes.ndim)])
     return ((codes.astype(np.int32) - scaling.zero).astype(np.float32) * scale).astype(np.float32)
+
+
+def _digest(array: np.ndarray) -> bytes:
+    return hashlib.blake2b(np.asarray(array, order="C").tobytes(), digest_size=20).digest()

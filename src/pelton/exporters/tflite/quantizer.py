@@ -34,21 +34,55 @@ WITH_CONSTANTS = (words.add, words.sub, words.mul, words.minimum, words.maximum,
 
 
 def with_products(graph: Graph) -> Graph:
-    """Replaces quotients by constants by products: TFLite has no quotients of integers."""
-    constants, nodes = dict(graph.constants), list[Node]()
+    """Replaces quotients by constants, swish and hard sigmoid by products: TFLite has no others of integers."""
+    draft = _ProductDraft(dict(graph.constants))
     for n in graph.nodes:
-        divisor = constants.get(n.inputs[1]) if n.op is words.div and n.outputs[0].type.dtype is F32 else None
-        if divisor is not None and (divisor != 0).all() and n.inputs[0] not in constants:
-            factor = Value(n.inputs[1].type, f"{n.outputs[0].name}.factor")
-            constants[factor] = (1 / divisor.astype(np.float64)).astype(np.float32)
-            n = Node(words.mul, (n.inputs[0], factor), words.mul.complete({}), n.outputs, n.name)
-        nodes.append(n)
-    return graph.replace(nodes=tuple(nodes), constants=constants)
+        draft.add(n)
+    return graph.replace(nodes=tuple(draft.nodes), constants=draft.constants)
+
+
+class _ProductDraft:
+    """The nodes of a program whose operators have forms of integers."""
+
+    def __init__(self, constants: dict[Value, np.ndarray]):
+        self.constants, self.nodes = constants, list[Node]()
+
+    def add(self, n: Node) -> None:
+        y, x = n.outputs[0], n.inputs[0] if n.inputs else None
+        if x is None or y.type.dtype is not F32 or x in self.constants:
+            self.nodes.append(n)
+        elif n.op is words.div and (divisor := self.constants.get(n.inputs[1])) is not None and (divisor != 0).all():
+            factor = (1 / divisor.astype(np.float64)).astype(np.float32)
+            self._apply(words.mul, n, y, x, self._constant(factor))
+        elif n.op is words.swish and n.attrs["alpha"] == 1:
+            self._apply(words.mul, n, y, x, self._apply(words.sigmoid, n, self._like(y, "gate"), x))
+        elif n.op is words.hard_sigmoid:  # 6 times as large, as TFLite clips to 0 and 6
+            alpha, beta = 6 * n.attrs["alpha"], 6 * n.attrs["beta"]
+            if abs(alpha - 1) > 1e-6:
+                x = self._apply(words.mul, n, self._like(y, "product"), x, self._constant(alpha))
+            total = self._apply(words.add, n, self._like(y, "sum"), x, self._constant(beta))
+            limits = self._constant(0.0), self._constant(6.0)
+            clipped = self._apply(words.clip, n, self._like(y, "clipped"), total, *limits)
+            self._apply(words.mul, n, y, clipped, self._constant(1 / 6))
+        else:
+            self.nodes.append(n)
+
+    def _like(self, y: Value, name: str) -> Value:
+        return Value(y.type, f"{y.name}.{name}")
+
+    def _constant(self, array: Any) -> Value:
+        made = np.asarray(array, np.float32)
+        v = Value(TensorType.of(made), f"factor.{len(self.constants)}")
+        self.constants[v] = made
+        return v
+
+    def _apply(self, op: Any, n: Node, y: Value, *operands: Value) -> Value:
+        self.nodes.append(Node(op, operands, op.complete({}), (y,), n.name))
+        return y
 
 
 def calibrated_values(graph: Graph) -> list[str]:
     """Returns the names of the values whose ranges decide the scales."""
-    graph = with_products(graph)
     values = dict.fromkeys(v for n in graph.nodes if _is_integer(graph, n) for v in (*n.inputs, *n.outputs))
     return [v.name for v in values if v.type.dtype is F32 and v not in graph.constants]
 
@@ -66,7 +100,7 @@ def quantized(graph: Graph, ranges: Ranges, *, ports: bool = False) -> Graph:
     ranges: of `calibrated_values`; others stay f32. Weights are signed bytes, of convolutions with a scale for each
     output channel. ports: True to make inputs and outputs of f32 bytes, where these have a range.
     """
-    return _Quantizer(with_products(graph), ranges, ports).quantized()
+    return _Quantizer(graph, ranges, ports).quantized()
 
 
 def _is_integer(graph: Graph, node: Node) -> bool:

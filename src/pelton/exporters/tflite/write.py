@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,9 +28,10 @@ from .fusion import MOVES, Fused, fused, scaling_of
 from . import ops  # noqa: F401  (the writers)
 from .images import images
 from .model import TFLiteModel
+from .quantizer import with_products
 from .scalars import by_scalar
 from .tensors import NoForm, Scaling, TFLiteOperator, TFLiteTensor, model_table, needed
-from .writing import EXPANSIONS, WRITERS, TFLiteWriting
+from .writing import EXPANSIONS, WRITERS, NodeWriter, TFLiteWriting
 
 LAYOUTS = ("nhwc", "nchw")
 # One form instead of many; composites by their names; constants around layers inside of them.
@@ -73,6 +74,8 @@ def to_tflite(
     model = _model(graph, forms)
     faults = _write_nodes(model)
     outputs = dict[str, TFLiteTensor]()
+    if not faults and (empty := [v.name for v in (*graph.inputs, *graph.outputs) if 0 in v.type.shape]):
+        raise ModelError(f"network {graph.name!r} cannot be written to TFLite: {empty[0]!r} has no elements")
     if not faults:
         outputs = {v.name: _output(model, v, v in ports, outputs) for v in graph.outputs}
     if faults:
@@ -87,9 +90,10 @@ def to_tflite(
     return TFLiteFile(data, operators, inputs, outputs)
 
 
-def prepared(graph: Graph) -> Graph:
-    """Returns the program in the form that is written: its values are those that calibration names."""
-    return apply(PASSES, in_f32(graph), False)[0]
+def prepared(graph: Graph, *, integers: bool = False) -> Graph:
+    """Returns the program in the form that is written, or that is calibrated and quantized (`integers`)."""
+    graph = apply(PASSES, in_f32(graph), False)[0]
+    return with_products(graph) if integers else graph
 
 
 def _save(path: Path, data: bytes) -> None:
@@ -107,7 +111,7 @@ def _place(node: Node) -> str:
 
 def _model(graph: Graph, forms: dict[Value, Perm]) -> TFLiteModel:
     """Returns the model with its inputs; inputs of bytes that are only dequantized have their scaling."""
-    model = TFLiteModel(graph, forms)
+    model = TFLiteModel(graph, forms, write_body)
     for v in graph.inputs:
         users = graph.users.get(v, [])
         if v.type.dtype in (I8, U8) and users and all(n.op is words.dequantize for n in users):
@@ -141,7 +145,7 @@ def _check_alone(node: Node, faults: list[tuple[Node, str]]) -> None:
     known = dict.fromkeys(node.inputs)
     alone = Graph(tuple(known), {}, (node,), node.outputs)
     try:
-        write_node(TFLiteModel(alone, {v: identity(v.type.rank) for v in known}), node)
+        write_node(TFLiteModel(alone, {v: identity(v.type.rank) for v in known}, write_body), node)
     except (NoForm, Undecided) as e:
         faults.append((node, str(e)))
 
@@ -163,23 +167,31 @@ def write_node(model: TFLiteModel, node: Node) -> tuple[Node, ...]:
         if any(d == 0 for v in (*node.inputs, *node.outputs) for d in v.type.shape):
             raise NoForm("TFLite has no tensors without elements")
         reasons = list[NoForm]()
-        for write in (WRITERS.get(node.op), _expansion, by_scalar):
-            end = Fused(node.outputs[0])
-            if write is not None:
-                try:
-                    if write not in (_expansion, by_scalar):
-                        end = fused(model, node)
-                    w = TFLiteWriting(node, model, end)
-                    write(w)
-                    if write not in (_expansion, by_scalar) and (attribute := w.attrs.ignored()):
-                        raise NoForm(f"TFLite has nothing for its attribute {attribute}")
-                    return end.nodes
-                except NoForm as e:
-                    reasons.append(e)
-                    model.forget(node.outputs)
+        for write, end in _attempts(model, node):
+            w = TFLiteWriting(node, model, end)
+            try:
+                write(w)
+                if write not in (_expansion, by_scalar) and (attribute := w.attrs.ignored()):
+                    raise NoForm(f"TFLite has nothing for its attribute {attribute}")
+                return end.nodes
+            except NoForm as e:
+                reasons.append(e)
+                model.forget((*node.outputs, end.value, *end.stored))
         raise reasons[0]
     finally:
         model.layer = outer
+
+
+def _attempts(model: TFLiteModel, node: Node) -> Iterator[tuple[NodeWriter, Fused]]:
+    """Yields the ways to write a node, the best one first: of integers, of floats, by other ops."""
+    alone = Fused(node.outputs[0])
+    if (writer := WRITERS.get(node.op)) is not None:
+        end = fused(model, node)
+        yield writer, end
+        if end.scaling is not None:
+            yield writer, alone
+    yield _expansion, alone
+    yield by_scalar, alone
 
 
 def _fold(model: TFLiteModel, node: Node) -> bool:
@@ -194,7 +206,7 @@ def _fold(model: TFLiteModel, node: Node) -> bool:
         codes, perm = model.known(stored), node.attrs["perm"]
         assert codes is not None
         held = Value(stored.type.with_shape(codes.transpose(perm).shape), stored.name)
-        model.put_codes(held, np.ascontiguousarray(codes.transpose(perm)), scaling.moved(perm))
+        model.put_codes(held, np.asarray(codes.transpose(perm), order="C"), scaling.moved(perm))
         model.put_stored(node.output, held, scaling.moved(perm))
         return True
     for v, array in zip(node.outputs, compute(node, tuple(a for a in arrays if a is not None))):

@@ -11,7 +11,8 @@ from pelton.exporters.attributes import Attributes
 from pelton.importers.tflite.schema import ACTIVATIONS
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
-from pelton.ir.op import Op, get
+from pelton.ir.expansion import expand_op
+from pelton.ir.op import Op, TermLike, get
 from pelton.ir.types import F32, I8, DType, TensorType
 
 from .forms import Perm, arranged, identity
@@ -96,7 +97,7 @@ class TFLiteWriting:
             raise NoForm(f"its constant %{v.name} is not quantized")
         order = identity(v.type.rank) if perm is None else perm
         assert order is not None
-        return self.model.constant(np.ascontiguousarray(codes.transpose(order)), Scaling((float(scale),)))
+        return self.model.constant(np.asarray(codes.transpose(order), order="C"), Scaling((float(scale),)))
 
     # --- results
 
@@ -167,6 +168,14 @@ class TFLiteWriting:
         if self.end.activation != "NONE":
             options["activation"] = ACTIVATIONS.index(self.end.activation)
         self.finish(self.model.emit(name, inputs, shape, first.dtype, kind, options, first.scaling), perm)
+
+    def written(self, *terms: TermLike) -> tuple[Value, ...]:
+        """Writes an expression of values; returns its results."""
+        op = Op(self.node.op.name, "composite", expand=lambda: terms)
+        body = expand_op(op, (), {})
+        outputs = tuple(Value(v.type, v.name) for v in body.outputs)
+        self.model.write_body(self.model, body, outputs)
+        return outputs
 
     # --- constants
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from . import elements, expansions, picks, products, quantize, reductions, shapes, windows  # noqa: F401  (registers)
+from . import elements, expansions, picks, products, quantize, recurrent, reductions, shapes, windows  # noqa: F401  (registers)

@@ -7,6 +7,8 @@ import numpy as np
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I8
 
+from pelton.ops.words import mul, sigmoid
+
 from ..scalars import COMPARING, OPTIONS, aligned, cast, check
 from ..tensors import NoForm, Scaling
 from ..writing import TFLiteWriting, writes
@@ -83,8 +85,15 @@ def prelu(w: TFLiteWriting) -> None:
     if slopes is None:
         raise NoForm("TFLite's PRELU has constant slopes")
     whole = slopes.reshape(wide.type.shape).transpose(perm).reshape(inner.type.shape)
-    w.model.put_constant(inner, np.ascontiguousarray(whole))
+    w.model.put_constant(inner, np.asarray(whole, order="C"))
     w.result("PRELU", [w.x(0, perm), w.tensor(inner)], perm)
+
+
+@writes("swish")
+def swish(w: TFLiteWriting) -> None:
+    alpha, x = w.attrs["alpha"], w.input(0)
+    (y,) = w.written(mul(x, sigmoid(mul(x, alpha) if alpha != 1 else x)))
+    w.model.rename(y, w.node.output)
 
 
 @writes("where")

@@ -68,7 +68,7 @@ def weights_of(w: TFLiteWriting, v: Value, perm: tuple[int, ...], axis: int) -> 
         raise NoForm("TFLite's weights have a zero point of 0, and scales for output channels")
     codes = model.known(stored)
     assert codes is not None
-    tensor = model.constant(np.ascontiguousarray(codes.transpose(perm)), scaling.moved(perm))
+    tensor = model.constant(np.asarray(codes.transpose(perm), order="C"), scaling.moved(perm))
     return tensor, np.broadcast_to(np.array(scaling.scale, np.float64), (v.type.shape[axis],))
 
 
