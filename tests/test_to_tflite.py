@@ -104,7 +104,7 @@ def assert_same(graph, batch=None, tolerance=1e-5, images=True, seed=0):
 
 
 def transposes(file):
-    return sum(op.name == "TRANSPOSE" for op in file.operators)
+    return sum(op.operator == "TRANSPOSE" for op in file.operators)
 
 
 @pytest.mark.parametrize("model", [small_cnn, wide_cnn, inverted_residuals], ids=lambda m: m.__name__)
@@ -132,7 +132,7 @@ def test_convolutions_of_awkward_sizes(seed):
         lambda net, x: net.relu(applied(net, "convolution", [x, w, b], **attrs)), f"f32[2, {c}, {size[0]}, {size[1]}]"
     )
     file = assert_same(graph, seed=seed)
-    assert transposes(file) == 0 and not any(op.name == "RELU" for op in file.operators)
+    assert transposes(file) == 0 and not any(op.operator == "RELU" for op in file.operators)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -188,7 +188,7 @@ def test_attention_and_norms_of_tokens():
         return net.add(x, net.matmul(net.gelu(net.matmul(y, o)), g))
 
     file = assert_same(net_of(write, "f32[2, 7, 12]"))
-    assert any(op.name == "GELU" for op in file.operators)
+    assert any(op.operator == "GELU" for op in file.operators)
 
 
 def test_recurrent_layers_are_unrolled():
@@ -207,7 +207,7 @@ def test_indices_are_of_32_bits_and_count_from_the_end():
     file = to_tflite(graph)
     feeds = {"x0": np.array([[0, -1, 5], [-11, 10, 3]])}
     assert_close(list(back(file, feeds).values()), list(evaluate(graph, feeds).values()))
-    (gather,) = (op for op in file.operators if op.name == "GATHER")
+    (gather,) = (op for op in file.operators if op.operator == "GATHER")
     assert gather.inputs[1].dtype.value == "i32"
 
 
@@ -257,13 +257,13 @@ def quantized(model, ports=False, seed=0):
 def test_programs_of_integers_stay_integers(model):
     graph, feeds = quantized(model())
     file = to_tflite(graph)
-    names = [op.name for op in file.operators]
+    names = [op.operator for op in file.operators]
     assert names[0] == "QUANTIZE" and names[-1] == "DEQUANTIZE" and names.count("DEQUANTIZE") == 1
     for op in file.operators:
-        if op.name in ("CONV_2D", "DEPTHWISE_CONV_2D"):
+        if op.operator in ("CONV_2D", "DEPTHWISE_CONV_2D"):
             x, w, b = op.inputs
             assert (x.dtype.value, w.dtype.value, b.dtype.value) == ("i8", "i8", "i32")
-            assert len(w.scaling.scale) == w.shape[0 if op.name == "CONV_2D" else 3] and w.scaling.zero == 0
+            assert len(w.scaling.scale) == w.shape[0 if op.operator == "CONV_2D" else 3] and w.scaling.zero == 0
             assert np.allclose(b.scaling.scale, np.array(w.scaling.scale) * x.scaling.scale[0])
     (want,), (found,) = evaluate(graph, feeds).values(), back(file, {k: last(a) for k, a in feeds.items()}).values()
     step = file.operators[-1].inputs[0].scaling.scale[0]
@@ -273,7 +273,7 @@ def test_programs_of_integers_stay_integers(model):
 def test_a_model_of_a_quantizer_becomes_one_of_signed_bytes():
     graph = importers.load(qdq_cnn()).graph
     file = to_tflite(graph)
-    assert [op.name for op in file.operators].count("DEQUANTIZE") == 1
+    assert [op.operator for op in file.operators].count("DEQUANTIZE") == 1
     assert not any(t.dtype.value == "u8" for op in file.operators for t in op.outputs)
     feeds = {graph.inputs[0].name: normal(*graph.inputs[0].type.shape)}
     (want,), (found,) = evaluate(graph, feeds).values(), back(file, {k: last(a) for k, a in feeds.items()}).values()

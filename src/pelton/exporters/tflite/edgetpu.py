@@ -41,14 +41,14 @@ class Rejection:
 def rejections(operators: Sequence[TFLiteOperator]) -> list[Rejection]:
     """Returns the operators that an Edge TPU leaves to the CPU, in order."""
     found = ((op, _reason(op)) for op in operators)
-    return [Rejection(op.name, op.layer, reason) for op, reason in found if reason]
+    return [Rejection(op.operator, op.layer, reason) for op, reason in found if reason]
 
 
 def _reason(op: TFLiteOperator) -> str:
-    if op.name not in LISTED:
+    if op.operator not in LISTED:
         return "it is not in the list"
     moving = [t for t in (*op.inputs, *op.outputs) if t is not None and t.data is None]
-    if op.name == "QUANTIZE" and op.inputs[0] is not None and op.inputs[0].dtype not in (I8, U8):
+    if op.operator == "QUANTIZE" and op.inputs[0] is not None and op.inputs[0].dtype not in (I8, U8):
         return "it reads floats"
     for t in (*moving, *(t for t in op.inputs if t is not None and t.data is not None)):
         if t.dtype not in (I8, U8) and not (t.data is not None and t.dtype is I32):
@@ -64,7 +64,7 @@ def _reason(op: TFLiteOperator) -> str:
 def _limit(op: TFLiteOperator) -> str:
     """Returns the reason of a limit of one operator."""
     x, options = op.inputs[0], op.options
-    match op.name:
+    match op.operator:
         case "AVERAGE_POOL_2D" | "MAX_POOL_2D" | "CONCATENATION" if options.get("activation"):
             return "it has a fused activation"
         case "CONCATENATION" if any(t is not None and t.data is not None for t in op.inputs):
@@ -103,6 +103,6 @@ def _only_space(op: TFLiteOperator) -> bool:
     numbers: Any = op.inputs[1].data if op.inputs[1] is not None else None
     if numbers is None:
         return False
-    if op.name == "MEAN":
+    if op.operator == "MEAN":
         return {*numbers.reshape(-1).tolist()} <= {1, 2}
     return not any(any(pair) for axis, pair in enumerate(numbers.tolist()) if axis not in (1, 2))

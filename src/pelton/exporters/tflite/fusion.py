@@ -13,7 +13,7 @@ from pelton.ir.graph import Node, Value
 from pelton.ir.types import F32, I8, U8
 from pelton.ops import words
 
-from .model import TFLiteModel
+from .model import TFLiteDraft
 from .tensors import Scaling
 
 # ops with a fused activation
@@ -42,7 +42,7 @@ MOVES = frozenset(getattr(words, name) for name in "concat expand gather pad res
 
 
 @dataclass(frozen=True)
-class Fused:
+class FusedOperator:
     """The end of an operator: the value that it computes, and the nodes that it stands for besides its own.
 
     stored: quantizations of the value, which integers are written as, in one scaling.
@@ -56,9 +56,9 @@ class Fused:
     scaling: Scaling | None = field(default=None)
 
 
-def fused(model: TFLiteModel, node: Node) -> Fused:
+def fused(model: TFLiteDraft, node: Node) -> FusedOperator:
     """Returns everything that the operator of a node can take in."""
-    end = Fused(node.outputs[0])
+    end = FusedOperator(node.outputs[0])
     if len(node.outputs) > 1:
         return end
     if node.op is words.matmul and takes_weights(model, node):
@@ -68,18 +68,18 @@ def fused(model: TFLiteModel, node: Node) -> Fused:
     return _quantized(model, node, end)
 
 
-def takes_weights(model: TFLiteModel, node: Node) -> bool:
+def takes_weights(model: TFLiteDraft, node: Node) -> bool:
     """True if a product is one with a constant matrix."""
     x, w = node.inputs
     return w.type.rank == 2 and x.type.rank >= 2 and model.known(w) is not None and x.type.dtype is F32
 
 
-def _only_user(model: TFLiteModel, v: Value) -> Node | None:
+def _only_user(model: TFLiteDraft, v: Value) -> Node | None:
     users = model.graph.users.get(v, [])
     return users[0] if len(users) == 1 and v not in model.graph.outputs else None
 
 
-def _with_bias(model: TFLiteModel, end: Fused) -> Fused:
+def _with_bias(model: TFLiteDraft, end: FusedOperator) -> FusedOperator:
     user = _only_user(model, end.value)
     if user is None or user.op is not words.add:
         return end
@@ -93,7 +93,7 @@ def _with_bias(model: TFLiteModel, end: Fused) -> Fused:
     return replace(end, value=user.output, nodes=(*end.nodes, user), bias=other)
 
 
-def _with_activation(model: TFLiteModel, end: Fused) -> Fused:
+def _with_activation(model: TFLiteDraft, end: FusedOperator) -> FusedOperator:
     user = _only_user(model, end.value)
     if user is None or end.value.type.dtype is not F32:
         return end
@@ -105,7 +105,7 @@ def _with_activation(model: TFLiteModel, end: Fused) -> Fused:
     return replace(end, value=user.output, nodes=(*end.nodes, user), activation=kind) if kind else end
 
 
-def _quantized(model: TFLiteModel, node: Node, end: Fused) -> Fused:
+def _quantized(model: TFLiteDraft, node: Node, end: FusedOperator) -> FusedOperator:
     if node.op not in INTEGER or end.value in model.graph.outputs or not takes_integers(model, node):
         return end
     users = model.graph.users.get(end.value, [])
@@ -117,7 +117,7 @@ def _quantized(model: TFLiteModel, node: Node, end: Fused) -> Fused:
     return replace(end, nodes=(*end.nodes, *users), stored=stored, scaling=scaling)
 
 
-def takes_integers(model: TFLiteModel, node: Node) -> bool:
+def takes_integers(model: TFLiteDraft, node: Node) -> bool:
     """True if every operand of floats is stored as integers, or constant, and one is no constant."""
     floats = [v for v in node.inputs if v.type.dtype is F32]
     stored = [model.is_stored(v) for v in floats]
@@ -125,7 +125,7 @@ def takes_integers(model: TFLiteModel, node: Node) -> bool:
     return all(s or c for s, c in zip(stored, constant)) and not all(constant)
 
 
-def scaling_of(model: TFLiteModel, node: Node) -> Scaling | None:
+def scaling_of(model: TFLiteDraft, node: Node) -> Scaling | None:
     """Returns the scaling of a `quantize` or `dequantize` of bytes; None if TFLite has no such one.
 
     Unsigned bytes are stored as signed ones, shifted by 128.
@@ -146,6 +146,6 @@ def scaling_of(model: TFLiteModel, node: Node) -> Scaling | None:
     return Scaling(scales, int(zeros[0]) - shift, node.attrs["axis"] if len(scales) > 1 else 0)
 
 
-def _known(model: TFLiteModel, node: Node, i: int) -> np.ndarray | None:
+def _known(model: TFLiteDraft, node: Node, i: int) -> np.ndarray | None:
     """Returns a constant operand; None for others and for absent ones."""
     return model.known(node.inputs[i]) if i < len(node.inputs) and model.holds(node.inputs[i]) else None

@@ -39,19 +39,19 @@ class Written:
     stored: Value | None = None
 
 
-class TFLiteModel:
+class TFLiteDraft:
     """Tensors and operators in order; values are written on demand."""
 
     def __init__(
         self,
         graph: Graph,
         inputs: Mapping[Value, Perm],
-        write_body: Callable[[TFLiteModel, Graph, Sequence[Value]], None],
+        write_body: Callable[[TFLiteDraft, Graph, Sequence[Value]], None],
     ):
         self.graph = graph
         self.operators: list[TFLiteOperator] = []
         self.layer = ""  # of new operators
-        self.write_body: Callable[[TFLiteModel, Graph, Sequence[Value]], None] = write_body
+        self.write_body: Callable[[TFLiteDraft, Graph, Sequence[Value]], None] = write_body
         self._taken: set[str] = set()
         self._written: dict[Value, Written] = {v: Written(array=a) for v, a in graph.constants.items()}
         self._equal: dict[Any, TFLiteTensor] = {}  # small constants

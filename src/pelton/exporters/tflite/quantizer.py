@@ -218,7 +218,9 @@ class _Quantizer:
         others = tuple(a for a in range(array.ndim) if a != axis)
         top = np.abs(array).max(axis=others if axis is not None else None)
         scale = (np.where(top == 0, 1, top) / LEVELS).astype(np.float32)
-        spread = scale if axis is None else scale.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
+        spread = scale
+        if axis is not None:
+            spread = scale.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
         codes = np.clip(np.rint(array / spread), -LEVELS, LEVELS).astype(np.int8)
         return self._apply(words.dequantize, [self._constant(codes), self._constant(scale)], w, axis=axis or 0)
 

@@ -73,7 +73,7 @@ class TFLiteTensor:
 class TFLiteOperator:
     """An operator. `layer`: the node of the program that it belongs to. An input of None is absent."""
 
-    name: str
+    operator: str
     inputs: tuple[TFLiteTensor | None, ...]
     outputs: tuple[TFLiteTensor, ...]
     layer: str
@@ -108,7 +108,7 @@ def model_table(
         tensors.append(t.table(0 if t.data is None else len(buffers) - 1))
     rows = list[Row]()
     for op in operators:
-        code = codes.setdefault((op.name, version_of(op)), len(codes))
+        code = codes.setdefault((op.operator, version_of(op.operator, _types(op), op.options)), len(codes))
         row: Row = dict(
             code=code,
             inputs=[-1 if t is None else numbers[t] for t in op.inputs],
@@ -133,6 +133,10 @@ def model_table(
         buffers=buffers,
         signatures=[dict(inputs=ports[0], outputs=ports[1], key="serving_default", subgraph=0)],
     )
+
+
+def _types(op: TFLiteOperator) -> list[DType | None]:
+    return [t and t.dtype for t in op.inputs]
 
 
 def _code(number: int, version: int) -> Row:

@@ -5,12 +5,10 @@ The source is tensorflow/lite/tools/versioning/op_version.cc.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pelton.ir.types import BOOL, F32, I8, I32, I64
-
-if TYPE_CHECKING:
-    from .tensors import TFLiteOperator
+from pelton.ir.types import BOOL, F32, I8, I32, I64, DType
 
 # operators of integers that came with version 2
 SECOND = set(
@@ -22,27 +20,26 @@ SECOND = set(
 HALF_PIXELS = 3  # version of RESIZE_*
 
 
-def version_of(op: TFLiteOperator) -> int:
-    """Returns the version of an operator."""
-    types = [t.dtype for t in op.inputs if t is not None]
+def version_of(operator: str, types: Sequence[DType | None], options: Mapping[str, Any]) -> int:
+    """Returns the version of an operator. types: of its inputs, None for absent ones."""
     integers = I8 in types
-    match op.name:
+    match operator:
         case "CONV_2D":
             return 3 if integers else 1
         case "DEPTHWISE_CONV_2D":
-            dilated = op.options["dilation_w"] > 1 or op.options["dilation_h"] > 1
+            dilated = options["dilation_w"] > 1 or options["dilation_h"] > 1
             return 3 if integers else 1 + dilated
         case "FULLY_CONNECTED":
-            if op.inputs[2:] in ((), (None,)):
+            if types[2:] in ([], [None]):
                 return 6
-            return 5 if op.options["keep_num_dims"] else 1 + 3 * integers
+            return 5 if options["keep_num_dims"] else 1 + 3 * integers
         case "TRANSPOSE_CONV":
-            return 3 if len(op.inputs) > 3 else 1 + integers
+            return 3 if len(types) > 3 else 1 + integers
         case "RESIZE_BILINEAR" | "RESIZE_NEAREST_NEIGHBOR":
-            return HALF_PIXELS if op.options["half_pixel"] or op.options["align_corners"] else 1 + integers
+            return HALF_PIXELS if options["half_pixel"] or options["align_corners"] else 1 + integers
         case "QUANTIZE":
             return 1 if types[0] is F32 else 2
-        case "GELU" | "SELECT_V2" | "BROADCAST_TO" if integers or op.name == "BROADCAST_TO":
+        case "GELU" | "SELECT_V2" | "BROADCAST_TO" if integers or operator == "BROADCAST_TO":
             return 2
         case "GATHER":
             return {BOOL: 3, I8: 2}.get(types[0], 1)
@@ -52,4 +49,4 @@ def version_of(op: TFLiteOperator) -> int:
             return 1 + integers
         case "FLOOR_DIV" | "FLOOR_MOD" if types[0] not in (I32, I64):
             return 2
-    return 2 if integers and op.name in SECOND else 1
+    return 2 if integers and operator in SECOND else 1

@@ -24,10 +24,10 @@ from pelton.system import files
 
 from .flatbuffer import TableWriter
 from .forms import Perm, channels_last, identity
-from .fusion import MOVES, Fused, fused, scaling_of
+from .fusion import MOVES, FusedOperator, fused, scaling_of
 from . import ops  # noqa: F401  (the writers)
 from .images import images
-from .model import TFLiteModel
+from .model import TFLiteDraft
 from .quantizer import with_products
 from .scalars import by_scalar
 from .tensors import NoForm, Scaling, TFLiteOperator, TFLiteTensor, model_table, needed
@@ -109,9 +109,9 @@ def _place(node: Node) -> str:
     return f"{node.op.name} (layer {node.name or node.outputs[0].name!r})"
 
 
-def _model(graph: Graph, forms: dict[Value, Perm]) -> TFLiteModel:
+def _model(graph: Graph, forms: dict[Value, Perm]) -> TFLiteDraft:
     """Returns the model with its inputs; inputs of bytes that are only dequantized have their scaling."""
-    model = TFLiteModel(graph, forms, write_body)
+    model = TFLiteDraft(graph, forms, write_body)
     for v in graph.inputs:
         users = graph.users.get(v, [])
         if v.type.dtype in (I8, U8) and users and all(n.op is words.dequantize for n in users):
@@ -122,7 +122,7 @@ def _model(graph: Graph, forms: dict[Value, Perm]) -> TFLiteModel:
     return model
 
 
-def _write_nodes(model: TFLiteModel) -> list[tuple[Node, str]]:
+def _write_nodes(model: TFLiteDraft) -> list[tuple[Node, str]]:
     """Writes all nodes; returns those without a form and the reasons."""
     faults, done, lost = list[tuple[Node, str]](), set[Node](), set[Value]()
     for node in model.graph.nodes:
@@ -145,12 +145,12 @@ def _check_alone(node: Node, faults: list[tuple[Node, str]]) -> None:
     known = dict.fromkeys(node.inputs)
     alone = Graph(tuple(known), {}, (node,), node.outputs)
     try:
-        write_node(TFLiteModel(alone, {v: identity(v.type.rank) for v in known}, write_body), node)
+        write_node(TFLiteDraft(alone, {v: identity(v.type.rank) for v in known}, write_body), node)
     except (NoForm, Undecided) as e:
         faults.append((node, str(e)))
 
 
-def write_node(model: TFLiteModel, node: Node) -> tuple[Node, ...]:
+def write_node(model: TFLiteDraft, node: Node) -> tuple[Node, ...]:
     """Writes a node by its writer, else by its expansion, else by its scalar expression; folds it if it is constant.
 
     Returns further nodes that its operator stands for.
@@ -182,9 +182,9 @@ def write_node(model: TFLiteModel, node: Node) -> tuple[Node, ...]:
         model.layer = outer
 
 
-def _attempts(model: TFLiteModel, node: Node) -> Iterator[tuple[NodeWriter, Fused]]:
+def _attempts(model: TFLiteDraft, node: Node) -> Iterator[tuple[NodeWriter, FusedOperator]]:
     """Yields the ways to write a node, the best one first: of integers, of floats, by other ops."""
-    alone = Fused(node.outputs[0])
+    alone = FusedOperator(node.outputs[0])
     if (writer := WRITERS.get(node.op)) is not None:
         end = fused(model, node)
         yield writer, end
@@ -194,7 +194,7 @@ def _attempts(model: TFLiteModel, node: Node) -> Iterator[tuple[NodeWriter, Fuse
     yield by_scalar, alone
 
 
-def _fold(model: TFLiteModel, node: Node) -> bool:
+def _fold(model: TFLiteDraft, node: Node) -> bool:
     """Computes a node of constants; True if it did."""
     if node.op.kind in ("foreign", "nested") or not node.inputs or not all(v.type.known for v in node.outputs):
         return False
@@ -232,7 +232,7 @@ def _expansion(w: TFLiteWriting) -> None:
     write_body(model, body, node.outputs)
 
 
-def write_body(model: TFLiteModel, body: Graph, outputs: Sequence[Value]) -> None:
+def write_body(model: TFLiteDraft, body: Graph, outputs: Sequence[Value]) -> None:
     """Writes the nodes of an expansion, whose results become these values."""
     for v, array in body.constants.items():
         model.put_constant(v, array)
@@ -248,7 +248,7 @@ def write_body(model: TFLiteModel, body: Graph, outputs: Sequence[Value]) -> Non
         model.rename(inner_value, v)
 
 
-def _output(model: TFLiteModel, v: Value, is_image: bool, others: dict[str, TFLiteTensor]) -> TFLiteTensor:
+def _output(model: TFLiteDraft, v: Value, is_image: bool, others: dict[str, TFLiteTensor]) -> TFLiteTensor:
     """Returns the tensor of an output of the model: a copy where it is an input, a constant or another output."""
     perm = channels_last(v.type.rank) if is_image else identity(v.type.rank)
     model.layer = v.name

@@ -16,8 +16,8 @@ from pelton.ir.op import Op, TermLike, get
 from pelton.ir.types import F32, I8, DType, TensorType
 
 from .forms import Perm, arranged, identity
-from .fusion import Fused
-from .model import TFLiteModel
+from .fusion import FusedOperator
+from .model import TFLiteDraft
 from .tensors import NoForm, Scaling, TFLiteTensor
 
 NodeWriter = Callable[["TFLiteWriting"], None]
@@ -51,7 +51,7 @@ def expands(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 class TFLiteWriting:
     """The node to write. In an operator of integers (`fused.scaling`), operands are stored integers."""
 
-    def __init__(self, node: Node, model: TFLiteModel, end: Fused):
+    def __init__(self, node: Node, model: TFLiteDraft, end: FusedOperator):
         self.node, self.model, self.end = node, model, end
         self.attrs = Attributes(node)
 

@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
-from . import elements, expansions, picks, products, quantize, recurrent, reductions, shapes, windows  # noqa: F401  (registers)
+from . import elements, expansions, picks, products, quantize  # noqa: F401  (registers)
+from . import recurrent, reductions, shapes, windows  # noqa: F401  (registers)

@@ -7,43 +7,44 @@ import numpy as np
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I8
 
-from pelton.ops.words import mul, sigmoid
+from pelton.ops import words
 
 from ..scalars import COMPARING, OPTIONS, aligned, cast, check
 from ..tensors import NoForm, Scaling
 from ..writing import TFLiteWriting, writes
 
-UNARY = dict(neg="NEG", abs="ABS", sign="SIGN", exp="EXP", log="LOG", sqrt="SQRT", sin="SIN", cos="COS", floor="FLOOR")
-UNARY |= dict(ceil="CEIL", round="ROUND", tanh="TANH", sigmoid="LOGISTIC", relu="RELU", hard_swish="HARD_SWISH")
-UNARY |= dict(logical_not="LOGICAL_NOT", leaky_relu="LEAKY_RELU", elu="ELU", gelu="GELU", gelu_tanh="GELU")
-BINARY = dict(add="ADD", sub="SUB", mul="MUL", div="DIV", minimum="MINIMUM", maximum="MAXIMUM", pow="POW")
-BINARY |= dict(mod="FLOOR_MOD", less="LESS", less_equal="LESS_EQUAL", greater="GREATER", equal="EQUAL")
-BINARY |= dict(greater_equal="GREATER_EQUAL", logical_and="LOGICAL_AND", logical_or="LOGICAL_OR")
-BINARY |= dict(logical_xor="NOT_EQUAL")
+_UNARY = dict(neg="NEG", abs="ABS", sign="SIGN", exp="EXP", log="LOG", sqrt="SQRT", sin="SIN", cos="COS", floor="FLOOR")
+_UNARY |= dict(ceil="CEIL", round="ROUND", tanh="TANH", sigmoid="LOGISTIC", relu="RELU", hard_swish="HARD_SWISH")
+_UNARY |= dict(logical_not="LOGICAL_NOT", leaky_relu="LEAKY_RELU", elu="ELU", gelu="GELU", gelu_tanh="GELU")
+_BINARY = dict(add="ADD", sub="SUB", mul="MUL", div="DIV", minimum="MINIMUM", maximum="MAXIMUM", pow="POW")
+_BINARY |= dict(mod="FLOOR_MOD", less="LESS", less_equal="LESS_EQUAL", greater="GREATER", equal="EQUAL")
+_BINARY |= dict(greater_equal="GREATER_EQUAL", logical_and="LOGICAL_AND", logical_or="LOGICAL_OR")
+_BINARY |= dict(logical_xor="NOT_EQUAL")
+UNARY, BINARY = ({getattr(words, op): name for op, name in table.items()} for table in (_UNARY, _BINARY))
 # outputs of integers whose scaling is fixed
 FIXED = {"LOGISTIC": Scaling((1 / 256,), -128), "TANH": Scaling((1 / 128,))}
 CLIPS = {(0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1", (0.0, 1.0): "RELU_0_TO_1"}
 
 
-@writes(*UNARY)
+@writes(*_UNARY)
 def unary(w: TFLiteWriting) -> None:
-    name, perm = UNARY[w.node.op.name], w.native(0)
+    name, perm = UNARY[w.node.op], w.native(0)
     x = w.x(0, perm)
     if not w.integers:
         check(name, x.dtype, [x])
     if name == "LEAKY_RELU":
         w.result(name, [x], perm, "LeakyReluOptions", alpha=w.attrs["alpha"])
     elif name == "GELU":
-        w.result(name, [x], perm, "GeluOptions", approximate=w.node.op.name == "gelu_tanh")
+        w.result(name, [x], perm, "GeluOptions", approximate=w.node.op is words.gelu_tanh)
     elif name == "ELU" and w.attrs["alpha"] != 1:
         raise NoForm("TFLite's ELU has an alpha of 1")
     else:
         w.result(name, [x], perm, scaling=FIXED.get(name))
 
 
-@writes(*BINARY)
+@writes(*_BINARY)
 def binary(w: TFLiteWriting) -> None:
-    name = BINARY[w.node.op.name]
+    name = BINARY[w.node.op]
     tensors, perm = aligned(w)
     if w.integers and name in ("MINIMUM", "MAXIMUM"):
         assert w.end.scaling is not None
@@ -92,7 +93,7 @@ def prelu(w: TFLiteWriting) -> None:
 @writes("swish")
 def swish(w: TFLiteWriting) -> None:
     alpha, x = w.attrs["alpha"], w.input(0)
-    (y,) = w.written(mul(x, sigmoid(mul(x, alpha) if alpha != 1 else x)))
+    (y,) = w.written(words.mul(x, words.sigmoid(words.mul(x, alpha) if alpha != 1 else x)))
     w.model.rename(y, w.node.output)
 
 

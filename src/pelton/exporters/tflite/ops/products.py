@@ -10,6 +10,8 @@ from pelton.ir.dims import Size
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
 
+from pelton.ops import words
+
 from ..forms import Perm, channels_last, identity
 from ..fusion import takes_weights
 from ..tensors import NoForm, Scaling
@@ -86,7 +88,7 @@ def softmax(w: TFLiteWriting) -> None:
     x = w.x(0, perm)
     if x.dtype is not F32 and not w.integers:
         raise NoForm(f"TFLite's SOFTMAX is of f32, got {x.dtype.value}")
-    if w.node.op.name == "log_softmax":
+    if w.node.op is words.log_softmax:
         w.result("LOG_SOFTMAX", [x], perm, scaling=Scaling((16 / 256,), 127))
     else:
         w.result("SOFTMAX", [x], perm, "SoftmaxOptions", beta=1.0, scaling=Scaling((1 / 256,), -128))

@@ -6,18 +6,21 @@ from typing import Any
 
 from pelton.ir.types import F32, I32, I64
 
+from pelton.ops import words
+
 from ..forms import Perm, arranged, identity, without
 from ..tensors import CODES, NoForm
 from ..writing import TFLiteWriting, writes
 
-REDUCED = dict(reduce_sum="SUM", reduce_mean="MEAN", reduce_max="REDUCE_MAX", reduce_min="REDUCE_MIN")
-REDUCED |= dict(reduce_prod="REDUCE_PROD")
+_REDUCED = dict(reduce_sum="SUM", reduce_mean="MEAN", reduce_max="REDUCE_MAX", reduce_min="REDUCE_MIN")
+_REDUCED |= dict(reduce_prod="REDUCE_PROD")
+REDUCED = {getattr(words, op): name for op, name in _REDUCED.items()}
 
 
-@writes(*REDUCED)
+@writes(*_REDUCED)
 def reduce(w: TFLiteWriting) -> None:
     axes, keep = w.attrs["axes"], bool(w.attrs["keepdims"])
-    name, perm = REDUCED[w.node.op.name], w.native(0)
+    name, perm = REDUCED[w.node.op], w.native(0)
     x = w.x(0, perm)
     if w.output.dtype not in (F32, I32, I64) or w.output.dtype is not F32 and name == "MEAN":
         raise NoForm(f"TFLite's {name} has no {w.output.dtype.value}")
@@ -34,7 +37,7 @@ def position(w: TFLiteWriting) -> None:
     axis, keep, perm = w.attrs["axis"], w.attrs["keepdims"], w.native(0)
     if w.attrs["select_last_index"]:
         raise NoForm("TFLite's ARG_MAX takes the first one of equals")
-    name, kind = ("ARG_MAX", "ArgMaxOptions") if w.node.op.name == "arg_max" else ("ARG_MIN", "ArgMinOptions")
+    name, kind = ("ARG_MAX", "ArgMaxOptions") if w.node.op is words.arg_max else ("ARG_MIN", "ArgMinOptions")
     v = w.input(0)
     x = w.model.integers(v, perm)
     x = w.model.get(v, perm) if x is None else x

@@ -8,6 +8,8 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, F32, I8, I32, I64, U8
 
+from pelton.ops import words
+
 from ..forms import arranged, channels_last, identity
 
 from ..tensors import NoForm, TFLiteTensor
@@ -146,7 +148,7 @@ def pad(w: TFLiteWriting) -> None:
 
 @writes("depth_to_space", "space_to_depth")
 def blocks(w: TFLiteWriting) -> None:
-    up = w.node.op.name == "depth_to_space"
+    up = w.node.op is words.depth_to_space
     if up and w.attrs["mode"] != "DCR":
         raise NoForm("TFLite's DEPTH_TO_SPACE takes the depth first")
     perm = channels_last(4)

@@ -12,6 +12,8 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I32
 
+from pelton.ops import words
+
 from ..forms import channels_last
 from ..tensors import NoForm, Scaling, TFLiteTensor
 from ..writing import TFLiteWriting, writes
@@ -197,7 +199,7 @@ def conv_transpose(w: TFLiteWriting) -> None:
 @writes("max_pool", "average_pool")
 def pool(w: TFLiteWriting) -> None:
     kernel, strides, pads, dilations = (w.attrs[k] for k in ("kernel", "strides", "pads", "dilations"))
-    rank, largest = w.output.rank, w.node.op.name == "max_pool"
+    rank, largest = w.output.rank, w.node.op is words.max_pool
     counts_all = not largest and w.attrs["count_include_pad"]
     if rank > 4 or any(d != 1 for d in dilations):
         raise NoForm("TFLite's pools have two spatial axes and no dilations")
