@@ -136,7 +136,7 @@ def model_table(
 
 
 def _types(op: TFLiteOperator) -> list[DType | None]:
-    return [t and t.dtype for t in op.inputs]
+    return [None if t is None else t.dtype for t in op.inputs]
 
 
 def _code(number: int, version: int) -> Row:

@@ -42,7 +42,7 @@ def version_of(operator: str, types: Sequence[DType | None], options: Mapping[st
         case "GELU" | "SELECT_V2" | "BROADCAST_TO" if integers or operator == "BROADCAST_TO":
             return 2
         case "GATHER":
-            return {BOOL: 3, I8: 2}.get(types[0], 1)
+            return 3 if types[0] is BOOL else 1 + integers
         case "EQUAL" | "NOT_EQUAL" if BOOL in types:
             return 1 + integers
         case "ARG_MAX" | "ARG_MIN":
