@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: test-cluster test-decoders smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-windows counts clean
+.PHONY: test-cluster test-decoders test-litert smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -47,6 +47,7 @@ help:
 	@echo "make test-decoders  write benchmarks/llm/families.md again: decoders of onnxruntime-genai's builder, on ONNX Runtime and on Pelton, in minutes"
 	@echo "                   [GENAI=Python with onnxruntime-genai, onnxruntime, transformers and torch] [ARGS='llama gemma3']"
 	@echo "make smollm        judge weights of few bits on a model that a package ships (100 MB), in minutes; writes benchmarks/llm/results.md"
+	@echo "make test-litert   write TFLite files of many models, run them with LiteRT, and write docs/formats.md again, in minutes [MODELS='a.onnx b.cfg']"
 	@echo "make test-clients  write docs/serve-clients.md again: Triton's examples and tests, KServe's and MLServer's clients, on pelton serve"
 	@echo "                   [TRITON_CLIENT=checkout TRITON_SERVER=checkout ARGS='http_test kserve'] (git clone https://github.com/triton-inference-server/client)"
 	@echo "                   [TFS=checkout, for TensorFlow Serving's tests] (git clone https://github.com/tensorflow/serving)"
@@ -142,6 +143,14 @@ test-importers: importers-venv build/importers/tflite
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest -n auto --dist loadgroup $(IMPORTER_TESTS)
 	build/importers/bin/python -m benchmarks.formats
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m pytest tests/test_docs.py -k formats
+
+# TFLite files that Pelton writes, beside LiteRT.
+build/litert/bin/python:
+	$(PYTHON) -m venv build/litert
+	build/litert/bin/python -m pip install $(QUIET) --disable-pip-version-check ai-edge-litert
+
+test-litert: $(STAMP) build/litert/bin/python
+	PYTHONPATH=src $(BIN)/python -m benchmarks.litert build/litert/bin/python $(MODELS) --page docs/formats.md $(ARGS)
 
 formats-torch: importers-venv
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.pytorch --page docs/formats.md $(ARGS)

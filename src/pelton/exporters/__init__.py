@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .onnx import to_onnx
+from .tflite import to_tflite
 
-__all__ = ["to_onnx"]
+__all__ = ["to_onnx", "to_tflite"]

@@ -30,8 +30,8 @@ def write_node(model: ModelWriter, node: Node) -> None:
             try:
                 w = Writing(node, model)
                 names = write(w)
-                if write not in (expansion, generic.by_scalar):
-                    w.attrs.verify()
+                if write not in (expansion, generic.by_scalar) and (attribute := w.attrs.ignored()):
+                    raise Unwritable(f"ONNX has nothing for its attribute {attribute}")
                 break
             except Unwritable as e:
                 names = None

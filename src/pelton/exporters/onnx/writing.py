@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from pelton.exporters.attributes import Attributes
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
 from pelton.ir.op import Op, get
@@ -31,30 +32,6 @@ def writes(*names: str) -> Callable[[NodeWriter], NodeWriter]:
         return function
 
     return register
-
-
-class Attributes(Mapping[str, Any]):
-    """A node's attributes, which track reads: a writer that ignores one would write another op."""
-
-    def __init__(self, node: Node):
-        self._node, self._read = node, set[str]()
-
-    def __getitem__(self, name: str) -> Any:
-        self._read.add(name)
-        return self._node.attrs[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._node.attrs)
-
-    def __len__(self) -> int:
-        return len(self._node.attrs)
-
-    def verify(self) -> None:
-        """Raises Unwritable if an attribute with another value than its default was not read."""
-        defaults = self._node.op.attrs
-        for name, value in self._node.attrs.items():
-            if name not in self._read and value != defaults.get(name):
-                raise Unwritable(f"ONNX has nothing for its attribute {name} = {value}")
 
 
 class Writing:
