@@ -20,6 +20,7 @@ import pytest
 
 from pelton import native
 from pelton.targets import ISAS
+from pelton.tuning import measure_wasm
 
 LEVEL, _, VLEN = os.environ.get("PELTON_TEST_EMULATE", "").partition(":")
 here = pytest.mark.skipif(bool(LEVEL), reason="its kernels run in this process, which is not emulated")
@@ -51,13 +52,6 @@ def _runner(arch: str) -> Path:
     return made
 
 
-def node() -> str:
-    """The interpreter of JavaScript."""
-    found = shutil.which("node")
-    assert found, "node is missing: apt install nodejs"
-    return found
-
-
 @lru_cache(maxsize=4)
 def _module(code: bytes, symbol: str) -> bytes:
     """A module that exports a kernel of an engine's object, and its memory."""
@@ -82,7 +76,8 @@ def run(
     are changed in place; words, scratch: (buffer, offset), or (-1, value)."""
 
     if ISAS[level].is_wasm:
-        program = [node(), Path(__file__).parent / "native" / "run_kernel.mjs"]
+        assert measure_wasm.node(), "node is missing: apt install nodejs"
+        program = measure_wasm.command(str(Path(__file__).parent / "native" / "run_kernel.mjs"))
         code = _module(code, symbol)
     else:
         program = [*command(level), _runner(ISAS[level].arch)]

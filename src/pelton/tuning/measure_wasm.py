@@ -27,7 +27,6 @@ from .operands import Operand, TimedOperands, is_weights
 RACE = Path(__file__).parent / "wasm" / "race.mjs"
 # V8 compiles a function twice: these have it optimize at once, so that no run is timed before.
 OPTIMIZED = ("--no-liftoff", "--no-wasm-lazy-compilation")
-RELAXED = "--experimental-wasm-relaxed-simd"  # without effect from node 21 on
 POOL = 512 << 20  # the most bytes of weights in a module, whose memory ends at 4 GB
 
 
@@ -40,11 +39,18 @@ def node() -> str | None:
 @cache
 def version() -> str:
     """Returns node's version and that of its engine, a part of cache keys."""
-    command = [node() or "node", "-p", "process.version + ' ' + process.versions.v8"]
+    asked = [node() or "node", "-p", "process.version + ' ' + process.versions.v8"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as e:
         raise BuildError(f"node does not run ({e}); build with level=0, which times nothing") from None
+
+
+def command(*flags: str) -> list[str]:
+    """Returns the command that runs node, with relaxed SIMD, which node 20 and older have behind a flag."""
+    major = int(version().lstrip("v").partition(".")[0])
+    relaxed = ["--experimental-wasm-relaxed-simd"] if major <= 20 else []
+    return [node() or "node", *relaxed, *flags]
 
 
 class WasmBench:
@@ -59,10 +65,8 @@ class WasmBench:
         with temporary_folder() as folder:
             module = Path(folder, "kernels.wasm")
             module.write_bytes(self.compiler.module(objects, [*sources, "__heap_base"]))
-            command = [node() or "node", *OPTIMIZED, RELAXED, str(RACE), str(module)]
-            with subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            ) as child:
+            pipe, program = subprocess.PIPE, command(*OPTIMIZED, str(RACE), str(module))
+            with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe) as child:
                 try:
                     yield _Racer(child, folder)
                 finally:
