@@ -98,7 +98,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"x86_64": (), "x86_64_v2": _V2, "riscv64": (), **{name: isa.features for name, isa in ISAS.items()}}
 )
 # Those that builds choose by themselves; levels with bf16 require its precision.
-BUILT = tuple(name for name, isa in ISAS.items() if not isa.bf16)
+BUILT = tuple(name for name, isa in ISAS.items() if not (isa.bf16 or isa.is_wasm))
 
 
 def levels(arch: str) -> tuple[str, ...]:

@@ -268,7 +268,7 @@ class codebook_linear:
         apart = shift_right(reshape(w, shape=(*w.type.shape, 1)), np.array([0, 4], np.uint8))
         codes = reshape(bitwise_and(apart, np.uint8(15)), shape=(rows, 2 * w.type.shape[1]))
         codes = cast(along(codes, 1, 0, inner), to=I32)
-        numbers = gather(np.array(table, x.type.dtype.numpy), codes, axis=0)
+        numbers = cast(gather(np.array(table, np.float32), codes, axis=0), to=x.type.dtype)
         wide = x.type.with_shape((rows, inner))
         numbers = mul(numbers, _spread(_as(scale, scale.type.dtype, x.type.dtype), scale.type, wide, 1, block))
         return matmul(x, transpose(numbers, perm=(1, 0)))

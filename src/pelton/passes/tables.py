@@ -19,7 +19,7 @@ def untied_tables(graph: Graph, report: PassReport, strict: bool = False) -> Gra
     for n in graph.nodes:
         if n.op is quantized_linear:
             weights = _weights(n, n.inputs[1:])
-            products[weights] = products.get(weights, False) or n.attrs["round_rows"]
+            products[weights] = products.get(weights, False) or n.attrs["round_rows"] and not strict
 
     def is_tied(graph: Graph, node: Node) -> bool:
         return node.op is not quantized_gather or _table(node) in products
