@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .onnx import to_onnx
+from .stablehlo import to_stablehlo
 
-__all__ = ["to_onnx"]
+__all__ = ["to_onnx", "to_stablehlo"]
