@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -27,7 +28,7 @@ class SsaValue:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.type.shape  # type: ignore[return-value]
+        return self.type.shape
 
     @property
     def dtype(self) -> DType:
@@ -36,15 +37,16 @@ class SsaValue:
 
 @dataclass
 class Record:
-    """What all blocks of a module share: the count of values, the current layer, and the layers without a form."""
+    """What all blocks of a module share: the count of values, operands, and layers without a form."""
 
     numbers: Iterator[int] = field(default_factory=count)
     layer: str = ""
-    operations: int = 0
+    read: set[str] = field(default_factory=set)  # names of operands
     problems: list[tuple[Node, str]] = field(default_factory=list)
 
 
 Operands = Sequence[SsaValue]
+_STATEMENT = re.compile(r'^ *%\w+(?::\d+)? = "stablehlo\.', re.M)
 
 
 class Operations:
@@ -52,7 +54,8 @@ class Operations:
 
     def __init__(self, record: Record, depth: int = 2):
         self.record, self.depth = record, depth
-        self.constants: list[str | np.ndarray] = []  # arrays become text when it is written
+        self.head = ""  # its arguments
+        self.constants: list[SsaValue] = []  # become text when it is written, if an operation reads them
         self.body: list[str] = []
         self.values: dict[Value, SsaValue] = {}
         self.arrays: dict[Value, np.ndarray] = {}
@@ -76,11 +79,8 @@ class Operations:
             key = (type, splat, array.reshape(-1)[:1].tobytes() if splat else array.tobytes())
             if key in self._alike:
                 return self._alike[key]
-        name, text = f"%c{next(self.record.numbers)}", tensor(type)
-        start = f'{"  " * self.depth}{name} = "stablehlo.constant"() {{value = '
-        self.constants += [start, array, f" : {text}}} : () -> {text}\n"]
-        self.record.operations += 1
-        made = SsaValue(name, type, array)
+        made = SsaValue(f"%c{next(self.record.numbers)}", type, array)
+        self.constants.append(made)
         if key is not None:
             self._alike[key] = made
         return made
@@ -102,6 +102,7 @@ class Operations:
     ) -> tuple[SsaValue, ...]:
         """Writes an operation and returns its results."""
         indent, number = "  " * self.depth, next(self.record.numbers)
+        self.record.read.update(x.name for x in operands)
         left = f"%{number}" + (f":{len(results)}" if len(results) > 1 else "")
         inner = ", ".join("{\n" + "".join(r.text()) + indent + "}" for r in regions)
         inside = ", ".join(f"{k} = {v}" for k, v in (attrs or {}).items())
@@ -112,7 +113,6 @@ class Operations:
         line += f" : ({types}) -> {to if len(results) == 1 else f'({to})'}"
         line += f" loc({quoted(self.record.layer)})" if self.record.layer else ""
         self.body.append(line + "\n")
-        self.record.operations += 1
         if len(results) == 1:
             return (SsaValue(f"%{number}", results[0]),)
         return tuple(SsaValue(f"%{number}#{i}", t) for i, t in enumerate(results))
@@ -128,19 +128,32 @@ class Operations:
         arguments = [SsaValue(f"%a{next(self.record.numbers)}", t) for t in types]
         if arguments:
             inside = ", ".join(f"{a.name}: {tensor(a.type)}" for a in arguments)
-            inner.constants.append(f"{'  ' * (inner.depth - 1)}^bb0({inside}):\n")
+            inner.head = f"{'  ' * (inner.depth - 1)}^bb0({inside}):\n"
         return inner, arguments
 
     def finish(self, results: Operands, terminator: str = "stablehlo.return") -> None:
         """Ends the block with its results."""
+        self.record.read.update(r.name for r in results)
         names, types = ", ".join(r.name for r in results), ", ".join(tensor(r.type) for r in results)
         self.body.append(f'{"  " * self.depth}"{terminator}"({names}) : ({types}) -> ()\n')
 
     def text(self) -> Iterator[str]:
         """Yields the text of the block in pieces."""
-        for piece in self.constants:
-            yield piece if isinstance(piece, str) else dense(piece)
+        yield self.head
+        for c in self._needed():
+            text = tensor(c.type)
+            yield f'{"  " * self.depth}{c.name} = "stablehlo.constant"() {{value = '
+            yield dense(c.array)  # type: ignore[arg-type]
+            yield f" : {text}}} : () -> {text}\n"
         yield from self.body
+
+    def _needed(self) -> list[SsaValue]:
+        return [c for c in self.constants if c.name in self.record.read]
+
+    def count(self) -> int:
+        """Counts the operations of the block and of its regions, without those that return."""
+        counted = sum(len(_STATEMENT.findall(line)) for line in self.body)
+        return counted + len(self._needed())
 
     # --- elements
 

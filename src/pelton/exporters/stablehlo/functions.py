@@ -28,10 +28,9 @@ def _tail(wide: bool) -> tuple[float, ...]:
     Chebyshev's points."""
     far, degree = FAR[wide], 22 if wide else 11
 
-    def scaled(t: np.ndarray) -> list[float]:
-        return [math.exp(x * x) * math.erfc(x) for x in _from_unit(t, far)]
-
-    return tuple(np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebinterpolate(scaled, degree)))
+    points = np.polynomial.chebyshev.chebpts1(degree + 1)
+    scaled = [math.exp(x * x) * math.erfc(x) for x in _from_unit(points, far)]
+    return tuple(np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebfit(points, scaled, degree)))
 
 
 def _from_unit(t: np.ndarray, far: float) -> np.ndarray:

@@ -109,7 +109,8 @@ def _modulo(s: Operations, a: SsaValue, b: SsaValue) -> SsaValue:
 def _shift(s: Operations, fn: str, a: SsaValue, b: SsaValue) -> SsaValue:
     """Writes a shift; one by a negative number, or the width or more, leaves 0, or the sign of a signed integer."""
     signed, width = a.dtype.is_signed, a.dtype.bits
-    name = "shift_left" if fn == "shl" else "shift_right_arithmetic" if signed else "shift_right_logical"
+    right = "shift_right_arithmetic" if signed else "shift_right_logical"
+    name = "shift_left" if fn == "shl" else right
     inside = s.compare("LT", b, width)
     if signed:
         inside = s.binary("and", inside, s.compare("GE", b, 0))

@@ -63,7 +63,7 @@ def to_stablehlo(graph: Graph, path: str | os.PathLike[str] | None = None) -> St
     comments = "".join(f"// {kind} {quoted(v.name)}: {v.type}\n" for kind, v in _interface(graph))
     types = ", ".join(tensor(r.type) for r in results)
     head = f"{comments}module @{quoted(graph.name)} {{\n  func.func public @main({names}) -> ({types}) {{\n"
-    module = StableHlo(head, main, record.operations)
+    module = StableHlo(head, main, main.count())
     if path is not None:
         try:
             files.write(path, (piece.encode() for piece in module.text()))

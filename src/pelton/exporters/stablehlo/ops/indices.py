@@ -18,14 +18,14 @@ def numbers(values: Sequence[int]) -> str:
     return f"[{', '.join(map(str, values))}]"
 
 
-def _counted(s: Operations, indices: SsaValue) -> SsaValue:
+def counted(s: Operations, indices: SsaValue) -> SsaValue:
     """Converts indices to i32 or i64."""
     if indices.dtype in (I32, I64):
         return indices
     return s.convert(indices, I32 if indices.dtype.bits < 32 else I64)
 
 
-def _from_start(s: Operations, indices: SsaValue, sizes: SsaValue | int) -> SsaValue:
+def from_start(s: Operations, indices: SsaValue, sizes: SsaValue | int) -> SsaValue:
     """Counts negative indices from the end: of `sizes`, numbers that broadcast."""
     return s.select(s.compare("LT", indices, 0), s.add(indices, sizes), indices)
 
@@ -95,20 +95,20 @@ def gather(s: Operations, node: Node, x: SsaValue, indices: SsaValue) -> SsaValu
         at = indices.array.astype("int64")
         held = s.constant((at + (at < 0) * n).astype(I32.numpy if n < 1 << 31 else I64.numpy))
         return take(s, x, held, axis)
-    return take(s, x, _from_start(s, _counted(s, indices), x.shape[axis]), axis)
+    return take(s, x, from_start(s, counted(s, indices), x.shape[axis]), axis)
 
 
 @writes("gather_elements")
 def gather_elements(s: Operations, node: Node, x: SsaValue, indices: SsaValue) -> SsaValue:
     axis = node.attrs["axis"]
-    held = _from_start(s, _counted(s, indices), x.shape[axis])
+    held = from_start(s, counted(s, indices), x.shape[axis])
     return take_tuples(s, x, _tuples_along(s, held, axis))
 
 
 def _tuples(s: Operations, indices: SsaValue, sizes: Sequence[int]) -> SsaValue:
     """Returns index tuples that count from 0, for axes of these sizes."""
-    held = _counted(s, indices)
-    return _from_start(s, held, s.constant(list(sizes), held.dtype)) if sizes else held
+    held = counted(s, indices)
+    return from_start(s, held, s.constant(list(sizes), held.dtype)) if sizes else held
 
 
 @writes("gather_nd")
@@ -135,7 +135,7 @@ def _scatter(s: Operations, x: SsaValue, tuples: SsaValue, updates: SsaValue, re
 @writes("scatter_elements")
 def scatter_elements(s: Operations, node: Node, x: SsaValue, indices: SsaValue, updates: SsaValue) -> SsaValue:
     axis = node.attrs["axis"]
-    held = _from_start(s, _counted(s, indices), x.shape[axis])
+    held = from_start(s, counted(s, indices), x.shape[axis])
     return _scatter(s, x, _tuples_along(s, held, axis), updates, node.attrs["reduction"])
 
 
@@ -150,7 +150,7 @@ def blend(s: Operations, node: Node, x: SsaValue, indices: SsaValue, weights: Ss
     """Writes a gather of all taps, times their weights, and a sum; a weight of 0 leaves out even infinities."""
     axis, batch, dtype = node.attrs["axis"], node.attrs["batch_dims"], x.dtype
     wide = weights.dtype
-    held = _from_start(s, _counted(s, indices), x.shape[axis])
+    held = from_start(s, counted(s, indices), x.shape[axis])
     points = indices.shape[batch:]  # and taps
     if batch:
         front = [*range(batch), axis, *(i for i in range(batch, len(x.shape)) if i != axis)]

@@ -70,10 +70,11 @@ def matmul(s: Operations, node: Node, a: SsaValue, b: SsaValue) -> SsaValue:
     if _is_byte(a) and _is_byte(b) and accumulate is not None:
         y = _bytes_product(s, a, b, within, a_zero, b_zero)
     elif accumulate is not None and a.dtype.is_integer:
-        wide = [cast(s, x, within) for x in (a, b)]
-        y = _matrices(s, *(s.subtract(x, z) if z else x for x, z in zip(wide, (a_zero, b_zero))), within)
+        less = [s.subtract(cast(s, x, within), zero) for x, zero in ((a, a_zero), (b, b_zero))]
+        y = _matrices(s, less[0], less[1], within)
     else:
-        y = _matrices(s, *_multiplied(s, a, b), within)
+        a, b = _multiplied(s, a, b)
+        y = _matrices(s, a, b, within)
     return cast(s, s.reshape(y, result.shape), result.dtype)
 
 

@@ -7,31 +7,31 @@ from collections.abc import Sequence
 
 from pelton.ir.graph import Node
 from pelton.ir.types import BOOL, I32, I64, U64, TensorType
+from pelton.ops.norm import softmax
+from pelton.ops.reduce import arg_max, cumsum, reduce_max, reduce_sum
 
 from ..blocks import Operations, SsaValue
 from ..registry import summed_as, writes
-
-_KINDS = {
-    "reduce_sum": ("add", 0),
-    "reduce_prod": ("multiply", 1),
-    "reduce_max": ("maximum", None),
-    "reduce_min": ("minimum", None),
-}
 
 
 def _kept(s: Operations, node: Node, y: SsaValue) -> SsaValue:
     return s.reshape(y, node.outputs[0].type.shape)
 
 
-@writes(*_KINDS)
-def reduce(s: Operations, node: Node, x: SsaValue) -> SsaValue:
-    kind, start = _KINDS[node.op.name]
-    within = summed_as(x.dtype) if start is not None else x.dtype
-    if x.dtype is BOOL:
-        kind, start = ("or", False) if kind == "maximum" else ("and", True)
-    elif start is None:
-        start = x.dtype.lowest if kind == "maximum" else x.dtype.highest
-    return s.convert(_kept(s, node, s.reduce(kind, s.convert(x, within), node.attrs["axes"], start)), x.dtype)
+@writes("reduce_sum", "reduce_prod")
+def total(s: Operations, node: Node, x: SsaValue) -> SsaValue:
+    kind, start = ("add", 0) if node.op is reduce_sum else ("multiply", 1)
+    y = s.reduce(kind, s.convert(x, summed_as(x.dtype)), node.attrs["axes"], start)
+    return s.convert(_kept(s, node, y), x.dtype)
+
+
+@writes("reduce_max", "reduce_min")
+def extreme(s: Operations, node: Node, x: SsaValue) -> SsaValue:
+    largest, dtype = node.op is reduce_max, x.dtype
+    kind, start = ("maximum", dtype.lowest) if largest else ("minimum", dtype.highest)
+    if dtype is BOOL:
+        kind, start = ("or", False) if largest else ("and", True)
+    return _kept(s, node, s.reduce(kind, x, node.attrs["axes"], start))
 
 
 @writes("reduce_mean")
@@ -47,7 +47,7 @@ def reduce_mean(s: Operations, node: Node, x: SsaValue) -> SsaValue:
 @writes("arg_max", "arg_min")
 def arg(s: Operations, node: Node, x: SsaValue) -> SsaValue:
     """Writes the first (or last) index of the extreme element; NaN is more than any."""
-    axis, last, largest = node.attrs["axis"], node.attrs["select_last_index"], node.op.name == "arg_max"
+    axis, last, largest = node.attrs["axis"], node.attrs["select_last_index"], node.op is arg_max
     n = x.shape[axis]
     kind, start = ("maximum", x.dtype.lowest) if largest else ("minimum", x.dtype.highest)
     best = s.reduce(kind, x, [axis], start)
@@ -68,7 +68,7 @@ def arg(s: Operations, node: Node, x: SsaValue) -> SsaValue:
 def cumulate(s: Operations, node: Node, x: SsaValue) -> SsaValue:
     """Writes log₂ n sums of the tensor and itself moved by 1, 2, 4, … elements."""
     axis, exclusive, reverse = (node.attrs[k] for k in ("axis", "exclusive", "reverse"))
-    kind, start = ("add", 0) if node.op.name == "cumsum" else ("multiply", 1)
+    kind, start = ("add", 0) if node.op is cumsum else ("multiply", 1)
     y = s.convert(x, summed_as(x.dtype))
 
     def moved(y: SsaValue, by: int) -> SsaValue:
@@ -106,7 +106,7 @@ def top_k(s: Operations, node: Node, x: SsaValue) -> Sequence[SsaValue]:
 
 
 @writes("softmax", "log_softmax")
-def softmax(s: Operations, node: Node, x: SsaValue) -> SsaValue:
+def exponentials(s: Operations, node: Node, x: SsaValue) -> SsaValue:
     axis = node.attrs["axis"]
     others = [i for i in range(len(x.shape)) if i != axis]
     wide = s.convert(x, summed_as(x.dtype))
@@ -114,6 +114,6 @@ def softmax(s: Operations, node: Node, x: SsaValue) -> SsaValue:
     shifted = s.subtract(wide, s.spread(top, wide.shape, others))
     e = s.unary("exponential", shifted)
     total = s.reduce("add", e, [axis], 0)
-    if node.op.name == "softmax":
+    if node.op is softmax:
         return s.convert(s.divide(e, s.spread(total, wide.shape, others)), x.dtype)
     return s.convert(s.subtract(shifted, s.spread(s.unary("log", total), wide.shape, others)), x.dtype)

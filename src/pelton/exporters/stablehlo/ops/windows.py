@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from pelton.ir.graph import Node
-from pelton.ir.types import F32, F64, I32, I64
+from pelton.ir.types import F32, F64
 
 from ..blocks import Operations, SsaValue
 from ..registry import summed_as, writes
-from .indices import take
+from .indices import counted, from_start, take
 
 
 def _sides(x: SsaValue, node: Node) -> list[tuple[int, int]]:
@@ -79,7 +79,7 @@ def max_roi_pool(s: Operations, node: Node, x: SsaValue, rois: SsaValue, batch: 
     a, within = node.attrs, F64 if x.dtype is F64 else F32
     corners = s.multiply(s.convert(rois, within), a["scale"])
     lowest, touched = x.dtype.lowest, list[tuple[SsaValue, int]]()
-    y = take(s, x, s.convert(batch, I64 if batch.dtype is I64 else I32), 0)  # [roi, channel, row, column]
+    y = take(s, x, from_start(s, counted(s, batch), x.shape[0]), 0)  # [roi, channel, row, column]
     for axis, bins in ((3, a["width"]), (2, a["height"])):
         begin, end = (s.slice(corners, 1, k, k + 1) for k in (3 - axis, 5 - axis))
         there = _bins(s, _rounded(s, begin), _rounded(s, end), bins, x.shape[axis])  # [roi, bin, element]
@@ -100,9 +100,9 @@ def _rounded(s: Operations, x: SsaValue) -> SsaValue:
 
 def _bins(s: Operations, begin: SsaValue, end: SsaValue, bins: int, size: int) -> SsaValue:
     """Returns the mask [roi, bin, element] of the elements of an axis that the bins of each region touch."""
-    long = s.divide(s.binary("maximum", s.add(s.subtract(end, begin), 1.0), 1.0), float(bins))
+    long = s.binary("maximum", s.add(s.subtract(end, begin), 1.0), 1.0)
     steps = s.constant(np.arange(bins + 1, dtype=np.float64).reshape(1, -1).astype(begin.dtype.numpy))
-    edges = s.multiply(steps, long)  # [roi, bin + 1]
+    edges = s.divide(s.multiply(steps, long), float(bins))  # [roi, bin + 1], rounded once
     low = s.add(begin, s.unary("floor", s.slice(edges, 1, 0, bins)))
     high = s.add(begin, s.unary("ceil", s.slice(edges, 1, 1, bins + 1)))
     shape = (begin.shape[0], bins, size)
