@@ -5,6 +5,7 @@ and run on the CPU by jaxlib: python -m benchmarks.stablehlo [MODEL…] [--match
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import logging
 import sys
@@ -22,7 +23,8 @@ from pelton.errors import Error
 from pelton.exporters.stablehlo import StableHlo, to_stablehlo
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph, Node, Value, optimum_sizes, symbols, with_sizes
-from pelton.version import VERSION
+from pelton.ir.op import Op
+from pelton.ir.types import BF16, F16, F32, F64, TensorType
 
 ROOT = Path(__file__).parents[1]
 FARTHEST = 1e-4  # of an output's largest element, for floats of 32 bits
@@ -117,10 +119,11 @@ def compared(name: str, graph: Graph, feeds: Mapping[str, np.ndarray]) -> Outcom
 
 
 def operators() -> Iterator[tuple[str, Graph, dict[str, np.ndarray]]]:
-    """Every example of every op, as a program of one node, once with operands that are inputs, once constants."""
+    """Every example of every op, as a program of one node, once with operands that are inputs, once constants; those of
+    f32 in other floats too, where the op takes them."""
     from draw import examples, operands
 
-    for name, op, types, attrs in examples():
+    for name, op, types, attrs in [*examples(), *in_other_floats()]:
         values = tuple(Value(t, f"x{i}") for i, t in enumerate(types))
         made = tuple(Value(t, f"y{i}") for i, t in enumerate(op.infer_types(types, attrs)))
         arrays = dict(zip(values, operands(op, types, attrs)))
@@ -131,6 +134,20 @@ def operators() -> Iterator[tuple[str, Graph, dict[str, np.ndarray]]]:
         if len(values) > 1:
             kept = {v: arrays[v] for v in values[1:]}
             yield f"{name}-constants", Graph(values[:1], kept, (node,), made), {"x0": arrays[values[0]]}
+
+
+def in_other_floats() -> Iterator[tuple[str, Op, tuple[TensorType, ...], dict]]:
+    """The examples of f32 in f64, f16 and bf16, where the op takes these."""
+    from draw import examples
+
+    for name, op, types, attrs in examples():
+        if op.kind == "nested" or op.name == "trees" or not any(t.dtype is F32 for t in types):
+            continue
+        for dtype in (F64, F16, BF16):
+            others = tuple(t.with_dtype(dtype) if t.dtype is F32 else t for t in types)
+            with contextlib.suppress(ValueError, TypeError):
+                op.infer_types(others, attrs)
+                yield f"{name}-{dtype.value}", op, others, attrs
 
 
 # --- models
@@ -240,7 +257,6 @@ def page(ops: list[Outcome], nets: list[Outcome]) -> str:
     return PAGE.format(
         jaxlib=importlib.metadata.version("jaxlib"),
         farthest=FARTHEST,
-        version=VERSION,
         operators=operators_,
         refused="\n".join(f"- `{name}`: {reason}" for name, reason in refused(ops).items()),
         models="\n".join(rows),
