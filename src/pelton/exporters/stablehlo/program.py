@@ -14,6 +14,7 @@ from .scalars import pointwise
 from .blocks import SsaValue, Operations
 
 NO_FORM = "StableHLO has no form of it"
+NOT_SO = "StableHLO has no form of it with these attributes and types"
 
 
 def write_graph(s: Operations, graph: Graph, operands: Sequence[SsaValue]) -> list[SsaValue]:
@@ -52,21 +53,21 @@ def write_node(s: Operations, node: Node) -> None:
         except Inexpressible as e:
             reasons.append(str(e))
             del s.body[mark:]
-    raise Inexpressible(next((r for r in reasons if r != NO_FORM), NO_FORM))
+    raise Inexpressible(next((r for r in reasons if r not in (NO_FORM, NOT_SO)), reasons[-1]))
 
 
 def expansion(s: Operations, node: Node, *operands: SsaValue) -> Sequence[SsaValue]:
     """Writes the op's expansion to other ops."""
     try:
         if node.op.expand is None or node.op.expand(*node.inputs, **node.attrs) is None:
-            raise Inexpressible(NO_FORM)
+            raise Inexpressible(NO_FORM if node.op.expand is None else NOT_SO)
         body = expand_op(node.op, node.inputs, node.attrs)
     except Undecided as e:
         raise Inexpressible(str(e)) from None
     s.arrays.update(body.constants)
     for inner in body.nodes:
         if inner.op is node.op and inner.inputs == node.inputs:
-            raise Inexpressible(NO_FORM)
+            raise Inexpressible(NOT_SO)
         try:
             write_node(s, inner)
         except Inexpressible as e:
