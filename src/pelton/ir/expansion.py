@@ -37,11 +37,13 @@ def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Gr
         if isinstance(thing, TermOutput):
             return (values(thing.term)[thing.index],)
         if _is_number(thing):
-            typed = isinstance(thing, np.ndarray) and thing.dtype != np.float64
-            return (constant(np.asarray(thing, None if typed or dtype is None else dtype.numpy)),)
+            as_dtype = None if dtype is None or _is_typed(thing) else dtype.numpy
+            return (constant(np.asarray(thing, as_dtype)),)
         if id(thing) not in made:
             given = [None if _is_number(a) else value(a, None) for a in thing.args]
-            beside = next((v.type.dtype for v in given if v is not None and v.type.dtype is not BOOL), None)
+            kinds = [v.type.dtype for v in given if v is not None]
+            kinds += [DType.of(a) for a in thing.args if _is_typed(a)]
+            beside = next((kind for kind in kinds if kind is not BOOL), None)
             operands = [value(a, beside) if v is None else v for v, a in zip(given, thing.args)]
             made[id(thing)] = emit(thing.op, operands, thing.attrs)
         return made[id(thing)]
@@ -50,6 +52,11 @@ def expand_op(op: Op, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Gr
     expansion = op.expand(*inputs, **attrs)
     results = tuple(value(t, None) for t in expansion) if isinstance(expansion, tuple) else values(expansion)
     return Graph(tuple(dict.fromkeys(inputs)), constants, tuple(nodes), results, op.name)
+
+
+def _is_typed(thing: Any) -> bool:
+    """True for an array that keeps its element type."""
+    return isinstance(thing, np.ndarray) and thing.dtype != np.float64
 
 
 def _is_number(thing: Any) -> bool:

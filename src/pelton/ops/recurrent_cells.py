@@ -28,15 +28,26 @@ _ACTIVATIONS: dict[str, tuple[Callable, float | None, float | None]] = {
 }
 
 
-def activation_functions(names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...]) -> list[Callable]:
-    """Returns the activations in order; each consumes the next alpha and beta if it has one."""
-    next_alpha, next_beta, functions = iter(alphas), iter(betas), []
-    for name in names:
-        fn, alpha, beta = _ACTIVATIONS[name.lower()]
+def activation_parameters(
+    names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...]
+) -> list[tuple[str, float | None, float | None]]:
+    """Returns (lower-case name, alpha, beta) of activations in order; each consumes the next alpha and beta if it has
+    one."""
+    next_alpha, next_beta, parameters = iter(alphas), iter(betas), []
+    for name in map(str.lower, names):
+        _, alpha, beta = _ACTIVATIONS[name]
         alpha = None if alpha is None else next(next_alpha, alpha)
         beta = None if beta is None else next(next_beta, beta)
-        functions.append(lambda x, fn=fn, a=alpha, b=beta: fn(x, a, b))
-    return functions
+        parameters.append((name, alpha, beta))
+    return parameters
+
+
+def activation_functions(names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...]) -> list[Callable]:
+    """Returns the activations in order, with their parameters."""
+    return [
+        lambda x, fn=_ACTIVATIONS[name][0], a=alpha, b=beta: fn(x, a, b)
+        for name, alpha, beta in activation_parameters(names, alphas, betas)
+    ]
 
 
 def count_parameters(names: tuple[str, ...]) -> tuple[int, int]:
