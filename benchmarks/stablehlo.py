@@ -238,7 +238,7 @@ def refused(ops: list[Outcome]) -> dict[str, str]:
     for o in ops:
         if o.refusal:
             reason = o.refusal.splitlines()[-1].strip().partition(": ")[2]
-            reasons[o.name.partition("-")[0]] = reason
+            reasons.setdefault(o.name.partition("-")[0], reason)
     return reasons
 
 
