@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if a.rounds < 1:
         ask.error(f"--rounds is 1 or more, got {a.rounds}")
     figures: list[NetworkFigures] = []
-    failures = []
+    failures: list[str] = []
     try:
         with driver() as pipes:
             for name in a.networks or NETWORKS:

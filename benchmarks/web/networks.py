@@ -37,7 +37,7 @@ class WebNetwork:
 
 
 class Layers:
-    """Convolutions with random weights, whose outputs have a variance near that of their inputs."""
+    """Convolutions with random weights. Behind their activations, outputs neither grow nor vanish with depth."""
 
     def __init__(self, name: str):
         self.net, self.random = pelton.Network(name), np.random.default_rng(0)
@@ -46,17 +46,17 @@ class Layers:
         return self.random.standard_normal(shape, np.float32) * np.float32(gain * np.prod(shape[1:]) ** -0.5)
 
     def convolution(
-        self, x: NetworkTensor, outputs: int, kernel: int = 1, stride: int = 1, gain: float = 1.0
+        self, x: NetworkTensor, outputs: int, kernel: int = 1, stride: int = 1, gain: float = 1.0, bias: float = 0.1
     ) -> NetworkTensor:
         w = self.weights(outputs, int(x.shape[1]), kernel, kernel, gain=gain)
-        b = self.random.standard_normal(outputs, np.float32) * np.float32(0.1)
+        b = self.random.standard_normal(outputs, np.float32) * np.float32(bias)
         return self.net.convolution(x, w, b, stride=stride, padding=kernel // 2)
 
     def relu(self, x: NetworkTensor, outputs: int, kernel: int = 3) -> NetworkTensor:
         return self.net.relu(self.convolution(x, outputs, kernel, gain=2**0.5))
 
     def silu(self, x: NetworkTensor, outputs: int, kernel: int = 1, stride: int = 1) -> NetworkTensor:
-        y = self.convolution(x, outputs, kernel, stride, gain=1.7)
+        y = self.convolution(x, outputs, kernel, stride, gain=1.5, bias=0.3)
         return self.net.mul(y, self.net.sigmoid(y))
 
 

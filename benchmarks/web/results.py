@@ -79,7 +79,7 @@ def page(figures: Sequence[NetworkFigures], versions: Mapping[str, str], *, roun
     return f"""# Networks in a browser
 
 Written by `make bench-web` on {datetime.date.today().isoformat()}: Pelton {VERSION}, `pelton export --target wasm
---level {level}`, beside {about}, in headless Chromium {figures[0].chromium} with relaxed SIMD; {describe()}.
+--level {level}`, beside {about}, in headless Chromium {figures[0].chromium} with relaxed SIMD; {describe()["model"]}.
 
 All runtimes are in one page, each with one thread, and run in turns on the same random input. A time is the median of
 {rounds} rounds, each at least 5 runs and 50 ms; *spread* is Pelton's slowest round by its fastest. *off* is the largest

@@ -11,7 +11,6 @@ const OPERATORS = {
   relu: (tf) => ([x]) => tf.relu(x),
   relu6: (tf) => ([x]) => tf.relu6(x),
   sigmoid: (tf) => ([x]) => tf.sigmoid(x),
-  identity: (tf) => ([x]) => tf.identity(x),
   maxPool: (tf, c) => ([x]) => tf.maxPool(x, c.kernel, c.strides, c.pad.flat().some(Boolean) ? c.pad : "valid"),
   resizeBilinear: (tf, c) => ([x]) => tf.image.resizeBilinear(x, c.size, false, true),
   resizeNearestNeighbor: (tf, c) => ([x]) => tf.image.resizeNearestNeighbor(x, c.size, false, true),

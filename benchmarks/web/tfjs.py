@@ -194,7 +194,7 @@ def cut(p: Program, node: onnx.NodeProto, a: Attributes) -> None:
 def transpose(p: Program, node: onnx.NodeProto, a: Attributes) -> None:
     if not p.is_image(node.input[0]) or tuple(a["perm"]) != TO_LAST:
         raise TfjsError(f"transpositions are written from images to {TO_LAST}")
-    p.call("identity", node.input, node.output[0], False)
+    p.call("reshape", node.input, node.output[0], False, shape=p.shapes[node.output[0]])  # it is in that order
 
 
 @writes("Reshape", "Flatten")
