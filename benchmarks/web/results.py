@@ -78,13 +78,14 @@ def page(figures: Sequence[NetworkFigures], versions: Mapping[str, str], *, roun
     threads = math.exp(statistics.fmean(math.log(f.thread_ratio) for f in figures))
     return f"""# Networks in a browser
 
-Written by `make bench-web` on {datetime.date.today().isoformat()}: Pelton {VERSION}, `pelton export --target wasm
---level {level}`, beside {about}, in headless Chromium {figures[0].chromium} with relaxed SIMD; {describe()["model"]}.
+Written by `make bench-web` on {datetime.date.today().isoformat()}: Pelton {VERSION}
+(`pelton export --target wasm --level {level}`) beside {about}
+in headless Chromium {figures[0].chromium} with relaxed SIMD, on {describe()["model"]}.
 
 All runtimes are in one page, each with one thread, and run in turns on the same random input. A time is the median of
 {rounds} rounds, each at least 5 runs and 50 ms; *spread* is Pelton's slowest round by its fastest. *off* is the largest
-difference of any runtime's outputs from those of onnxruntime-web, relative to the largest magnitude; at most
-{TOLERANCE:g} is right. TF.js runs what its operators express: convolutional networks.
+difference of any runtime's outputs from those of onnxruntime-web, relative to the largest magnitude; outputs within
+{TOLERANCE:.0e} are right. TF.js runs what its operators express: convolutional networks.
 
 ## Times
 

@@ -28,7 +28,7 @@ enum { OPEN = 1 << 30 };
 static _Alignas(64) _Atomic int32_t generation; /* of the work there is; -1: the end */
 static _Alignas(64) _Atomic int32_t next_tile;
 static _Alignas(64) _Atomic int32_t entered; /* threads at work, less the first, and OPEN while more may begin */
-static _Alignas(64) _Atomic int32_t some_sleep, first_sleeps; /* 1 if threads behind the first, or the first, may sleep */
+static _Alignas(64) _Atomic int32_t some_sleep, first_sleeps; /* 1 if others, or the first thread, may sleep */
 static const step *current;
 static int32_t thread_count, end_tile, claim;
 
