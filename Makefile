@@ -8,7 +8,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
-.PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench
+.PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
 .PHONY: test-cluster test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
 
 help:
@@ -60,6 +60,8 @@ help:
 	@echo "make examples-native  compile and run the examples of C, C++, Rust, Go and JavaScript, where these are installed"
 	@echo "make bench         the six networks of README beside four other runtimes, whose packages and torch it installs (4 GB)"
 	@echo "                   [MODELS='tuned untuned a.onnx folder-of-models'] [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
+	@echo "make bench-web     write benchmarks/web/results.md again: packages for browsers beside onnxruntime-web and TF.js in headless Chromium"
+	@echo "                   [ARGS='--rounds 3 unet bert'] (needs node, npm and chromium, which root installs from Debian)"
 	@echo "make wheels        wheels for x86-64 and AArch64 and the sources in dist/, checked: what is in them, what they run on, that they install"
 	@echo "make counts        write benchmarks/arm/results.md again: instructions of kernels for AArch64 under QEMU, beside XNNPACK's"
 	@echo "                   [ARGS='mlperf_tiny --level aarch64_dotprod --check'] (apt install qemu-user gcc)"
@@ -407,6 +409,19 @@ build/bench/untuned: | $(BENCH_VENV)
 
 bench: $(STAMP) $(filter build/bench/%,$(BENCH_MODELS)) | $(BENCH_VENV)
 	$(BIN)/python benchmarks/cpu/run.py $(BENCH_MODELS) --peers-python $(BENCH_PEERS) $(ARGS)
+
+# npm's packages, models and what is exported stay in build/web. ARGS leaves the page as it is.
+bench-web: $(STAMP)
+	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+		for package in chromium nodejs npm; do \
+			command -v $$(echo $$package | sed s/nodejs/node/) >/dev/null || apt-get install -yqq --no-install-recommends $$package; \
+		done; \
+	fi
+	mkdir -p build/web
+	cd build/web && npm install --silent --no-audit --no-fund --omit-lockfile-registry-resolved \
+		onnxruntime-web @tensorflow/tfjs-core @tensorflow/tfjs-backend-wasm playwright-core
+	$(BIN)/python -m pip download $(QUIET) --disable-pip-version-check --no-deps --dest build/web silero-vad==6.2.3
+	PYTHONPATH=src $(BIN)/python -m benchmarks.web $(or $(ARGS),--page benchmarks/web/results.md)
 
 counts: $(STAMP)
 	$(BIN)/python -m benchmarks.arm.counts $(ARGS)

@@ -22,10 +22,13 @@ EXPORTED("run") void run(void) {
 #else
 
 enum { CLAIMS = 4, SPINS = 1 << 14 }; /* claims of a step for each thread; looks at a number before it sleeps */
+enum { OPEN = 1 << 30 };
 
+/* Numbers are sequentially consistent where a thread that is about to sleep says so before it looks again. */
 static _Alignas(64) _Atomic int32_t generation; /* of the work there is; -1: the end */
 static _Alignas(64) _Atomic int32_t next_tile;
-static _Alignas(64) _Atomic int32_t busy; /* threads at work, less the first */
+static _Alignas(64) _Atomic int32_t entered; /* threads at work, less the first, and OPEN while more may begin */
+static _Alignas(64) _Atomic int32_t some_sleep, first_sleeps; /* 1 if others, or the first thread, may sleep */
 static const step *current;
 static int32_t thread_count, end_tile, claim;
 
@@ -37,6 +40,18 @@ static void take(int32_t thread) {
     }
 }
 
+/* Takes part in the current step, unless the first thread has closed it. */
+static void help(int32_t thread) {
+    int32_t threads = atomic_load(&entered);
+    do {
+        if (!(threads & OPEN))
+            return;
+    } while (!atomic_compare_exchange_weak(&entered, &threads, threads + 1));
+    take(thread);
+    if (atomic_fetch_sub(&entered, 1) == 1 && atomic_load(&first_sleeps))
+        __builtin_wasm_memory_atomic_notify((int32_t *)&entered, 1);
+}
+
 /* What the threads behind the first do, until `stop`. */
 EXPORTED("work") void work(int32_t thread) {
     for (int32_t seen = 0;;) {
@@ -44,20 +59,34 @@ EXPORTED("work") void work(int32_t thread) {
         for (int spin = 0; spin < SPINS && now == seen; spin++)
             now = atomic_load_explicit(&generation, memory_order_acquire);
         if (now == seen) {
+            atomic_store(&some_sleep, 1);
             __builtin_wasm_memory_atomic_wait32((int32_t *)&generation, seen, -1);
             continue;
         }
         if (now < 0)
             return;
         seen = now;
-        take(thread);
-        atomic_fetch_sub_explicit(&busy, 1, memory_order_release);
+        help(thread);
     }
 }
 
 static void announce(int32_t value) {
-    atomic_store_explicit(&generation, value, memory_order_release);
-    __builtin_wasm_memory_atomic_notify((int32_t *)&generation, (uint32_t)-1);
+    atomic_store(&generation, value);
+    if (atomic_exchange(&some_sleep, 0))
+        __builtin_wasm_memory_atomic_notify((int32_t *)&generation, (uint32_t)-1);
+}
+
+/* Closes the current step, and waits for the threads that have begun: those that still wake up are not waited for. */
+static void finish(void) {
+    int32_t left = atomic_fetch_and(&entered, ~OPEN) & ~OPEN;
+    for (int spin = 0; left && spin < SPINS; spin++)
+        left = atomic_load_explicit(&entered, memory_order_acquire);
+    if (!left)
+        return;
+    atomic_store(&first_sleeps, 1); /* one of them may wait for the core that this one spins on */
+    while ((left = atomic_load(&entered)))
+        __builtin_wasm_memory_atomic_wait32((int32_t *)&entered, left, -1);
+    atomic_store(&first_sleeps, 0);
 }
 
 EXPORTED("run") void run(void) {
@@ -72,12 +101,11 @@ EXPORTED("run") void run(void) {
             end_tile = (phase + 1) * s->tiles;
             claim = s->tiles / (CLAIMS * thread_count) > 1 ? s->tiles / (CLAIMS * thread_count) : 1;
             atomic_store_explicit(&next_tile, phase * s->tiles, memory_order_relaxed);
-            atomic_store_explicit(&busy, thread_count - 1, memory_order_relaxed);
+            atomic_store(&entered, OPEN);
             const int32_t now = atomic_load_explicit(&generation, memory_order_relaxed);
             announce(now < INT32_MAX ? now + 1 : 1);
             take(0);
-            while (atomic_load_explicit(&busy, memory_order_acquire))
-                ;
+            finish();
         }
     }
 }

@@ -1,0 +1,1 @@
+"""Engines for WebAssembly beside other runtimes in a browser: `python -m benchmarks.web`."""
