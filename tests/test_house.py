@@ -81,8 +81,7 @@ HIDDEN = (
 )
 GROUND = (
     *("build_options", "option_checks", "options", "variables"),
-    "config",
-    "errors",
+    *("config", "errors"),
     "html",
     "logs",
     "metrics",
