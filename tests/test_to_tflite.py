@@ -34,6 +34,7 @@ REFUSED = {
     **dict(conv_transpose=[2, 6], blend=[2, 3, 4], max_pool=[4, 5, 7], max_pool_places=[7], gather_nd=[1]),
     **dict(average_pool=[4, 5, 10, 11, 12], reduce_mean=[5], reduce_max=[6], reduce_min=[6], arg_max=[2], arg_min=[2]),
     **dict(top_k=[1], lrn=[1], dequantize=[7], quantize=[3], quantized_linear=[0, 2, 4, 5], lstm_steps=[3]),
+    **dict(codebook_linear=[0, 1, 2], quantized_gather=[0, 2]),
     **dict(lstm=[2, 4, 5], gru=[2], rnn=[1, 2], iota=[1]),
 }
 
