@@ -39,8 +39,7 @@ def add(commands) -> argparse.ArgumentParser:
         "convert",
         help="convert a model of any format to ONNX, TFLite or StableHLO",
         epilog=EXAMPLES,
-        description="Converts a model of any format to an ONNX file; to a TFLite file if the output ends in .tflite; to"
-        " StableHLO, which TPUs and IREE run, if it ends in .stablehlo or .mlir.",
+        description="Converts a model of any format to an ONNX, TFLite or StableHLO file, by the end of its name.",
     )
     command.add_argument("model", help="a model in ONNX or another format (`pelton formats`)")
     command.add_argument(
