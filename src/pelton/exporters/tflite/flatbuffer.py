@@ -18,7 +18,7 @@ Row = Mapping[str, Any]  # a table: field → number, text, array, Row, list of 
 
 
 class TableWriter:
-    """A file in progress: each table lies in front of everything that it points to."""
+    """Builds a file. Offsets point forward, so a table is in front of what it refers to."""
 
     def __init__(self, schema: Mapping[str, Fields], identifier: bytes):
         self.schema = schema

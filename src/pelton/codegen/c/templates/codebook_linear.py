@@ -7,51 +7,30 @@ from collections.abc import Iterator
 import numpy as np
 
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import F32
-from pelton.plan.layout import Layouts, Order, row_major
+from pelton.plan.layout import Layouts
 from pelton.plan.region import Region
 
 from pelton.codegen.c.emit import constants, kernel, macro, memory_type, tail
 from pelton.codegen.code import code
-from pelton.codegen.grid import ceil_div, fits_grid, is_constant, tail_rejection
+from pelton.codegen.grid import ceil_div
 from pelton.codegen.product import MatrixProduct
-from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, template
 
 from .gemm import rows_of_a
-from .quantized_linear import VECTORS, Panels
+from .quantized_linear import VECTORS, PanelProduct, Panels
 
 
 @template
-class CodebookLinear(Template):
+class CodebookLinear(PanelProduct):
     """Rows stay f32: entries of a table are no integers, so that digits of 8 bits would not multiply them exactly."""
 
     name = "codebook_linear"
     anchors = ("codebook_linear",)
-    dynamic = True
 
     def node_rejection(self, region: Region) -> str | None:
-        node = region.anchor
-        x, *weights = node.inputs
-        if x.type.dtype is not F32 or node.output.type.dtype is not F32:
-            return "not f32"
-        if x.type.rank < 2:
-            return "the operand is a vector"
-        if not all(is_constant(region, v) for v in weights):
-            return "the weights are not constant"
-        if node.attrs["block"] % 16 and node.attrs["block"] < x.type.shape[-1]:
-            return f"blocks of {node.attrs['block']} elements, no multiple of 16"
-        if not np.isfinite(_table(node)).all():
+        if not np.isfinite(_table(region.anchor)).all():
             return "entries of the table that are no numbers of f32"
-        return tail_rejection(region, node.output.type.shape, node.output.type.rank - 1)
-
-    def output_order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return row_major(value.type.rank)
-
-    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        p, shape, strides = MatrixProduct(region), value.type.shape, layouts[value]
-        if value is p.a and shape[-1] != 1 and strides[-1] != 1:
-            return False
-        return fits_grid(region, p.grid, value, strides)
+        return super().node_rejection(region)
 
     def family(self, tactic: Tactic) -> tuple[int, ...]:
         return (tactic["MR"],)
