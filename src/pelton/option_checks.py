@@ -12,6 +12,41 @@ MOST_METADATA, LONGEST_METADATA = 64, 4096  # number of texts, and characters of
 MOST_PROFILES = 16
 
 
+def check_ranges(options: Any) -> None:
+    """Raises InputError for values of another type or out of range."""
+    for name, example in (
+        ("shapes", '{"image": (1, 3, 224, 224)}'),
+        ("profiles", '{"one": {"batch": 1}, "many": {"batch": "1..32..64"}}'),
+        ("optimum", '{"image": (1, 3, 224, 224)}'),
+        ("values", '{"axes": (1,)}'),
+        ("precision_of", '{"head.*": "fp32"}'),
+        ("metadata", '{"team": "vision"}'),
+    ):
+        if (value := getattr(options, name)) is not None and not isinstance(value, Mapping):
+            raise InputError(f"{name} is a mapping from names, such as {example}, got {value!r}")
+    if not isinstance(options.level, int) or not 0 <= options.level <= 5:
+        raise InputError(f"level is an integer from 0 (no timing) to 5 (exhaustive), got {options.level!r}")
+    if options.threads is not None and (not isinstance(options.threads, int) or not 1 <= options.threads <= 256):
+        raise InputError(f"threads is an integer from 1 to 256, got {options.threads!r}")
+    if options.budget is not None and not options.budget >= 0:
+        raise InputError(f"budget is a number of seconds, got {options.budget!r}")
+    for name, least, meaning in (
+        ("memory", 1, "a number of bytes"),
+        ("cache_limit", 0, "a number of bytes"),
+        ("cache_capacity", 1, "a number of positions from 1 on"),
+    ):
+        if (value := getattr(options, name)) is not None and (type(value) is not int or value < least):
+            raise InputError(f"{name} is {meaning}, got {value!r}")
+    if not isinstance(options.max_iterations, int) or options.max_iterations < 0:
+        raise InputError(f"max_iterations is an integer from 0 on, got {options.max_iterations!r}")
+    if options.max_packed is not None and not options.max_packed > 0:
+        raise InputError(f"max_packed is a number above 0, such as 1.1, got {options.max_packed!r}")
+    if not isinstance(options.detections, (str, bool, type(None))):
+        raise InputError(
+            f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {options.detections!r}"
+        )
+
+
 def check_refit(options: Any) -> None:
     """Raises InputError for builds that cannot be refitted."""
     if not isinstance(options.refit, bool) or not isinstance(options.strip_weights, bool):

@@ -172,37 +172,7 @@ class Options:
                 raise InputError("usual= is a deprecated name of optimum=; use optimum= only")
             warnings.warn("the option usual= is deprecated: write optimum= instead", DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "optimum", usual)
-        for name, example in (
-            ("shapes", '{"image": (1, 3, 224, 224)}'),
-            ("profiles", '{"one": {"batch": 1}, "many": {"batch": "1..32..64"}}'),
-            ("optimum", '{"image": (1, 3, 224, 224)}'),
-            ("values", '{"axes": (1,)}'),
-            ("precision_of", '{"head.*": "fp32"}'),
-            ("metadata", '{"team": "vision"}'),
-        ):
-            if (value := getattr(self, name)) is not None and not isinstance(value, Mapping):
-                raise InputError(f"{name} is a mapping from names, such as {example}, got {value!r}")
-        if not isinstance(self.level, int) or not 0 <= self.level <= 5:
-            raise InputError(f"level is an integer from 0 (no timing) to 5 (exhaustive), got {self.level!r}")
-        if self.threads is not None and (not isinstance(self.threads, int) or not 1 <= self.threads <= 256):
-            raise InputError(f"threads is an integer from 1 to 256, got {self.threads!r}")
-        if self.budget is not None and not self.budget >= 0:
-            raise InputError(f"budget is a number of seconds, got {self.budget!r}")
-        for name, least, meaning in (
-            ("memory", 1, "a number of bytes"),
-            ("cache_limit", 0, "a number of bytes"),
-            ("cache_capacity", 1, "a number of positions from 1 on"),
-        ):
-            if (value := getattr(self, name)) is not None and (type(value) is not int or value < least):
-                raise InputError(f"{name} is {meaning}, got {value!r}")
-        if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
-            raise InputError(f"max_iterations is an integer from 0 on, got {self.max_iterations!r}")
-        if self.max_packed is not None and not self.max_packed > 0:
-            raise InputError(f"max_packed is a number above 0, such as 1.1, got {self.max_packed!r}")
-        if not isinstance(self.detections, (str, bool, type(None))):
-            raise InputError(
-                f"detections is True or a text such as 'score=0.25,iou=0.45,keep=100', got {self.detections!r}"
-            )
+        option_checks.check_ranges(self)
         option_checks.check_metadata(self)
         option_checks.check_profiles(self)
         option_checks.check_refit(self)
@@ -210,6 +180,12 @@ class Options:
             from .preprocessing import describe  # imported only for engines that take pictures
 
             object.__setattr__(self, "image", describe(self.image))  # stores a file by content, not by name
+        self._check_target()
+        option_checks.check_timing(self)
+        option_checks.check_lower(self)
+
+    def _check_target(self) -> None:
+        """Raises InputError for a target that does not exist, and for options that it does not have."""
         if not self.on_cpu and self.architectures is None:
             raise InputError(
                 "target is 'cpu', 'cpu:' with an instruction set level, as in 'cpu:x86_64_v3', 'cuda' or 'cuda:' with"
@@ -224,7 +200,6 @@ class Options:
             raise InputError(f"hint is {' or '.join(map(repr, HINTS))}, got {self.hint!r}")
         if self.hint == "throughput" and not self.on_cpu:
             raise InputError(f"hint divides CPUs among streams, the target is {self.target!r}; leave it out")
-        option_checks.check_timing(self)
         if self.strict and self.precision != "fp32":
             raise InputError(
                 f"strict keeps the model's arithmetic, precision {self.precision!r} does not; use only one of them"
@@ -241,7 +216,6 @@ class Options:
                 f"kv_cache is {' or '.join(map(repr, KV_CACHES))}, for CPUs only, got {self.kv_cache!r} for target"
                 f" {self.target!r}"
             )
-        option_checks.check_lower(self)
 
     @property
     def refittable(self) -> bool:

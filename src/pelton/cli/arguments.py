@@ -107,6 +107,41 @@ def add_build(command: argparse.ArgumentParser) -> None:
         help="tuning effort: 0 times nothing (seconds); 1–2: few candidates; 3: default; 4: many; 5: all",
     )
     add_target(group)
+    _add_calibration(group)
+    group.add_argument(
+        "--budget", type=parsers.seconds, metavar="S", help="seconds for timing kernels; then a cost model chooses"
+    )
+    group.add_argument(
+        "--kv-cache", choices=KV_CACHES, help="type of the caches that a decoder extends (default: that of the model)"
+    )
+    group.add_argument(
+        "--strict",
+        action="store_true",
+        default=None,
+        help="keep the model's arithmetic, except for the order of sums (no Winograd, no fp16 weights)",
+    )
+    add_weights(group)
+    _add_sizes(group)
+    _add_program(group)
+    add_acceptance(group)
+    add_memory(group)
+    group.add_argument(
+        "--max-packed",
+        type=parsers.positive,
+        metavar="RATIO",
+        help="maximum bytes of packed weights, relative to the model's own (default: 2, and 1.1 for WebAssembly)",
+    )
+    group.add_argument(
+        "--max-iterations",
+        type=parsers.int_in_range(0, 1 << 40, "iterations"),
+        metavar="N",
+        help=(f"maximum total iterations of data-dependent loops in a run (default {Options.max_iterations})"),
+    )
+    _add_files(group)
+
+
+def _add_calibration(group: argparse._ActionsContainer) -> None:
+    """Adds the options of INT8."""
     group.add_argument(
         "--calibration",
         metavar="PATH",
@@ -143,20 +178,10 @@ def add_build(command: argparse.ArgumentParser) -> None:
             action=argparse.BooleanOptionalAction,
             help=f"int8: {what}, or do not (default: if noise on held-out data is lower)",
         )
-    group.add_argument(
-        "--budget", type=parsers.seconds, metavar="S", help="seconds for timing kernels; then a cost model chooses"
-    )
-    group.add_argument(
-        "--kv-cache", choices=KV_CACHES, help="type of the caches that a decoder extends (default: that of the model)"
-    )
-    group.add_argument(
-        "--strict",
-        action="store_true",
-        default=None,
-        help="keep the model's arithmetic, except for the order of sums (no Winograd, no fp16 weights)",
-    )
-    add_weights(group)
-    _add_sizes(group)
+
+
+def _add_program(group: argparse._ActionsContainer) -> None:
+    """Adds the options that change what the engine computes or returns."""
     group.add_argument(
         "--values",
         action="append",
@@ -181,20 +206,10 @@ def add_build(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="give growing caches of a decoder N positions, which runs extend in place",
     )
-    add_acceptance(group)
-    add_memory(group)
-    group.add_argument(
-        "--max-packed",
-        type=parsers.positive,
-        metavar="RATIO",
-        help="maximum bytes of packed weights, relative to the model's own (default: 2, and 1.1 for WebAssembly)",
-    )
-    group.add_argument(
-        "--max-iterations",
-        type=parsers.int_in_range(0, 1 << 40, "iterations"),
-        metavar="N",
-        help=(f"maximum total iterations of data-dependent loops in a run (default {Options.max_iterations})"),
-    )
+
+
+def _add_files(group: argparse._ActionsContainer) -> None:
+    """Adds the files that a build reads and writes besides model and engine."""
     group.add_argument(
         "--timing-cache", metavar="FILE", help="store kernel times in this file; the same times give a bit-equal engine"
     )
