@@ -42,7 +42,8 @@ class Hardware:
     structured sparsity. derived: keys of `dense` (or `sparse.KEY`) that are computed from published figures, not
     published. memory_gb: capacity in the units of the vendor (GPUs, CPUs: 2**30 bytes). bandwidth_gbs: memory, 10**9
     bytes per second. memory_bits, memory_gtps: width of the memory bus, transfers per pin in 10**9 per second.
-    clock_mhz: the highest, base_mhz: the guaranteed clock. vector_bits, fma_units: of one core of a CPU.
+    psu_w: power supply that
+    its maker or a reviewer recommends. clock_mhz: the highest, base_mhz: the guaranteed clock. vector_bits, fma_units: of one core of a CPU.
     matrix_units: name of the extension for products of matrices of a CPU. pcie: generation, lanes: of its connector.
     """
 
@@ -66,6 +67,7 @@ class Hardware:
     lanes: int | None = None
     slots: float | None = None
     length_mm: float | None = None
+    psu_w: float | None = None
     cores: int | None = None
     performance_cores: int | None = None
     threads: int | None = None

@@ -19,7 +19,7 @@ PRICE_KINDS = ("launch", "list", "street")
 REQUIRED = ("name", "vendor", "kind", "form", "architecture", "year")
 TEXTS = ("vendor", "architecture", "memory_type", "remarks")
 NUMBERS = (
-    *("memory_gb", "memory_gtps", "bandwidth_gbs", "power_w", "pcie", "slots", "length_mm"),
+    *("memory_gb", "memory_gtps", "bandwidth_gbs", "power_w", "pcie", "slots", "length_mm", "psu_w"),
     *("base_mhz", "clock_mhz", "cache_mb", "memory_mtps"),
 )
 WHOLE = ("memory_bits", "lanes", "cores", "performance_cores", "threads", "channels", "vector_bits", "fma_units")
