@@ -42,9 +42,10 @@ class Hardware:
     structured sparsity. derived: keys of `dense` (or `sparse.KEY`) that are computed from published figures, not
     published. memory_gb: capacity in the units of the vendor (GPUs, CPUs: 2**30 bytes). bandwidth_gbs: memory, 10**9
     bytes per second. memory_bits, memory_gtps: width of the memory bus, transfers per pin in 10**9 per second.
-    psu_w: power supply that
-    its maker or a reviewer recommends. clock_mhz: the highest, base_mhz: the guaranteed clock. vector_bits, fma_units: of one core of a CPU.
-    matrix_units: name of the extension for products of matrices of a CPU. pcie: generation, lanes: of its connector.
+    pcie, lanes: generation and lanes of the bus. slots, length_mm: size of a card. psu_w: the power supply recommended
+    for a machine with one card. cores: CUDA cores and their like; of CPUs all cores, and performance_cores those of the
+    faster kind. clock_mhz: the highest, base_mhz: the guaranteed clock. cache_mb: the last level. channels,
+    memory_mtps: memory channels of a CPU, 10**6 transfers per second. vector_bits, fma_units: of one core of a CPU.
     """
 
     name: str
