@@ -112,17 +112,11 @@ def build(row: Mapping[str, Any], files: tuple[str, ...]) -> Hardware:
     for key in reader.texts("derived"):
         if key not in dense and key.removeprefix("sparse.") not in (sparse if key.startswith("sparse.") else dense):
             raise reader.fail("derived", f"{key!r} is none of the peaks")
-    return Hardware(
-        **{key: row[key] for key in ("name", "kind", "form", "year", *TEXTS) if key in row},
-        **{key: reader.number(key) for key in NUMBERS},
-        **{key: reader.whole(key) for key in WHOLE},
-        **{key: reader.texts(key) for key in LISTS},
-        dense=dense,
-        sparse=sparse,
-        price=price(reader),
-        sources=citations(reader),
-        files=files,
-    )
+    values: dict[str, Any] = {key: row[key] for key in ("name", "kind", "form", "year", *TEXTS) if key in row}
+    values |= {key: reader.number(key) for key in NUMBERS}
+    values |= {key: reader.whole(key) for key in WHOLE}
+    values |= {key: reader.texts(key) for key in LISTS}
+    return Hardware(**values, dense=dense, sparse=sparse, price=price(reader), sources=citations(reader), files=files)
 
 
 def price(reader: RowReader) -> Price | None:

@@ -57,11 +57,13 @@ def card_cells(card: Hardware) -> tuple[str, ...]:
 def users(catalog: Catalog) -> Iterator[tuple[str, ...]]:
     """A row for each kind of user, with the cards of then and their figures."""
     for user, names in BY_USER:
-        cards = [catalog.device(name) for name in names]
-        yield (
-            user,
-            "; ".join(f"{c.name} ({number(c.memory_gb)} GB, ${number(c.price and c.price.amount)})" for c in cards),
-        )
+        yield user, "; ".join(map(in_short, map(catalog.device, names)))
+
+
+def in_short(card: Hardware) -> str:
+    """Name, memory and launch price of a card."""
+    price = f", ${number(card.price.amount)}" if card.price else ""
+    return f"{card.name} ({number(card.memory_gb)} GB{price})"
 
 
 def framework_lines(rows: Iterable[Framework]) -> Iterator[tuple[str, ...]]:
