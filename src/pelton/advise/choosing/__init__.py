@@ -9,12 +9,12 @@ from ..catalog.reader import DATE
 from ..tables import RowReader, rows
 
 FOLDER = Path(__file__).parent
-GROUPS = ("framework", "compiler", "server")
+GROUPS = ("framework", "compiler", "server", "launcher")
 
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework, compiler or server: what it is, and its state at a date. url: the source of the state."""
+    """A framework, compiler, server or launcher: what it is, and its state at a date. url: the source of the state."""
 
     group: str
     name: str
