@@ -7,7 +7,7 @@ QUIET := $(shell test -t 2 || echo --quiet)
 NATIVE := $(wildcard src/pelton/native/*.[ch])
 
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
-.PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
+.PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
 .PHONY: test-cluster test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
 
@@ -40,6 +40,7 @@ help:
 	@echo "make docs          the site of docs/ in build/site, with Sphinx in a venv of its own; what is wrong with it is an error"
 	@echo "make docs-links    whether links of the site to other sites lead somewhere"
 	@echo "make sizes         write what each extra installs into docs/install.md again: fetches all of them (1 GB), in minutes"
+	@echo "make choosing      write docs/choosing.md again, from the catalog of devices and its tables"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
 	@echo "make test-stablehlo  write docs/stablehlo.md again: operators and models as StableHLO, run by XLA (jaxlib), in minutes [ARGS='--match resnet']"
@@ -275,6 +276,11 @@ operators: $(STAMP)
 	mv build/operators.pyi src/pelton/network/operators.pyi
 	$(BIN)/python -m pelton.diagnose.operators > build/operators.md
 	mv build/operators.md docs/operators.md
+
+choosing: $(STAMP)
+	mkdir -p build
+	$(BIN)/python -m pelton.advise.choosing.page > build/choosing.md
+	mv build/choosing.md docs/choosing.md
 
 cli-docs: $(STAMP)
 	$(BIN)/python -m pelton.cli.manual docs/cli.md

@@ -29,6 +29,7 @@ BELOW = {
     "ground": (),
     "preprocessing": ("ground",),
     "system": ("ground",),
+    "advise": ("ground",),
     "ir": ("ground",),
     "ops": ("ir",),
     "network": ("ops",),

@@ -1,0 +1,1 @@
+"""Advice on machines: the catalog of devices, and tables of frameworks and routes of deployment."""
