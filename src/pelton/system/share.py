@@ -15,12 +15,12 @@ UNLIMITED = 1 << 60  # version 1 reports more bytes than this where nothing is l
 
 def quota(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = ROOT) -> float:
     """Returns the CPUs that this process's control groups allow (the least of versions 1 and 2), or infinity."""
-    return min(map(_allowed, _groups("cpu", proc, root)), default=math.inf)
+    return min(map(_allowed, groups("cpu", proc, root)), default=math.inf)
 
 
 def memory_limit(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = ROOT) -> int | None:
     """Returns the bytes that the control groups of this process allow, as `quota`; None without a limit."""
-    limit = min(map(_allowed_bytes, _groups("memory", proc, root)), default=UNLIMITED)
+    limit = min(map(_allowed_bytes, groups("memory", proc, root)), default=UNLIMITED)
     return limit if limit < UNLIMITED else None
 
 
@@ -41,7 +41,7 @@ def default_threads() -> int:
     return max(1, math.ceil(cores()))
 
 
-def _groups(controller: str, proc: str | os.PathLike[str], root: str | os.PathLike[str]) -> Iterator[str]:
+def groups(controller: str, proc: str | os.PathLike[str], root: str | os.PathLike[str]) -> Iterator[str]:
     """Yields the directories of this process's control groups that limit something, and of their ancestors."""
     for line in _text(proc).splitlines():
         _, _, rest = line.partition(":")
