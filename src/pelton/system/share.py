@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import stat
 from collections.abc import Iterator
 
 from .memory import installed
@@ -82,8 +83,11 @@ def _allowed_bytes(directory: str) -> int:
 
 
 def _text(path: str | os.PathLike[str]) -> str:
+    """Returns the text of a file, empty if it is missing or unreadable, or would block as a pipe does."""
     try:
-        with open(path, encoding="utf-8") as f:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return ""
+        with open(path, encoding="utf-8", errors="replace") as f:
             return f.read()
-    except OSError:
+    except (OSError, ValueError):
         return ""
