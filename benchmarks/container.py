@@ -98,9 +98,13 @@ def context(python: str) -> Path:
     return folder
 
 
+def exists(image: str) -> bool:
+    return subprocess.run(podman("image", "exists", image)).returncode == 0
+
+
 def base_image(name: str) -> None:
     """Makes a stand-in for a base image, under its name, unless it is there."""
-    if subprocess.run(podman("image", "exists", name)).returncode == 0:
+    if exists(name):
         return
     command("mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", FOLDER / "base.tar")
     (FOLDER / "Base").write_text(STAND_IN)
@@ -224,6 +228,9 @@ def main() -> None:
     ask.add_argument("--page", type=Path, help="write the table there, between its marks")
     ask.add_argument("--stand-in", action="store_true", help="make the base image of Debian's packages")
     ask.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each measurement")
+    ask.add_argument(
+        "--keep", action="store_true", help="leave the image, and measure it without a build if it is there"
+    )
     given = ask.parse_args()
     lacking = [name for name in ("buildah", "podman", "runc") if shutil.which(name) is None]
     if lacking or os.geteuid():
@@ -233,14 +240,18 @@ def main() -> None:
     base = re.findall(r"^FROM (\S+)", (folder / "Dockerfile").read_text(), re.M)[-1]
     if given.stand_in:
         base_image(f"docker.io/library/{base}")
-    took = build_image(folder, given.stand_in)
+    record = FOLDER / "seconds"
+    if not (given.keep and record.exists() and exists(IMAGE)):
+        record.write_text(str(build_image(folder, given.stand_in)))
+    took = float(record.read_text())
     check_limits()
     answer = first_answer()
     text = table(base, took, answer, compare(native(FOLDER), given.rounds), given.stand_in)
     print(text)
     if given.page:
         given.page.write_text(replaced(given.page.read_text("utf-8"), "container", text))
-    command(*podman("image", "rm", IMAGE))
+    if not given.keep:
+        command(*podman("image", "rm", IMAGE))
 
 
 if __name__ == "__main__":

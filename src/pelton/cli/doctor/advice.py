@@ -85,8 +85,8 @@ def pages(pages: HugePages, inside: bool) -> list[Advice]:
     return [
         Advice(
             "memory",
-            "transparent huge pages are off: weights and activations of 2 MB and more stay in pages of 4 kB, and more "
-            "of their addresses miss the TLB",
+            "transparent huge pages are off: the memory of contexts is in pages of 4 kB, so first runs take longer, "
+            "and more addresses miss the TLB",
             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
             "host" if inside else "here",
         )
