@@ -99,7 +99,7 @@ def facts() -> dict[str, Any]:
         "unknown": variables.unknown(),
     }
     found["machine"] = _or_problem(lambda: _machine(cpu.get("caches", {}), advice))
-    advice += fits.packages(["pelton", *(package for use in USES for package in use.packages)], {"pelton": EXTRAS})
+    advice += _or_problem(_versions).get("advice", [])
     return {**found, "advice": [asdict(item) for item in advice]}
 
 
@@ -108,6 +108,11 @@ def _machine(caches: dict[str, int], advice: list[Advice]) -> dict[str, Any]:
     known = machine.read(FileTree(), caches)
     advice += machine.advise(known)
     return machine.plain(known)
+
+
+def _versions() -> dict[str, Any]:
+    packages = ["pelton", *(package for use in USES for package in use.packages)]
+    return {"advice": fits.packages(packages, {"pelton": EXTRAS})}
 
 
 def _or_problem(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def library_pairs(libraries: Sequence[CudaLibrary]) -> list[Advice]:
         Advice(
             "versions",
             f"cuDNN {cudnn.version} is for CUDA {cudnn.cuda}, cuBLASLt {cublas.version} for CUDA {cublas.cuda}: "
-            "engines use neither cuDNN nor its kernels",
+            "engines run without cuDNN",
             f"pip install {wheel}",
         )
     ]
