@@ -22,6 +22,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 
 from benchmarks.formats import replaced
 
@@ -113,13 +114,11 @@ def base_image(name: str) -> None:
     (FOLDER / "base.tar").unlink()
 
 
-def build_image(folder: Path, stand_in: bool) -> float:
-    """Builds the page's image and returns the seconds it took. Certificates of this machine are those of the build."""
+def build_image(folder: Path, stand_in: bool) -> None:
+    """Builds the page's image. Certificates of this machine are those of the build."""
     bound = ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"] if Path(CERTIFICATES).exists() else []
     pull = ["--pull-never"] if stand_in else []
-    start = time.perf_counter()
     command("buildah", *storage(), "bud", "--isolation", "chroot", *pull, *bound, "-t", IMAGE, folder)
-    return time.perf_counter() - start
 
 
 def size(image: str) -> int:
@@ -173,7 +172,7 @@ def native(folder: Path) -> str:
     if not Path(python).exists():
         command("/usr/bin/python3", "-m", "venv", folder / "venv")
         wanted = command(*inside(), "python", "-c", "import numpy; print(numpy.__version__)").strip()
-        command(python, "-m", "pip", "install", "-q", f"numpy=={wanted}", ROOT)
+        command(python, "-m", "pip", "install", "-q", f"numpy=={wanted}", folder / "context/pelton")
     command(*podman("create", "--name", "pelton-files", IMAGE))
     command(*podman("cp", "pelton-files:/srv/model.pelton", str(folder)))
     command(*podman("rm", "pelton-files"))
@@ -193,7 +192,7 @@ def compare(python: str, rounds: int) -> dict[str, tuple[float, float]]:
     return {name: (statistics.median(out), statistics.median(into)) for name, (out, into) in here.items()}
 
 
-def table(base: str, took: float, answer: float, times: dict[str, tuple[float, float]], stand_in: bool) -> str:
+def table(base: str, answer: float, times: dict[str, tuple[float, float]], stand_in: bool) -> str:
     out = ["| | outside | in the container | costs |", "| --- | ---: | ---: | ---: |"]
     names = {"start": "start Python", "load": "start, load and run once", "run": "a run, one thread"}
     for name, title in names.items():
@@ -207,11 +206,13 @@ def table(base: str, took: float, answer: float, times: dict[str, tuple[float, f
     origin = f"a stand-in of Debian's packages under the name `{base}`" if stand_in else f"`{base}`"
     out += [
         "",
-        f"The image has {whole / 1e6:.0f} MB, {(whole - below) / 1e6:.0f} MB of them above its base image ({origin}). "
-        f"Its build took {took:.0f} s; its server answered {answer:.1f} s after `podman run`.",
-        "",
-        f"Measured with buildah {versions[0]} (chroot isolation) and podman {versions[1]} (runc) on {cpu()}: medians, "
-        "in turns. Inside, with the flags above.",
+        fill(
+            f"The image has {whole / 1e6:.0f} MB, {(whole - below) / 1e6:.0f} MB of them above its base image ({origin})."
+            f" Its server answered {answer:.1f} s after `podman run`. Measured with buildah {versions[0]} (chroot "
+            f"isolation) and podman {versions[1]} (runc, the flags above) on {cpu()}: medians, in turns.",
+            120,
+            break_on_hyphens=False,
+        ),
     ]
     return "\n".join(out)
 
@@ -236,17 +237,14 @@ def main() -> None:
     if lacking or os.geteuid():
         sys.exit(f"needs root, and buildah, podman and runc; missing: {', '.join(lacking) or 'root'}")
     FOLDER.mkdir(parents=True, exist_ok=True)
-    folder = context(sys.executable)
-    base = re.findall(r"^FROM (\S+)", (folder / "Dockerfile").read_text(), re.M)[-1]
-    if given.stand_in:
-        base_image(f"docker.io/library/{base}")
-    record = FOLDER / "seconds"
-    if not (given.keep and record.exists() and exists(IMAGE)):
-        record.write_text(str(build_image(folder, given.stand_in)))
-    took = float(record.read_text())
+    base = re.findall(r"^FROM (\S+)", block("deploying.md", "dockerfile", "FROM"), re.M)[-1]
+    if not (given.keep and exists(IMAGE)):
+        if given.stand_in:
+            base_image(f"docker.io/library/{base}")
+        build_image(context(sys.executable), given.stand_in)
     check_limits()
     answer = first_answer()
-    text = table(base, took, answer, compare(native(FOLDER), given.rounds), given.stand_in)
+    text = table(base, answer, compare(native(FOLDER), given.rounds), given.stand_in)
     print(text)
     if given.page:
         given.page.write_text(replaced(given.page.read_text("utf-8"), "container", text))
