@@ -207,7 +207,7 @@ def table(base: str, answer: float, times: dict[str, tuple[float, float]], stand
     out += [
         "",
         fill(
-            f"The image has {whole / 1e6:.0f} MB, {(whole - below) / 1e6:.0f} MB of them above its base image ({origin})."
+            f"The image has {whole / 1e6:.0f} MB, {(whole - below) / 1e6:.0f} MB of them above its base ({origin})."
             f" Its server answered {answer:.1f} s after `podman run`. Measured with buildah {versions[0]} (chroot "
             f"isolation) and podman {versions[1]} (runc, the flags above) on {cpu()}: medians, in turns.",
             120,
