@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
-.PHONY: test-cluster test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
+.PHONY: test-cluster test-container test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -18,6 +18,8 @@ help:
 	@echo "make test-cpu      kernels, tuning, engines and sessions, with the CPU taken for one of another level [CPU=x86_64_v3]"
 	@echo "make test-python   what concerns the language and the runtime, with another Python [PYTHON=python3.14]"
 	@echo "make test-cluster  engines in clusters of Ray and Spark on this machine, with both (1 GB) in a venv of their own, in minutes"
+	@echo "make test-container  build the image of docs/deploying.md, run it, and write what a container costs there (root, buildah, podman, runc)"
+	@echo "                   [ARGS='--rounds 3'], which leaves the page as it is [BASE=--stand-in makes the base image of Debian's packages]"
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make fuzz-serve    20,000 damaged requests to pelton serve over HTTP, gRPC and TCP, new ones every time [ARGS='--runs 50000 --seed 7 --keep FOLDER']"
 	@echo "                   [SCHEMA=open_inference_rest.yaml of the repository kserve/open-inference-protocol, for Schemathesis]"
@@ -284,6 +286,15 @@ choosing: $(STAMP)
 
 cli-docs: $(STAMP)
 	$(BIN)/python -m pelton.cli.manual docs/cli.md
+
+# An image by buildah, which podman runs. BASE=--stand-in: no registry of images is asked for the base.
+test-container: $(STAMP)
+	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+		for package in buildah podman runc mmdebstrap; do \
+			command -v $$package >/dev/null || apt-get install -yqq --no-install-recommends $$package; \
+		done; \
+	fi
+	PYTHONPATH=src $(BIN)/python -m benchmarks.container $(BASE) $(or $(ARGS),--page docs/deploying.md)
 
 # StableHLO by XLA: jaxlib has a venv of its own, as have the packages that write the models.
 test-stablehlo: build/bench/tuned build/bench/untuned

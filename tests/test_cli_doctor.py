@@ -50,8 +50,10 @@ def test_what_is_here(capsys, monkeypatch, tmp_path):
 
 
 def test_what_is_missing_comes_with_its_mend(capsys, monkeypatch):
-    plain = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda package: None if package in ("onnx", "rich") else plain(package))
+    plain = doctor.fits.installed
+    monkeypatch.setattr(
+        doctor.fits, "installed", lambda package: None if package in ("onnx", "rich") else plain(package)
+    )
     lines = said(capsys).splitlines()
     assert any(
         line.startswith("no   build engines ") and line.endswith('pip install "pelton[build]"') for line in lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import stat
 from collections.abc import Iterator
 
 from .memory import installed
@@ -15,12 +16,12 @@ UNLIMITED = 1 << 60  # version 1 reports more bytes than this where nothing is l
 
 def quota(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = ROOT) -> float:
     """Returns the CPUs that this process's control groups allow (the least of versions 1 and 2), or infinity."""
-    return min(map(_allowed, _groups("cpu", proc, root)), default=math.inf)
+    return min(map(_allowed, groups("cpu", proc, root)), default=math.inf)
 
 
 def memory_limit(proc: str | os.PathLike[str] = PROC, root: str | os.PathLike[str] = ROOT) -> int | None:
     """Returns the bytes that the control groups of this process allow, as `quota`; None without a limit."""
-    limit = min(map(_allowed_bytes, _groups("memory", proc, root)), default=UNLIMITED)
+    limit = min(map(_allowed_bytes, groups("memory", proc, root)), default=UNLIMITED)
     return limit if limit < UNLIMITED else None
 
 
@@ -41,7 +42,7 @@ def default_threads() -> int:
     return max(1, math.ceil(cores()))
 
 
-def _groups(controller: str, proc: str | os.PathLike[str], root: str | os.PathLike[str]) -> Iterator[str]:
+def groups(controller: str, proc: str | os.PathLike[str], root: str | os.PathLike[str]) -> Iterator[str]:
     """Yields the directories of this process's control groups that limit something, and of their ancestors."""
     for line in _text(proc).splitlines():
         _, _, rest = line.partition(":")
@@ -82,8 +83,11 @@ def _allowed_bytes(directory: str) -> int:
 
 
 def _text(path: str | os.PathLike[str]) -> str:
+    """Returns the text of a file, empty if it is missing or unreadable, or would block as a pipe does."""
     try:
-        with open(path, encoding="utf-8") as f:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return ""
+        with open(path, encoding="utf-8", errors="replace") as f:
             return f.read()
-    except OSError:
+    except (OSError, ValueError):
         return ""

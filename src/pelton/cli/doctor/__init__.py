@@ -1,4 +1,5 @@
-"""`pelton doctor`: Pelton's view of this machine, the working features, and the packages that others need."""
+"""`pelton doctor`: this machine as Pelton sees it, the working features, the missing packages, and commands that mend
+what is wrong or slow."""
 
 from __future__ import annotations
 
@@ -6,25 +7,32 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import metadata
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pelton import __version__
 from pelton import variables
-from pelton.errors import Error, near
+from pelton.errors import Error
 from pelton.options import Options
 from pelton.system import cache, environments, memory
+from pelton.system.probes.tree import FileTree
 from pelton.targets import LEVELS, best, lowest
 
-from . import output, text
+from .. import output
+from . import fits, machine
+from .advice import Advice
+from .page import format_facts
 
 EXAMPLES = """examples:
   pelton doctor                         the first thing to look at, and to add to bug reports
   pelton doctor --json                  for programs
 
+It reads files of the system and measures the memory for 0.3 s. It starts no network connection and changes nothing.
 The exit status is 1 if engines for CPUs cannot run on this machine."""
+
+# The extras of Pelton whose packages are checked against its own requirements.
+EXTRAS = ("build", "cuda", "torch", "image", "sign", "serve")
 
 
 @dataclass(frozen=True)
@@ -53,9 +61,10 @@ USES = (
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "doctor",
-        help="check this machine, and list packages to install",
+        help="check this machine, and list what to mend or install",
         epilog=EXAMPLES,
-        description="Describes this machine, the features that work on it, and packages to install for others.",
+        description="Describes this machine (CPU, memory, GPU, containers), the features that work on it, and the "
+        "commands that mend what is wrong or slow.",
     )
     output.add_json(command)
     return command
@@ -72,13 +81,14 @@ def main(args: argparse.Namespace) -> int:
 
 def facts() -> dict[str, Any]:
     """Returns versions, the CPU, memory in bytes, GPUs, uses with their packages and missing parts, caches, the
-    variables that Pelton reads, and unknown PELTON_ variables."""
-    return {
+    variables that Pelton reads, unknown PELTON_ variables, the machine (`machine.plain`), and advice."""
+    cpu, advice = _or_problem(_cpu), list[Advice]()
+    found = {
         "pelton": __version__,
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),
-        "cpu": _or_problem(_cpu),
+        "cpu": cpu,
         "memory": _memory(),
         "compiler": _or_problem(_compiler),
         "gpu": _or_problem(_gpu),
@@ -88,14 +98,31 @@ def facts() -> dict[str, Any]:
         "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(variables.PREFIX)},
         "unknown": variables.unknown(),
     }
+    found["machine"] = _or_problem(lambda: _machine(cpu.get("caches", {}), advice))
+    advice += _or_problem(_versions).get("advice", [])
+    return {**found, "advice": [asdict(item) for item in advice]}
+
+
+def _machine(caches: dict[str, int], advice: list[Advice]) -> dict[str, Any]:
+    """Returns the facts of the probes; adds what follows from them to the advice."""
+    known = machine.read(FileTree(), caches)
+    advice += machine.advise(known)
+    return machine.plain(known)
+
+
+def _versions() -> dict[str, Any]:
+    packages = ["pelton", *(package for use in USES for package in use.packages)]
+    return {"advice": fits.packages(packages, {"pelton": EXTRAS})}
 
 
 def _or_problem(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Returns the result, or the reason why it is missing."""
+    """Returns the result, or the reason why it is missing: a report with gaps beats none."""
     try:
         return find()
     except Error as e:
         return {"problem": str(e)}
+    except Exception as e:
+        return {"problem": f"{type(e).__name__}: {e}"}
 
 
 def _cpu() -> dict[str, Any]:
@@ -121,7 +148,11 @@ def _cpu() -> dict[str, Any]:
 def _memory() -> dict[str, Any]:
     from pelton.system.share import memory_limit
 
-    return {"installed": memory.installed(), "limit": memory_limit()}
+    try:
+        installed = memory.installed()
+    except (AttributeError, ValueError, OSError):  # another system than Linux
+        return {"installed": None, "limit": None}
+    return {"installed": installed, "limit": memory_limit()}
 
 
 def _compiler() -> dict[str, Any]:
@@ -137,15 +168,8 @@ def _gpu() -> dict[str, Any]:
     return {**describe(), "libraries": dict(versions())}
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _use(use: Use) -> dict[str, Any]:
-    packages = {p: _version(p) for p in use.packages}
+    packages = {p: fits.installed(p) for p in use.packages}
     missing = [p for p, version in packages.items() if version is None]
     return {"use": use.what, "packages": packages, "missing": missing, "mend": use.mend if missing else None}
 
@@ -162,57 +186,3 @@ def _cache() -> dict[str, Any]:
     if (problem := store.problem()) is not None:
         return {"problem": problem}
     return {"directory": str(store.home), "limit": store.limit, "bytes": sum(e.size for e in store.entries())}
-
-
-def format_facts(found: Mapping[str, Any]) -> str:
-    """Formats the same for people: a block about the machine, the working features, then remedies."""
-    cpu, gpu, kept = found["cpu"], found["gpu"], found["cache"]
-    rows = [
-        ("Pelton", f"{found['pelton']}, Python {found['python']} ({found['executable']})"),
-        ("system", found["platform"]),
-    ]
-    if "model" in cpu:
-        caches = ", ".join(f"{name} {text.size(size)}" for name, size in cpu["caches"].items())
-        limited = "" if cpu["quota"] is None else f", limited by the control group to {cpu['quota']:g}"
-        rows += [
-            ("CPU", f"{cpu['model']}: {cpu['cores']:g} for this process{limited}"),
-            ("", f"{cpu['isa']}; {caches or 'caches unknown'}"),
-            ("builds for", cpu["target"]),
-        ]
-    limit = found["memory"]["limit"]
-    rows += [
-        ("memory", text.size(found["memory"]["installed"]) + (f", limited to {text.size(limit)}" if limit else "")),
-        ("compiler", found["compiler"].get("version", "none")),
-        ("GPU", f"{gpu['model']}, {gpu['isa']}, {text.size(gpu['memory'])}" if "model" in gpu else "none"),
-    ]
-    if "directory" in kept:
-        rows.append(("cache", f"{kept['directory']}: {text.size(kept['bytes'])} of at most {text.size(kept['limit'])}"))
-    rows += [
-        (name, f"{value}: there is no such variable{near(name, variables.VARIABLES)}")
-        if name in found["unknown"]
-        else (name, value)
-        for name, value in found["environment"].items()
-    ]
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name.ljust(width)}  {value}".rstrip() for name, value in rows]
-    uses = [
-        (
-            "no " if use["missing"] else "yes",
-            use["use"],
-            f"{', '.join(use['missing'])} missing: {use['mend']}"
-            if use["missing"]
-            else ", ".join(f"{p} {v}" for p, v in use["packages"].items()),
-        )
-        for use in found["uses"]
-    ]
-    uses += [
-        ("yes" if folder else "no ", f"convert models of {name}", folder or f"pelton import-env {name}")
-        for name, folder in found["frameworks"].items()
-    ]
-    lines += ["", text.table(uses, "lll", heading=False)]
-    problems = [
-        (name, found[name]["problem"]) for name in ("cpu", "compiler", "gpu", "cache") if "problem" in found[name]
-    ]
-    if problems:
-        lines += ["", *(f"{name}: {why}" for name, why in problems)]
-    return "\n".join(lines)
