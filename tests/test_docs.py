@@ -224,12 +224,3 @@ def test_the_readme_has_the_figures_of_the_page_on_performance():
     page = (ROOT / "docs/performance.md").read_text().splitlines()
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if re.search(r"\| \d+\.\d\d \|", line)]
     assert len(rows) == 6 and set(rows) <= set(page)
-
-
-def test_the_table_of_rooms_is_the_one_that_is_enforced():
-    from test_house import BELOW
-
-    rooms = dict(re.findall(r"^\| `(\w+)` \|.*\| ([\w, –]+) \|$", (ROOT / "docs/architecture.md").read_text(), re.M))
-    assert {room: set(below.split(", ")) - {"–"} for room, below in rooms.items()} == {
-        room: set(below) - {"public"} for room, below in BELOW.items() if room != "public"
-    }
