@@ -53,7 +53,6 @@ def _build(model: str, options: dict[str, Any], quiet: bool) -> dict[str, Engine
                 options = {name: value for name, value in options.items() if name not in OF_TIMING}
             engine = build.build_engine(model, {**options, **tactics, "target": f"cpu:{level}"}, quiet=quiet)
             _refuse_parts(model, engine)
-            web.refuse_dynamic(engine.plain)
             plans[level] = engine.plain
     return plans
 
