@@ -116,6 +116,7 @@ export class Engine {
    * { data, dims }, and is where more than one of its sizes is dynamic; outputs with dynamic sizes are. Undefined if a
    * thread that helped has failed. */
   run(inputs) {
+    if (inputs === null || typeof inputs !== "object") throw new TypeError(`inputs are { name: array }, got ${inputs}`);
     const unknown = Object.keys(inputs).find((name) => !this.inputs.some((port) => port.name === name));
     if (unknown !== undefined) throw new TypeError(`there is no input ${unknown}; inputs: ${this.inputs.map((p) => p.name).join(", ")}`);
     const given = this.inputs.map((port) => checked(port, inputs[port.name]));
@@ -240,7 +241,7 @@ export class Remote {
       if (seen) return progress?.(...seen);
       const { resolve, reject } = this.#waiting.get(id) ?? {};
       this.#waiting.delete(id);
-      if (error !== undefined) reject?.(new (globalThis[kind] ?? Error)(error));
+      if (error !== undefined) reject?.(new (globalThis[kind] ?? WebAssembly[kind] ?? Error)(error));
       else resolve?.(result);
     };
     const fail = ({ message }) => this.#end(`the worker of ${this.name} failed: ${message || "it cannot be loaded"}`);
