@@ -184,7 +184,8 @@ def test_only_dynamic_packages_have_the_resolver(tmp_path, package):
     fixed = web_packages.write(network(), tmp_path / "net", shapes={"n": 8, "h": 8})
     for level, kind in itertools.product(("relaxed", "simd"), ("", ".threads")):
         (one, _), (other, _) = (
-            (len(module := (f / f"net.{level}{kind}.wasm").read_bytes()), b"may have" in module) for f in (fixed, package)
+            (len(module := (f / f"net.{level}{kind}.wasm").read_bytes()), b"may have" in module)
+            for f in (fixed, package)
         )
         assert one + 8000 < other < one + 40_000
     assert b"may have" not in (fixed / "net.simd.wasm").read_bytes()

@@ -103,7 +103,9 @@ def test_damaged_packages(copy, what, message):
     """One error each, in the program's thread and from workers, which end: else node would not."""
     damage(copy, what)
     ways = [f"start({{ threads: {n} }})" for n in (1, 2)] + ["load()"] * ("worker" not in what)
-    found = web_packages.run(copy, f"console.log(JSON.stringify([{', '.join(f'await said(() => {w})' for w in ways)}]));")
+    found = web_packages.run(
+        copy, f"console.log(JSON.stringify([{', '.join(f'await said(() => {w})' for w in ways)}]));"
+    )
     assert all(re.fullmatch(message, f, re.S) for f in found), found
 
 
@@ -241,9 +243,10 @@ def test_a_worker_that_dies(copy):
     dying = "run(inputs) {\n    if (inputs.x[0] === 9) process.exit(7);"
     worker.write_text(worker.read_text().replace("run(inputs) {", dying))
     assert dying in worker.read_text()
-    assert web_packages.run(
-        copy,
-        """
+    assert (
+        web_packages.run(
+            copy,
+            """
 const x = floats(3 * 35 * 37, 0), deadly = Float32Array.from(x), errors = [];
 deadly[0] = 9;
 for (const threads of [1, 2]) {
@@ -253,7 +256,9 @@ for (const threads of [1, 2]) {
 }
 console.log(JSON.stringify(errors));
 """,
-    ) == ["none", *["Error: the worker of net ended with status 7"] * 3, "none"] * 2
+        )
+        == ["none", *["Error: the worker of net ended with status 7"] * 3, "none"] * 2
+    )
 
 
 @needs_node

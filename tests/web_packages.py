@@ -29,11 +29,13 @@ const floats = (n, seed) => Float32Array.from({ length: n }, (_, i) => Math.sin(
 """
 
 
-def write(network: Any, folder: Path, levels: Sequence[str] = web.LEVELS, **options: Any) -> Path:
+def write(
+    network: Any, folder: Path, levels: Sequence[str] = web.LEVELS, name: str | None = None, **options: Any
+) -> Path:
     """Writes a package of a network, built without timing."""
     options = {"level": 0, "threads": 1, **options}
     plans = {level: pelton.build(network, target=f"cpu:{level}", **options).plain for level in levels}
-    web.write(plans, folder)
+    web.write(plans, folder, name)
     return folder
 
 

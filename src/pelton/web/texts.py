@@ -165,8 +165,10 @@ await remote.stop();
 | --- | --- | --- | --- |
 {ports}
 
-Arrays are in row-major order.{DYNAMIC * bool(plan.symbols)} `index.html` is a page that runs it: any server of files serves this folder, such as
-`python3 -m http.server`. Several threads need a page that is cross-origin isolated: its server answers with
+Arrays are in row-major order.{DYNAMIC * bool(plan.symbols)}
+
+`index.html` is a page that runs it: any server of files serves this folder, such as `python3 -m http.server`.
+Several threads need a page that is cross-origin isolated: its server answers with
 
     Cross-Origin-Opener-Policy: same-origin
     Cross-Origin-Embedder-Policy: require-corp
