@@ -10,7 +10,6 @@ or if there is none.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,11 +21,12 @@ from xml.etree import ElementTree
 from pelton.tuning import measure_wasm
 from pelton.version import VERSION
 
+LINE_END = "\n"
 OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}
-ABOUT = """Each case is a region of a program: an operator at awkward sizes, with what follows it. Kernels of several tactics
-run in node, in dense memory and with gaps between rows, tile by tile and all at once. Results are compared with a
-float64 reference, integers bit for bit; memory around outputs must stay unchanged. Modules cannot tell reads outside
-of operands, which other levels' tests can."""
+ABOUT = """Each case is a region of a program: an operator at awkward sizes, with what follows it. Kernels of several
+tactics run in node, in dense memory and with gaps between rows, tile by tile and all at once. Results are compared with
+a float64 reference, integers bit for bit; memory around outputs must stay unchanged. Reads outside of operands are
+found by the tests of other levels: all memory of a module can be read."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def page(levels: dict[str, list[CaseResult]]) -> str:
     rows = [row(f"`{file}`", [file]) for file in files]
     return f"""# Kernels' cases for WebAssembly
 
-Written by `make test-web` on {date.today()}: Pelton {VERSION}, node {measure_wasm.version()} (node's version, and V8's).
+Written by `make test-web` on {date.today()}: Pelton {VERSION}, node and V8 {measure_wasm.version()}.
 
 {ABOUT}
 
@@ -104,7 +104,7 @@ def _reasons(levels: dict[str, list[CaseResult]], outcome: str) -> str:
 
 def _failures(levels: dict[str, list[CaseResult]]) -> str:
     lines = [
-        f"- {level}, `{c.file}.{c.name}`: {re.split(r'[\r\n]', c.reason)[0]}"
+        f"- {level}, `{c.file}.{c.name}`: {c.reason.partition(LINE_END)[0]}"
         for level, cases in levels.items()
         for c in cases
         if c.outcome == "failed"
