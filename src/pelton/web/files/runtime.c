@@ -22,7 +22,9 @@ EXPORTED("run") int32_t run(void) {
 
 #else
 
-enum { CLAIMS = 4, SPINS = 1 << 14 }; /* claims of a step for each thread; looks at a number before it sleeps */
+/* Claims of a step for each thread; looks at a number before it sleeps. Two claims, or eight, and eight times as many
+ * looks change the time of two threads by less than 4 % (ResNet-20, MobileNetV2, in node on two cores). */
+enum { CLAIMS = 4, SPINS = 1 << 14 };
 enum { OPEN = 1 << 30 };
 
 /* Numbers are sequentially consistent where a thread that is about to sleep says so before it looks again. */
