@@ -3,6 +3,7 @@
 import base64
 import itertools
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import web_packages
 from web_packages import needs_node, sine
 
 import pelton
+from pelton.cli import main
 
+CIFAR = Path(pelton.__file__).parent / "data" / "resnet20_cifar10.onnx"
 SHAPES = {"n": "1..8..32", "h": "1..8..40"}
 # the optimum, the least, the greatest, a size in between; then shrinking and growing again
 SIZES = [(8, 8), (1, 1), (32, 40), (3, 17), (1, 40), (32, 1), (8, 8), (32, 40)]
@@ -178,6 +181,24 @@ console.log(JSON.stringify([wide, [y.dims, y.data.every((v) => v === 1024)]]));
     )
     assert re.fullmatch(r"RangeError: these shapes take more memory than .* has, 2047 MB; use a smaller input", first)
     assert second == [[3, 32768], True]
+
+
+@needs_node
+def test_export_takes_bounds(tmp_path, capsys):
+    """The command, whose levels have one set of tactics; by default every number of pictures is taken."""
+    for name, shapes in (("bounded", ["--shapes", "image=1..2..5x3x32x32"]), ("open", [])):
+        command = ["export", str(CIFAR), "-o", str(tmp_path / name), "--name", "net", "--target", "wasm", *shapes]
+        assert not main([*command, "--level", "0"]), capsys.readouterr().err
+        found = web_packages.run(
+            tmp_path / name,
+            """
+const engine = await load(), said5 = engine.run({ image: floats(5 * 3072, 1) });
+const six = await said(() => engine.run({ image: floats(6 * 3072, 1) }));
+console.log(JSON.stringify([Object.values(said5)[0].dims, six, engine.inputs[0].optimum]));
+""",
+        )
+        bounded = "RangeError: axis 0 of input image may have 1 to 5, got 6"
+        assert found == [[5, 10], *((bounded, [2, 3, 32, 32]) if shapes else ("none", [1, 3, 32, 32]))]
 
 
 def test_only_dynamic_packages_have_the_resolver(tmp_path, package):

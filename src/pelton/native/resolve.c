@@ -334,7 +334,7 @@ bool plan_make_buffers(const plan *p, const int64_t *cells, char **made) {
         if (b->kind != SIZES && b->kind != IOTA && b->kind != ZEROS)
             continue;
         const size_t bytes = (size_t)cells[i];
-        if (!(made[i] = memory_take(bytes)))
+        if ((int64_t)bytes != cells[i] || !(made[i] = memory_take(bytes)))
             return false;
         if (b->kind == SIZES)
             memcpy(made[i], cells + b->values, bytes);
