@@ -3,17 +3,15 @@
 import base64
 import itertools
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import web_packages
-from web_packages import needs_node, sine
+from web_packages import CIFAR, needs_node, sine
 
 import pelton
 from pelton.cli import main
 
-CIFAR = Path(pelton.__file__).parent / "data" / "resnet20_cifar10.onnx"
 SHAPES = {"n": "1..8..32", "h": "1..8..40"}
 # the optimum, the least, the greatest, a size in between; then shrinking and growing again
 SIZES = [(8, 8), (1, 1), (32, 40), (3, 17), (1, 40), (32, 1), (8, 8), (32, 40)]

@@ -17,6 +17,7 @@ import pytest
 import pelton
 from pelton import native, web
 
+CIFAR = Path(pelton.__file__).parent / "data" / "resnet20_cifar10.onnx"
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: apt install nodejs")
 # what programs begin with: messages of errors, random inputs, and outputs in base64

@@ -14,7 +14,6 @@ import web_packages
 
 import pelton
 
-CIFAR = Path(pelton.__file__).parent / "data" / "resnet20_cifar10.onnx"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 ISOLATED = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 
@@ -30,7 +29,7 @@ def rows() -> pelton.Network:
 def packages(tmp_path_factory):
     """A folder of packages: a classifier of pictures, and a network with a dynamic size."""
     folder = tmp_path_factory.mktemp("packages")
-    web_packages.write(CIFAR, folder / "cifar", shapes={"image": (1, 3, 32, 32)}, name="cifar")
+    web_packages.write(web_packages.CIFAR, folder / "cifar", shapes={"image": (1, 3, 32, 32)}, name="cifar")
     web_packages.write(rows(), folder / "rows", shapes={"batch": "1..4..64"})
     return folder
 

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import CIFAR
+from web_packages import CIFAR
 
 import pelton
 
