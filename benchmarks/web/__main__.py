@@ -141,7 +141,7 @@ def driver() -> Iterator[tuple[IO[str], IO[str]]]:
             try:
                 child.wait(CLOSING)
             except subprocess.TimeoutExpired:
-                child.terminate()  # Chromium with it
+                child.kill()  # Chromium ends with its pipe
 
 
 def ask_driver(pipes: tuple[IO[str], IO[str]], request: dict[str, Any]) -> dict[str, Any]:
