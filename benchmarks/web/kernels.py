@@ -3,8 +3,8 @@
     python -m benchmarks.web.kernels FOLDER [--page benchmarks/web/kernels.md]
 
 FOLDER has a folder for each level, with the JUnit XML files of `pytest --junitxml`. A case that several files have
-counts as the latest of them says. `make test-web` runs all cases and then this; the exit status is 1 if a case failed,
-or if there is none.
+counts as the latest of them says; files of tests without a result are listed. `make test-web` runs all cases and then this;
+the exit status is 1 if a case failed, or if there is none.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 from pelton.tuning import measure_wasm
 from pelton.version import VERSION
 
+TESTS = Path(__file__).parents[2] / "tests"
 LINE_END = "\n"
 OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 ABOUT = """Each case is a region of a program: an operator at awkward sizes, with what follows it. Kernels of several
@@ -83,7 +84,17 @@ Written by `make test-web` on {date.today()}: Pelton {VERSION}, node and V8 {mea
 ## Skipped
 
 {_reasons(levels, "skipped")}
-{_failures(levels)}"""
+{_failures(levels)}{_missing(levels)}"""
+
+
+def _missing(levels: dict[str, list[CaseResult]]) -> str:
+    """Returns the files of tests that the results of a level are without."""
+    lines = []
+    for level, cases in levels.items():
+        done = {c.file for c in cases}
+        if left := [p.stem for p in sorted(TESTS.glob("test_kernels*.py")) if p.stem not in done]:
+            lines.append(f"- {level}: {', '.join(f'`{name}`' for name in left)}")
+    return "\n## Not run\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _reasons(levels: dict[str, list[CaseResult]], outcome: str) -> str:

@@ -23,7 +23,7 @@ EXPORTED("run") int32_t run(void) {
 #else
 
 /* Claims of a step for each thread; looks at a number before it sleeps. Two claims, or eight, and eight times as many
- * looks change the time of two threads by less than 4 % (ResNet-20, MobileNetV2, in node on two cores). */
+ * looks change the time of two threads by 4 %, no more than it varies (ResNet-20, MobileNetV2, node, two cores). */
 enum { CLAIMS = 4, SPINS = 1 << 14 };
 enum { OPEN = 1 << 30 };
 
