@@ -3,8 +3,8 @@
     python -m benchmarks.web.kernels FOLDER [--page benchmarks/web/kernels.md]
 
 FOLDER has a folder for each level, with the JUnit XML files of `pytest --junitxml`. A case that several files have
-counts as the latest of them says; files of tests without a result are listed. `make test-web` runs all cases and then this;
-the exit status is 1 if a case failed, or if there is none.
+counts as the latest of them says; files of tests without a result are listed. `make test-web` runs all cases and then
+this; the exit status is 1 if a case failed, or if there is none.
 """
 
 from __future__ import annotations
