@@ -9,7 +9,8 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
-.PHONY: test-cluster test-container test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
+.PHONY: test-cluster test-container test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve
+.PHONY: wheels test-arm test-arm-kernels test-web test-web-packages test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -31,7 +32,9 @@ help:
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make test-arm      the wheel and engines for AArch64 under QEMU, in minutes (apt install qemu-user proot)"
 	@echo "make test-arm-kernels  kernels' cases for AArch64 and RISC-V under QEMU, in an hour [LEVELS='aarch64_dotprod riscv64_v:256']"
-	@echo "make test-web      kernels' cases for WebAssembly in node, in an hour, and packages for browsers [WASM_LEVELS=wasm32_simd]"
+	@echo "make test-web      packages for browsers, then kernels' cases for WebAssembly in node, in two hours, which write"
+	@echo "                   benchmarks/web/kernels.md again [WASM_LEVELS=wasm32_simd] (apt install chromium nodejs npm)"
+	@echo "make test-web-packages  packages alone: in node, in headless Chromium, and as npm and TypeScript see them, in minutes"
 	@echo "make test-windows  an exported engine by Wine (apt install wine)"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make serve-schema compile the messages of gRPC and of model configurations again"
@@ -202,15 +205,31 @@ test-arm-kernels: $(STAMP) | $(ARM)/qemu
 			$(BIN)/python -m pytest -q -n auto --dist worksteal -p no:cacheprovider tests/test_kernels*.py || exit 1; \
 	done
 
+# Packages in node, in headless Chromium and from npm's archives; then kernels' cases by node, whose results are a page.
 WASM_LEVELS ?= wasm32_simd wasm32_relaxed
+WEB_RESULTS = build/web/kernels
 
-test-web: $(STAMP)
-	command -v node >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq nodejs; } \
-		|| { echo "kernels for WebAssembly run in node: apt install nodejs"; exit 1; }
-	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_web.py
+test-web: test-web-packages
+	rm -rf $(WEB_RESULTS)
 	for level in $(WASM_LEVELS); do \
-		PELTON_TEST_EMULATE=$$level $(BIN)/python -m pytest -q -n auto --dist worksteal -p no:cacheprovider tests/test_kernels*.py || exit 1; \
+		PELTON_TEST_EMULATE=$$level $(BIN)/python -m pytest -q -n auto --dist worksteal -p no:cacheprovider tests/test_kernels*.py \
+			--junitxml $(WEB_RESULTS)/$$level/all.xml; \
 	done
+	$(BIN)/python -m benchmarks.web.kernels $(WEB_RESULTS) --page benchmarks/web/kernels.md
+
+test-web-packages: $(STAMP) explorer-venv
+	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+		for package in chromium nodejs npm; do \
+			command -v $$(echo $$package | sed s/nodejs/node/) >/dev/null || apt-get install -yqq --no-install-recommends $$package; \
+		done; \
+	fi
+	for program in chromium node npm; do \
+		command -v $$program >/dev/null || { echo "packages run in Chromium and node: apt install chromium nodejs npm"; exit 1; }; \
+	done
+	mkdir -p build/web-npm
+	cd build/web-npm && npm install --silent --no-audit --no-fund --omit-lockfile-registry-resolved typescript
+	PELTON_TEST_TYPESCRIPT=$(CURDIR)/build/web-npm/node_modules/.bin/tsc build/explorer/bin/python -m pytest -q \
+		-p no:cacheprovider tests/web tests/test_web.py tests/test_web_dynamic.py tests/test_web_failures.py
 
 test-windows: $(STAMP)
 	PELTON_TEST_WINE=1 $(BIN)/python -m pytest -v -p no:cacheprovider tests/test_bundle_systems.py

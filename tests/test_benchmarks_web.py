@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 
 import numpy as np
 import onnx
@@ -9,7 +10,7 @@ import pytest
 from onnx import helper
 
 import pelton
-from benchmarks.web import results, tfjs
+from benchmarks.web import kernels, results, tfjs
 from benchmarks.web.networks import NETWORKS
 
 WRITTEN = [name for name in NETWORKS if name != "silero"]  # its file comes from a wheel
@@ -94,3 +95,28 @@ def test_wrong_outputs_are_reported(off):
     assert not [*results.wrong(figures())]
     (line,) = results.wrong(figures(off={"pelton": off}))
     assert line.startswith("net: outputs of Pelton differ")
+
+
+JUNIT = """<testsuites><testsuite>
+<testcase classname="tests.test_kernels_pool" name="test_pool[a]"/>
+<testcase classname="tests.test_kernels_pool" name="test_pool[b]"><skipped message="wasm32_simd has none"/></testcase>
+<testcase classname="tests.test_kernels_pool" name="test_pool[c]"><failure message="y is off&#10;by 3"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_page_of_kernels_counts_each_case_once(tmp_path, capsys):
+    """The latest file counts, where several have a case."""
+    level = tmp_path / "results" / "wasm32_simd"
+    level.mkdir(parents=True)
+    assert kernels.main([str(tmp_path / "results")]) == 1 and "has no results" in capsys.readouterr().err
+    (level / "all.xml").write_text(JUNIT)
+    page = tmp_path / "kernels.md"
+    assert kernels.main([str(tmp_path / "results"), "--page", str(page)]) == 1
+    assert "| `test_kernels_pool` | 1 | 1 | 1 |" in page.read_text()
+    assert "- wasm32_simd, `test_kernels_pool.test_pool[c]`: y is off\n" in page.read_text()
+    again = '<testsuite><testcase classname="tests.test_kernels_pool" name="test_pool[c]"/></testsuite>'
+    (level / "again.xml").write_text(again)
+    os.utime(level / "all.xml", (0, 0))
+    assert kernels.main([str(tmp_path / "results"), "--page", str(page)]) == 0
+    assert "| **all** | 2 | 1 | 0 |" in page.read_text() and "| the level has none | 1 |" in page.read_text()
+    assert "Failed" not in page.read_text()

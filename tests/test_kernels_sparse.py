@@ -15,6 +15,7 @@ from kernel_harness import (
     drawn,
     laid,
     linked,
+    picks,
     of_level,
     walk,
 )
@@ -131,12 +132,6 @@ declare(
     linear_int8("i8", (1,), 70, 384),
     linear_int8("i8", (2, 5), 33, 34),
     linear_int8("u8", (98,), 1, 513, tail=[("f", "cast", "y", dict(to=DType.F32)), ("out", "tanh", "f")]),
-)
-
-
-# elsewhere picking bytes takes as long as multiplying them
-picks = pytest.mark.skipif(
-    TARGET.level.arch != "x86_64" and TARGET.isa != "aarch64", reason=f"{TARGET.isa} has no kernel for two of four"
 )
 
 

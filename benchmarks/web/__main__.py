@@ -32,6 +32,7 @@ from .results import NetworkFigures
 
 FOLDER = Path("build/web")
 DRIVER = Path(__file__).parent / "driver.mjs"
+CLOSING = 10  # seconds in which Chromium ends
 LOADS = 3  # pages in which the time to load is measured
 NAMES = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.INT64: "int64"}
 
@@ -133,7 +134,14 @@ def driver() -> Iterator[tuple[IO[str], IO[str]]]:
     command = [node, str(DRIVER), str(FOLDER), chromium]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin and child.stdout
-        yield child.stdin, child.stdout
+        try:
+            yield child.stdin, child.stdout
+        finally:
+            child.stdin.close()
+            try:
+                child.wait(CLOSING)
+            except subprocess.TimeoutExpired:
+                child.kill()  # Chromium ends with its pipe
 
 
 def ask_driver(pipes: tuple[IO[str], IO[str]], request: dict[str, Any]) -> dict[str, Any]:

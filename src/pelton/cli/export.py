@@ -22,6 +22,8 @@ EXAMPLES = """examples:
   pelton export resnet50.pelton -o resnet50/ --threads 4            the same, where sizes are known
   pelton export resnet50.onnx -o web/ --shapes x=1x3x224x224 --target wasm
                                                                     a package for browsers and node
+  pelton export resnet50.onnx -o web/ --shapes x=1..1..8x3x224x224 --target wasm
+                                                                    the same, for one to eight pictures
 
 A package for browsers has modules of WebAssembly, weights, JavaScript, its types and a page: see its README.md. Else
 the folder contains a header, sources, weights, a main.c, a CMakeLists.txt and a README.md, and is complete. Its outputs
@@ -53,7 +55,7 @@ def main(args: argparse.Namespace) -> None:
     folder = args.output or arguments.stem(args.model)
     if args.target == export_web.WASM:
         name = args.name or bundle.identifier(os.path.basename(os.path.abspath(folder)), "engine")
-        options = {"threads": 1, **arguments.build_options(args)}
+        options = {"threads": export_web.THREADS, **arguments.build_options(args)}
         _report(
             args, folder, name, f"{name}.mjs", export_web.export(args.model, folder, name, options, quiet=args.quiet)
         )

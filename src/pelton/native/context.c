@@ -6,17 +6,6 @@
 #include "profiles.h"
 #include "share.h"
 
-static bool fits(const plan *p, const int64_t *cells, const int64_t *const *shapes, reason *why) {
-    for (int32_t i = 0; i < p->head->inputs; i++) {
-        const port_row *t = &p->ports[i];
-        for (int32_t d = 0; d < t->rank; d++)
-            if (cells[t->shape + d] != shapes[i][d])
-                return refuse(why, "axis %d of input %s is %d, got %d", (int64_t)d, p->text + t->name,
-                              cells[t->shape + d], shapes[i][d]);
-    }
-    return true;
-}
-
 /* Prepares the context for inputs of these shapes; NULL: the fixed shapes of the engine. */
 static bool prepare(pelton_context *c, const int64_t *const *shapes, reason *why) {
     const plan *p = c->engine->plan;
@@ -28,7 +17,7 @@ static bool prepare(pelton_context *c, const int64_t *const *shapes, reason *why
     if (!shapes || plan_solve(p, shapes, true, symbols, why))
         r = pelton_prepare(c, symbols, &moved, why);
     memory_give(symbols);
-    if (!r || (shapes && !fits(p, r->cells, shapes, why))) {
+    if (!r || (shapes && !plan_fits(p, r->cells, shapes, why))) {
         pelton_prepared_free(r);
         return false;
     }

@@ -97,6 +97,12 @@ bool plan_fill(const plan *p, const int64_t *symbols, int64_t *cells, reason *wh
  * compare the shapes from `plan_resolve` with these. */
 bool plan_solve(const plan *p, const int64_t *const *shapes, bool bounded, int64_t *symbols, reason *why);
 
+/* Returns false, with the reason, if inputs of these shapes are none that the cells were computed for. */
+bool plan_fits(const plan *p, const int64_t *cells, const int64_t *const *shapes, reason *why);
+
+/* Takes memory for each buffer whose contents depend on the sizes, and computes them. False if there is too little. */
+bool plan_make_buffers(const plan *p, const int64_t *cells, char **made);
+
 /* The formula of a cell: the number of its value, -1 for a cell that is a number. */
 int32_t plan_value(const plan *p, int32_t cell);
 

@@ -18,37 +18,6 @@ void pelton_prepared_free(prepared *r) {
     memory_give(r);
 }
 
-static void count_up(void *to, int32_t dtype, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        switch (dtype) {
-        case I64: case U64: ((int64_t *)to)[i] = i; break;
-        case I32: case U32: ((int32_t *)to)[i] = (int32_t)i; break;
-        case I16: case U16: ((int16_t *)to)[i] = (int16_t)i; break;
-        case F64: ((double *)to)[i] = (double)i; break;
-        case F32: ((float *)to)[i] = (float)i; break;
-        default: ((int8_t *)to)[i] = (int8_t)i;
-        }
-}
-
-/* Computes the buffers whose contents depend on the set of sizes. */
-static bool make_buffers(const plan *p, const int64_t *cells, char **made) {
-    for (int32_t i = 0; i < p->head->buffers; i++) {
-        const buffer_row *b = &p->buffers[i];
-        if (b->kind != SIZES && b->kind != IOTA && b->kind != ZEROS)
-            continue;
-        const size_t bytes = (size_t)cells[i];
-        if (!(made[i] = memory_take(bytes)))
-            return false;
-        if (b->kind == SIZES)
-            memcpy(made[i], cells + b->values, bytes);
-        else if (b->kind == IOTA)
-            count_up(made[i], b->dtype, cells[i] / dtype_bytes(b->dtype));
-        else
-            memset(made[i], 0, bytes);
-    }
-    return true;
-}
-
 char *pelton_prepared_buffer(const prepared *r, int32_t number) {
     const pelton_engine *e = r->context->engine;
     const int32_t kind = e->plan->buffers[number].kind;
@@ -152,7 +121,7 @@ static bool place(prepared *r, const int64_t *symbols, bool *moved, reason *why)
     if (!has_memory(c, need + more, why) || !grow(c, need + PAGE_BYTES, moved, why))
         return false;
     r->scratch = c->arena + whole_pages(arena);
-    return make_buffers(p, r->cells, r->made) || refuse(why, "there is no memory for its sizes");
+    return plan_make_buffers(p, r->cells, r->made) || refuse(why, "there is no memory for its sizes");
 }
 
 prepared *pelton_prepare(pelton_context *c, const int64_t *symbols, bool *moved, reason *why) {

@@ -304,3 +304,44 @@ bool plan_solve(const plan *p, const int64_t *const *shapes, bool bounded, int64
             symbols[i] = p->symbols[i].optimum;
     return true;
 }
+
+bool plan_fits(const plan *p, const int64_t *cells, const int64_t *const *shapes, reason *why) {
+    for (int32_t i = 0; i < p->head->inputs; i++) {
+        const port_row *t = &p->ports[i];
+        for (int32_t d = 0; d < t->rank; d++)
+            if (cells[t->shape + d] != shapes[i][d])
+                return refuse(why, "axis %d of input %s is %d, got %d", (int64_t)d, p->text + t->name,
+                              cells[t->shape + d], shapes[i][d]);
+    }
+    return true;
+}
+
+static void count_up(void *to, int32_t dtype, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        switch (dtype) {
+        case I64: case U64: ((int64_t *)to)[i] = i; break;
+        case I32: case U32: ((int32_t *)to)[i] = (int32_t)i; break;
+        case I16: case U16: ((int16_t *)to)[i] = (int16_t)i; break;
+        case F64: ((double *)to)[i] = (double)i; break;
+        case F32: ((float *)to)[i] = (float)i; break;
+        default: ((int8_t *)to)[i] = (int8_t)i;
+        }
+}
+
+bool plan_make_buffers(const plan *p, const int64_t *cells, char **made) {
+    for (int32_t i = 0; i < p->head->buffers; i++) {
+        const buffer_row *b = &p->buffers[i];
+        if (b->kind != SIZES && b->kind != IOTA && b->kind != ZEROS)
+            continue;
+        const size_t bytes = (size_t)cells[i];
+        if ((int64_t)bytes != cells[i] || !(made[i] = memory_take(bytes)))
+            return false;
+        if (b->kind == SIZES)
+            memcpy(made[i], cells + b->values, bytes);
+        else if (b->kind == IOTA)
+            count_up(made[i], b->dtype, cells[i] / dtype_bytes(b->dtype));
+        else
+            memset(made[i], 0, bytes);
+    }
+    return true;
+}

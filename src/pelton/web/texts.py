@@ -33,58 +33,81 @@ export const start = (options) => pelton.start(facts, import.meta.url, options);
 
 
 def types(name: str, plan: EnginePlan) -> str:
-    def members(ports: list[Port]) -> str:
-        return "\n".join(
-            f"  /** {list(p.shape)}, {p.dtype} */\n  {json.dumps(p.name)}: {ARRAYS[p.dtype]};" for p in ports
-        )
-
+    inputs = "\n".join(_member(p, f"{ARRAYS[p.dtype]} | Tensor<{ARRAYS[p.dtype]}>") for p in plan.inputs)
+    outputs = "\n".join(_member(p, _result(p)) for p in plan.outputs)
     return f"""// {name}: an engine for WebAssembly, written by Pelton {VERSION}.
+
+/** An array in row-major order, with its shape. */
+export interface Tensor<Data> {{
+  data: Data;
+  dims: readonly number[];
+}}
+
+/** Arrays; a size that is a name is dynamic: pass the shape where an input has several. */
 export interface Inputs {{
-{members(list(plan.inputs))}
+{inputs}
 }}
 
 export interface Outputs {{
-{members(list(plan.outputs))}
+{outputs}
 }}
 
 export interface Port {{
   name: string;
   type: string;
-  shape: number[];
-  elements: number;
+  /** Numbers; names and expressions of dynamic sizes. */
+  shape: (number | string)[];
+  /** Where all sizes are known. */
+  elements?: number;
+  /** The shape that the engine was tuned for, where a size is dynamic. */
+  optimum?: number[];
+  /** The bounds of an input whose elements index a table. */
+  indices?: {{ low: number; high: number; layer: string }};
 }}
+{INTERFACES}"""
 
-interface Described {{
+
+def _member(port: Port, type_: str) -> str:
+    return f"  /** {', '.join(map(str, port.shape))}; {port.dtype} */\n  {json.dumps(port.name)}: {type_};"
+
+
+def _result(port: Port) -> str:
+    array = ARRAYS[port.dtype]
+    return f"Tensor<{array}>" if any(isinstance(d, str) for d in port.shape) else array
+
+
+INTERFACES = """
+interface Described {
   name: string;
   inputs: Port[];
   outputs: Port[];
   /** The level of its code: "relaxed" or "simd". */
   level: string;
-}}
+}
 
-export interface Engine extends Described {{
-  /** Runs the network once, on arrays in row-major order. Throws a TypeError or RangeError for others. */
+export interface Engine extends Described {
+  /** Runs the network once. Throws a TypeError or RangeError for arrays of another type or shape. */
   run(inputs: Inputs): Outputs;
-}}
+}
 
-export interface Remote extends Described {{
+export interface Remote extends Described {
   threads: number;
-  /** Runs the network once, on arrays in row-major order. Runs wait for each other. */
+  /** Runs the network once. Runs wait for each other. */
   run(inputs: Inputs): Promise<Outputs>;
-  /** Ends the worker and its threads. */
+  /** Ends the worker and its threads, after the runs that it was asked for. */
   stop(): Promise<void>;
-}}
+}
 
-export interface Options {{
+export interface Options {
   /** Called as the weights arrive, with bytes. */
   progress?: (loaded: number, total: number) => void;
-}}
+}
 
 /** Loads the engine into this thread. */
 export function load(options?: Options): Promise<Engine>;
 
 /** Starts a worker with the engine. More than one thread needs a page that is cross-origin isolated, or node. */
-export function start(options?: Options & {{ threads?: number }}): Promise<Remote>;
+export function start(options?: Options & { threads?: number }): Promise<Remote>;
 """
 
 
@@ -112,10 +135,14 @@ def page(name: str, plan: EnginePlan) -> str:
     return (FILES / "page.html").read_text("utf-8").replace("MODEL", name)
 
 
+DYNAMIC = """ Sizes with a name are dynamic: an input is an array if at most one of its sizes is, and always may be
+`{ data, dims }`, as outputs with such sizes are. Memory grows with the shapes and never shrinks."""
+
+
 def readme(name: str, plan: EnginePlan, sizes: Mapping[str, int]) -> str:
     rows = "\n".join(f"| `{file}` | {size:,} |" for file, size in sizes.items())
     ports = "\n".join(
-        f"| {kind} | `{p.name}` | `{ARRAYS[p.dtype]}` | {list(p.shape)} |"
+        f"| {kind} | `{p.name}` | `{ARRAYS[p.dtype]}` | {', '.join(map(str, p.shape))} |"
         for kind, ports in (("input", plan.inputs), ("output", plan.outputs))
         for p in ports
     )
@@ -138,8 +165,10 @@ await remote.stop();
 | --- | --- | --- | --- |
 {ports}
 
-Arrays are in row-major order. `index.html` is a page that runs it: any server of files serves this folder, such as
-`python3 -m http.server`. Several threads need a page that is cross-origin isolated: its server answers with
+Arrays are in row-major order.{DYNAMIC * bool(plan.symbols)}
+
+`index.html` is a page that runs it: any server of files serves this folder, such as `python3 -m http.server`.
+Several threads need a page that is cross-origin isolated: its server answers with
 
     Cross-Origin-Opener-Policy: same-origin
     Cross-Origin-Embedder-Policy: require-corp

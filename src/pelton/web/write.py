@@ -6,20 +6,24 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pelton import native
 from pelton.bundle import identifier, tables
 from pelton.codegen.c.toolchain import zig
-from pelton.engine.plan import SIZES, EnginePlan
+from pelton.engine import sizes
+from pelton.engine.plan import SIZES, EnginePlan, Port
+from pelton.engine.stored import plan_rows
 from pelton.errors import BuildError, EngineError, InputError
+from pelton.record import record
 from pelton.system import files
 from pelton.targets import ISAS
 
 from . import texts
-from .source import MOST_THREADS, NAME, STACK, c_source
+from .source import MOST_THREADS, NAME, STACK, dynamic_source, fixed_source
 
 LEVELS = tuple(level for level, isa in reversed(list(ISAS.items())) if isa.is_wasm)  # the best first
 SOURCES, KERNEL = Path(__file__).parent / "files", Path(native.PATH).parent
@@ -36,8 +40,8 @@ def write(plans: Mapping[str, EnginePlan], folder: str | os.PathLike[str], name:
     plans: level → the engine for it, with the same tactics in all; see LEVELS. name: of the package and its files, a C
     identifier; by default like the engine.
 
-    Raises InputError if the engine needs Python, has dynamic shapes or does not fit into the memory of a module;
-    BuildError if the compiler fails; EngineError if a file cannot be written.
+    Raises InputError if the engine needs Python or does not fit into the memory of a module; BuildError if the compiler
+    fails; EngineError if a file cannot be written.
     """
     plan = next(iter(plans.values()))
     name = name or identifier(plan.name, "engine")
@@ -53,32 +57,31 @@ def write(plans: Mapping[str, EnginePlan], folder: str | os.PathLike[str], name:
     return written
 
 
-def refuse_dynamic(plan: EnginePlan) -> None:
-    """Raises InputError for an engine of dynamic shapes."""
-    if plan.symbols:
-        raise InputError(f"{plan.label!r} has dynamic shapes; give one with --shapes, as in --shapes x=1x3x224x224")
+@record(frozen=True)
+class ModuleMemory:
+    """The weights of a package, in bytes; the pages of memory that a module with threads begins with, and has at most;
+    what a module of known sizes needs of the rest is in `layout`."""
+
+    weights: bytes
+    pages: int
+    most_pages: int
+    layout: tables.BundleMemory | None
 
 
 def _package(plans: Mapping[str, EnginePlan], plan: EnginePlan, name: str) -> dict[str, str | bytes]:
     tables.refuse_what_needs_python(plan)
-    refuse_dynamic(plan)
-    where = tables.memory(plan, NAME)
-    ports = [*plan.inputs, *plan.outputs]
-    static = len(where.weights) + where.arena + sum(p.nbytes for p in ports)
-    if static + where.scratch * MOST_THREADS > MOST_MEMORY:
-        raise InputError(f"{plan.label!r} takes {static / 1e9:.1f} GB, and a module of WebAssembly has 2 GB of memory")
-    pages = -(-(static + (where.scratch + STACK) * MOST_THREADS) // PAGE) + 16  # 16: tables of kernels, alignment
+    memory = _memory(plan)
     made: dict[str, str | bytes] = {}
     for level, of in plans.items():
-        memory = tables.memory(of, NAME)
-        if memory.weights != where.weights:
+        own = _memory(of)
+        if own.weights != memory.weights:
             raise InputError(
                 f"the engines for {' and '.join(plans)} have different weights; build them by one tactics file"
             )
-        made[_file(name, level)] = link(of, memory, level, 0, 0)
-        made[_file(name, level, "threads")] = link(of, memory, level, MOST_THREADS, pages)
-    facts = _facts(plan, name, plans, where.weights, pages)
-    made[f"{name}.bin"] = where.weights
+        made[_file(name, level)] = link(of, own, level, 0)
+        made[_file(name, level, "threads")] = link(of, own, level, MOST_THREADS)
+    facts = _facts(plan, name, plans, memory)
+    made[f"{name}.bin"] = memory.weights
     made |= {script: (SOURCES / script).read_text("utf-8") for script in SCRIPTS}
     made[f"{name}.mjs"] = texts.module(name, facts)
     made[f"{name}.d.ts"] = texts.types(name, plan)
@@ -88,55 +91,102 @@ def _package(plans: Mapping[str, EnginePlan], plan: EnginePlan, name: str) -> di
     return made
 
 
+def _memory(plan: EnginePlan) -> ModuleMemory:
+    """Lays out the memory of an engine. Raises InputError if a module has too little."""
+    at = sizes.at(plan, {s.name: s.optimum for s in plan.symbols})
+    where = tables.memory(at, NAME)
+    weights = bytes(tables.bytes_of(plan.constants)) if plan.symbols else where.weights
+    needed = len(weights) + _room(at, where)
+    if needed > MOST_MEMORY:
+        raise InputError(f"{plan.label!r} takes {needed / 1e9:.1f} GB, and a module of WebAssembly has 2 GB of memory")
+    tables_of_c = len(plan_rows(plan).bytes) if plan.symbols else 0
+    own = len(weights) + tables_of_c + STACK * MOST_THREADS
+    if not plan.symbols:
+        pages = _pages(own + _room(at, where))
+        return ModuleMemory(weights, pages, pages, where)
+    greatest = sizes.at(plan, {s.name: s.maximum for s in plan.symbols})
+    room = _room(greatest, tables.BundleMemory(b"", (), greatest.arena, _scratch(greatest)))
+    # smaller sizes may need more now and then, as memory is laid out anew
+    return ModuleMemory(weights, _pages(own), min(_pages(own + 2 * room), MOST_MEMORY // PAGE), None)
+
+
+def _room(plan: EnginePlan, of: tables.BundleMemory) -> int:
+    """Returns the bytes of inputs, outputs, intermediate values and scratch, for the most threads."""
+    return of.arena + sum(p.nbytes for p in (*plan.inputs, *plan.outputs)) + of.scratch * MOST_THREADS
+
+
+def _scratch(plan: EnginePlan) -> int:
+    return max((s.scratch for s in plan.steps), default=0)
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE) + 16  # tables of kernels, alignment
+
+
 def _file(name: str, level: str, *more: str) -> str:
     return ".".join((name, level.partition("_")[2], *more, "wasm"))
 
 
-def _facts(plan: EnginePlan, name: str, levels: Mapping[str, Any], weights: bytes, pages: int) -> dict[str, Any]:
+def _facts(plan: EnginePlan, name: str, levels: Mapping[str, Any], memory: ModuleMemory) -> dict[str, Any]:
     """Returns what the scripts know of the engine."""
+    at = sizes.at(plan, {s.name: s.optimum for s in plan.symbols})
 
-    def described(ports) -> list[dict[str, Any]]:
+    def described(ports: Sequence[Port], tuned: Sequence[Port]) -> list[dict[str, Any]]:
         return [
-            {"name": p.name, "type": p.dtype, "shape": list(p.shape), "elements": p.nbytes // SIZES[p.dtype]}
-            for p in ports
+            {
+                "name": p.name,
+                "type": p.dtype,
+                "shape": list(p.shape),
+                **({"optimum": list(t.shape)} if p != t else {"elements": p.nbytes // SIZES[p.dtype]}),
+                **({"indices": asdict(p.indices)} if p.indices else {}),
+            }
+            for p, t in zip(ports, tuned, strict=True)
         ]
 
+    digest = hashlib.sha256(memory.weights).hexdigest()
     return {
         "name": name,
-        "inputs": described(plan.inputs),
-        "outputs": described(plan.outputs),
+        "inputs": described(plan.inputs, at.inputs),
+        "outputs": described(plan.outputs, at.outputs),
         "modules": {level.partition("_")[2]: _file(name, level) for level in levels},
         "shared": {level.partition("_")[2]: _file(name, level, "threads") for level in levels},
-        "weights": f"{name}.bin?{hashlib.sha256(weights).hexdigest()[:16]}",
-        "weightBytes": len(weights),
-        "pages": pages,
+        "weights": f"{name}.bin?{digest[:16]}",
+        "weightBytes": len(memory.weights),
+        "sha256": digest,
+        "pages": memory.pages,
+        "mostPages": memory.most_pages,
         "mostThreads": MOST_THREADS,
+        "dynamic": bool(plan.symbols),
     }
 
 
-def link(plan: EnginePlan, memory: tables.BundleMemory, level: str, threads: int, pages: int) -> bytes:
-    """Returns a module with the engine's kernels and the runtime. threads: the most that share its memory, of so many
-    pages; 0 for one with memory of its own."""
+def link(plan: EnginePlan, memory: ModuleMemory, level: str, threads: int) -> bytes:
+    """Returns a module with the engine's kernels and the runtime. threads: the most that share its memory; 0 for a
+    module with memory of its own."""
     features, shared = list(ISAS[level].flags), []
     if threads:
         features += ["-matomics", "-mbulk-memory"]
-        size = pages * PAGE
         shared = ["--import-memory", "--shared-memory", "--no-check-features", "--export=__stack_pointer"]
-        shared += [f"--initial-memory={size}", f"--max-memory={size}"]
-    defined = [f"-DTHREADS={threads}", f"-DSTACK={STACK}", f"-DSCRATCH={max(memory.scratch, 1)}"]
+        shared += [f"--initial-memory={memory.pages * PAGE}", f"--max-memory={memory.most_pages * PAGE}"]
+    most = memory.most_pages * PAGE if threads else MOST_MEMORY
+    defined = [f"-DTHREADS={threads}", f"-DSTACK={STACK}", f"-DDYNAMIC={int(bool(plan.symbols))}"]
+    sources = [SOURCES / "runtime.c"]
+    if memory.layout is None:
+        text = dynamic_source(plan, plan_rows(plan).bytes)
+        sources += [SOURCES / "dynamic.c", KERNEL / "plan.c", KERNEL / "resolve.c"]
+        defined += [f"-DMOST_MEMORY={most}"]
+    else:
+        text = fixed_source(plan, memory.layout, threads)
+        defined += [f"-DSCRATCH={max(memory.layout.scratch, 1)}"]
+    headers = ["-isystem", os.path.join(os.path.dirname(zig()), "lib", "include"), f"-I{SOURCES}", f"-I{KERNEL}"]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "tables.c").write_text(c_source(plan, memory, threads), "utf-8")
+        Path(folder, "tables.c").write_text(text, "utf-8")
         Path(folder, "kernels.o").write_bytes(bytes(plan.code))
-        for source in (Path(folder, "tables.c"), SOURCES / "runtime.c"):
-            headers = [
-                "-isystem",
-                os.path.join(os.path.dirname(zig()), "lib", "include"),
-                f"-I{SOURCES}",
-                f"-I{KERNEL}",
-            ]
+        sources.append(Path(folder, "tables.c"))
+        for source in sources:
             compile_ = [zig(), "clang", *COMPILE, *features, *defined, *headers, "-c", str(source)]
             _run([*compile_, "-o", f"{source.stem}.o"], folder)
-        objects = ["runtime.o", "tables.o", "kernels.o"]
+        objects = [*(f"{source.stem}.o" for source in sources), "kernels.o"]
         _run([zig(), "wasm-ld", *LINK, *shared, *objects, "-o", "out.wasm"], folder)
         return Path(folder, "out.wasm").read_bytes()
 
