@@ -56,9 +56,10 @@ BELOW = {
     "diagnose": ("builder", "reference"),
     "compression": ("builder", "exporters"),
     "compat": ("runtime", "public"),
+    "language": ("builder", "compat"),
     "serve": ("runtime", "explorer", "public"),
     **dict.fromkeys(("ray", "spark"), ("compat",)),
-    "cli": ("diagnose", "compression", "compat", "explorer", "bundle", "web", "serve"),
+    "cli": ("diagnose", "compression", "language", "explorer", "bundle", "web", "serve"),
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {
@@ -82,8 +83,7 @@ HIDDEN = (
 GROUND = (
     *("build_options", "option_checks", "options", "variables"),
     *("config", "errors"),
-    "html",
-    "logs",
+    *("html", "logs"),
     "metrics",
     "progress",
     "record",
