@@ -14,6 +14,7 @@ from .version import VERSION as __version__
 
 if TYPE_CHECKING:
     from .engine.plan import DynamicDimension, Port
+    from . import language as language
     from . import plugins as plugins
     from . import ray as ray
     from . import spark as spark
@@ -69,7 +70,7 @@ __all__ = [
 ]
 
 # Imported on first use: a program that runs engines never imports the compiler.
-_MODULES = ("plugins", "ray", "spark")
+_MODULES = ("language", "plugins", "ray", "spark")
 _HOMES = {
     "Plugin": "plugins",
     "register": "plugins",

@@ -1,0 +1,126 @@
+"""Opens a language model: finds its kind, builds its engine or takes that of an earlier start."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from pelton.compat.session.engine_cache import EngineCache, key_of
+from pelton.errors import InputError, ModelAbsent, ModelError, Needs
+from pelton.logs import Logger
+from pelton.options import Options
+from pelton.runtime import Engine
+from pelton.system.cache import open_cache
+
+from .decoder import Decoder
+from .description import DecoderPorts, described
+from .genai import genai_model
+from .gguf import gguf_model
+from .huggingface import huggingface_model
+from .source import LanguageSource, DecoderSizes
+
+log = Logger("pelton.language")
+
+CONTEXT = 4096  # tokens of a sequence, unless the caller or the model says less
+PROMPT = 128  # tokens that engines are tuned for
+CACHES = {None: None, "fp32": None, "fp16": "fp16", "int8": "int8"}
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    cache: str | None = None,
+    context: int | None = None,
+    level: int = 0,
+    precision: str = "fp32",
+    cache_folder: str | Path | None = None,
+) -> Decoder:
+    """Opens a language model.
+
+    path: a GGUF file, or a folder of onnxruntime-genai (with genai_config.json) or of transformers (with config.json
+    and safetensors). threads: default, one for each CPU. cache: type of the
+    caches of keys and values, "fp32" (default), "fp16" or "int8". context: the most tokens of a sequence, default:
+    those of the model, at most 4,096. level, precision: as for `pelton.build`; precision "fp16" rounds rows in front of
+    weights of few bits to 16 bits. cache_folder: of engines, default: that of `pelton.build` (PELTON_CACHE_DIR).
+
+    The first start builds an engine and keeps it in the cache folder, under the hash of the model's files and all
+    options. Raises ModelError for a model that is damaged or not supported, naming the part, InputError for options
+    that it cannot have, and BuildError if a package is missing.
+    """
+    if cache not in CACHES:
+        raise InputError(f"cache is 'fp32', 'fp16' or 'int8', got {cache!r}")
+    source = source_of(Path(path))
+    most = source.description.context
+    if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 2 <= context <= most):
+        raise InputError(f"context is a number of tokens from 2 to {most}, the model's own, got {context!r}")
+    context = context or min(most, CONTEXT)
+    sizes = DecoderSizes(context, min(PROMPT, context))
+    options = Options(level=level, precision=precision, threads=threads, cache_dir=cache_folder, kv_cache=CACHES[cache])
+    engine, record = _engine(source, sizes, options)
+    description = described(record["description"])
+    if description.notes:
+        log.info("%s: %s", path, "; ".join(description.notes))
+    return Decoder(engine, source.tokens(), description, _ports(record["ports"]), threads)
+
+
+def source_of(path: Path) -> LanguageSource:
+    """Returns the model at a path. Raises ModelError if it is none that a door knows."""
+    if not path.exists():
+        raise ModelAbsent(f"there is no language model {path}", path)
+    if path.is_dir() and (path / "genai_config.json").is_file():
+        return genai_model(path)
+    if path.is_dir() and (path / "config.json").is_file():
+        return huggingface_model(path)
+    if path.is_file():
+        return gguf_model(path)
+    raise ModelError(
+        f"{path} is no language model: expected a GGUF file, or a folder with genai_config.json or config.json"
+    )
+
+
+def _engine(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:
+    """Returns the engine of a model, and what else a second start needs to know."""
+    cache = EngineCache(open_cache(options))
+    digests = [*(cache.digest(f) for f in source.files), source.kind]
+    key = key_of(digests, asdict(sizes), options)
+    with cache.lock(key):
+        engine, record = cache.engine(key), cache.json(f"{key}.language")
+        if engine is None or not isinstance(record, dict):
+            engine, record = _built(source, sizes, options)
+            cache.put(key, engine)
+            cache.put_json(f"{key}.language", record)
+    return engine, record
+
+
+def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:
+    with Needs("building the engine of a language model"):
+        from pelton.builder.build import build  # the compiler, which later starts do not import
+
+    net, ports, notes = source.network(sizes)
+    token = {name: 1 for name in (ports.tokens, ports.kept) if name}
+    prompt = {ports.tokens: f"1..{sizes.prompt}..{sizes.context}"}
+    engine = build(net, options=options.but(profiles={"token": token, "prompt": prompt}))
+    description = replace(
+        source.description,
+        context=sizes.context,
+        weight_bytes=sum(int(b.size) for b in engine.parts[0].plain.buffers if b.kind == "constant"),
+        token_bytes=_token_bytes(engine, ports),
+        notes=tuple(notes),
+    )
+    return engine, {"description": asdict(description), "ports": asdict(ports)}
+
+
+def _token_bytes(engine: Engine, ports: DecoderPorts) -> int:
+    """Returns the bytes of caches that a token takes: the difference that one more position makes."""
+    if not ports.capacity:
+        return 0
+    batch = {ports.batch: 1} if ports.batch else {}
+    one, two = (engine.state(None, **batch, **{ports.capacity: n}) for n in (1, 2))
+    return sum(a.nbytes for a in two.arrays.values()) - sum(a.nbytes for a in one.arrays.values())
+
+
+def _ports(record: dict[str, Any]) -> DecoderPorts:
+    return DecoderPorts(**{**record, "caches": tuple(record["caches"])})

@@ -1,0 +1,97 @@
+"""Runs of a decoder's engine over the states of its sequences."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import numpy as np
+
+from pelton.errors import InputError, ModelError
+from pelton.runtime import Context, Engine
+from pelton.runtime.state import State
+
+from .description import DecoderPorts, Description
+
+
+class DecoderRunner:
+    """An engine with one context, which runs of all sequences share, one at a time, from any thread.
+
+    positional: true if all that a sequence keeps lies in caches by position.
+    """
+
+    def __init__(self, engine: Engine, ports: DecoderPorts, description: Description, threads: int | None):
+        self.engine, self.ports, self.threads = engine, ports, threads
+        self.vocabulary, self.long_from = description.vocabulary, description.long_from
+        self._lock = threading.Lock()
+        self._context: Context | None = None
+        shares = {p.name: p.shares for p in engine.outputs}
+        outputs = self.empty(1, 1).outputs
+        scales = {f"{name}.scale" for name in ports.caches}
+        self.positional = all(shares[name] == of and of in {*ports.caches, *scales} for of, name in outputs.items())
+
+    def empty(self, count: int, capacity: int) -> State:
+        """Creates the state of `count` sequences with room for `capacity` tokens each."""
+        sizes = {self.ports.batch: count, self.ports.capacity: capacity}
+        return self.engine.state(None, **{name: size for name, size in sizes.items() if name})
+
+    def check(self, ids: Iterable[int]) -> list[int]:
+        """Returns ids as a list. Raises InputError if there are none, and for numbers that are no ids."""
+        new = [int(i) for i in ids]
+        if not new:
+            raise InputError("a sequence is extended by one token or more, got none")
+        wrong = next((i for i in new if not 0 <= i < self.vocabulary), None)
+        if wrong is not None:
+            raise InputError(f"tokens of this model are 0 to {self.vocabulary - 1}, got {wrong}")
+        return new
+
+    def is_long(self, length: int) -> bool:
+        """True if a sequence of so many tokens has the positions of long ones."""
+        return 0 < self.long_from < length
+
+    def run(self, state: State, ids: np.ndarray, lengths: np.ndarray, rows: np.ndarray, long: np.ndarray) -> np.ndarray:
+        """Runs tokens behind those of a state; returns logits, f32 [batch, rows, vocabulary].
+
+        ids: [batch, tokens]. lengths: of each sequence, with these tokens. rows: those whose logits it returns, by
+        number. long: for each sequence, true if it has the positions of long ones.
+
+        Raises ModelError for logits that are NaN.
+        """
+        ports, count = self.ports, ids.shape[1]
+        mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
+        inputs = {ports.ids: ids.astype(np.int64), ports.mask: mask}
+        if ports.positions is not None:
+            inputs[ports.positions] = (lengths[:, None] - count + np.arange(count)).astype(np.int64)
+        if ports.rows is not None:
+            inputs[ports.rows] = rows.astype(np.int64)
+        elif len(rows) > 1:
+            parts = ((ids[:, i : i + 1], lengths - count + i + 1) for i in range(count))
+            all_rows = [self.run(state, *part, rows[:1], long) for part in parts]
+            return np.concatenate(all_rows, axis=1)[:, rows]
+        if ports.long is not None:
+            inputs[ports.long] = long[:, None].astype(np.int64)
+        with self._lock:
+            if self._context is None:
+                self._context = self.engine.context(self.threads)
+            logits = state.run(self._context, inputs)[ports.logits].astype(np.float32)
+        if np.isnan(logits).any():
+            raise ModelError(
+                f"the model computed logits that are NaN at token {int(lengths.max())}; its file is damaged"
+            )
+        return logits
+
+    def copied(self, state: State, length: int, capacity: int) -> State:
+        """Returns a copy of a state of one sequence, of its first `length` tokens if it lies in caches alone."""
+        copy = self.empty(1, capacity)
+        for name, a in state.arrays.items():
+            if self.positional:
+                copy.arrays[name][:, :, :length] = a[:, :, :length]
+            else:
+                copy.arrays[name][...] = a
+        return copy
+
+    def clear(self, state: State, length: int) -> None:
+        """Sets what a state has behind its first `length` tokens to 0."""
+        if self.positional:
+            for a in state.arrays.values():
+                a[:, :, length:] = 0

@@ -1,0 +1,125 @@
+"""Text to tokens and back, piece by piece as tokens arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+INCOMPLETE = "\ufffd"  # what the end of a text decodes to while a character lacks bytes
+LONGEST = 16  # characters in a row that may yet become others
+
+
+class Coder(Protocol):
+    """What `Tokens` needs of a tokenizer's library."""
+
+    def encode(self, text: str, special: bool, literal: bool) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int], special: bool) -> str: ...
+
+    def id(self, token: str) -> int | None: ...
+
+    def token(self, id: int) -> str | None: ...
+
+    def __len__(self) -> int: ...
+
+
+class LibraryCoder:
+    """A `tokenizers.Tokenizer`."""
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+
+    def encode(self, text: str, special: bool, literal: bool) -> list[int]:
+        if self.tokenizer.encode_special_tokens != literal:
+            self.tokenizer.encode_special_tokens = literal
+        return self.tokenizer.encode(text, add_special_tokens=special).ids
+
+    def decode(self, ids: Sequence[int], special: bool) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=not special)
+
+    def id(self, token: str) -> int | None:
+        return self.tokenizer.token_to_id(token)
+
+    def token(self, id: int) -> str | None:
+        return self.tokenizer.id_to_token(id)
+
+    def __len__(self) -> int:
+        return self.tokenizer.get_vocab_size(with_added_tokens=True)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a model.
+
+    coder: the library that makes them. bos: the token that begins a text, if there is one. eos: those that end an
+    answer. special: ids that are no text. template: the chat template, in Jinja; "" without one. names: such as
+    {"bos_token": "<s>"}, for the template.
+    """
+
+    coder: Coder
+    bos: int | None
+    eos: tuple[int, ...]
+    special: frozenset[int]
+    template: str
+    names: dict[str, str]
+
+    def encode(self, text: str, special: bool = True, *, literal: bool = False) -> list[int]:
+        """Returns the tokens of a text.
+
+        special: adds those that the model puts in front of a text, and behind it. literal: special tokens in the text,
+        such as "<|im_end|>", are its characters: for text of strangers.
+        """
+        return self.coder.encode(text, special, literal)
+
+    def decode(self, ids: Iterable[int], special: bool = False) -> str:
+        """Returns the text of tokens; special: with the special ones."""
+        return self.coder.decode([int(i) for i in ids], special)
+
+    def id(self, token: str) -> int | None:
+        """Returns the id of a token, None if there is no such token."""
+        return self.coder.id(token)
+
+    def token(self, id: int) -> str | None:
+        """Returns a token as the vocabulary has it; None if there is no such id."""
+        return self.coder.token(int(id))
+
+    def stream(self, special: bool = False) -> TokenStream:
+        """Returns a decoder of tokens that arrive one by one."""
+        return TokenStream(self, special)
+
+    def __len__(self) -> int:
+        return len(self.coder)
+
+
+class TokenStream:
+    """Decodes tokens as they arrive; never emits part of a character. What it emits is `Tokens.decode` of them all."""
+
+    def __init__(self, tokens: Tokens, special: bool = False):
+        self._tokens, self._special = tokens, special
+        self._ids: list[int] = []  # those that later ones may join with
+        self._before = 0  # of these, which earlier ones may have joined with
+        self._sent = 0  # characters of their text that are out
+
+    def push(self, id: int) -> str:
+        """Adds a token; returns the text that is now certain, which may be ""."""
+        id = int(id)
+        if id in self._tokens.special and not self._special:
+            return ""
+        self._ids.append(id)
+        text = self._tokens.decode(self._ids, self._special)
+        certain = text.rstrip(INCOMPLETE)
+        if len(text) - len(certain) > LONGEST:  # these are no characters
+            certain = text
+        piece = certain[self._sent :]
+        self._sent = max(self._sent, len(certain))
+        if piece and certain == text:
+            self._ids, self._before = self._ids[self._before :], len(self._ids) - self._before
+            self._sent = len(self._tokens.decode(self._ids, self._special))
+        return piece
+
+    def finish(self) -> str:
+        """Returns the rest of the text, with U+FFFD for a character that lacks bytes; the stream begins anew."""
+        rest = self._tokens.decode(self._ids, self._special)[self._sent :]
+        self._ids, self._before, self._sent = [], 0, 0
+        return rest
