@@ -93,6 +93,7 @@ def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tup
     engine = build(net, options=options.but(profiles={"token": token, "prompt": prompt}))
     description = replace(
         source.description,
+        context=sizes.context,
         weight_bytes=sum(int(b.size) for b in engine.parts[0].plain.buffers if b.kind == "constant"),
         token_bytes=_token_bytes(engine, ports),
         notes=tuple(notes),

@@ -1,0 +1,104 @@
+"""Places of a batch: which sequence a prompt continues, so that no token is computed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .batch import TokenBatch
+from .sequence import TokenSequence
+
+
+@dataclass
+class Place:
+    """A sequence of a batch.
+
+    exact: its first tokens, so many, whose keys and values are bit for bit those of a prompt. Those that were
+    generated one by one differ from them in the last bits: other kernels computed them. used: a clock of the last use.
+    """
+
+    number: int
+    sequence: TokenSequence
+    exact: int = 0
+    busy: bool = False
+    used: int = 0
+
+    @property
+    def ids(self) -> list[int]:
+        return self.sequence.ids
+
+    def rewind(self, length: int) -> None:
+        """Goes back to `length` tokens at most; to 0 where the model only goes forward."""
+        if length < self.sequence.length:
+            self.sequence.rewind(length if self.sequence.runner.positional else 0)
+        self.exact = min(self.exact, self.sequence.length)
+
+
+class Places:
+    """The sequences of a batch, those of finished answers included, which later prompts continue."""
+
+    def __init__(self, batch: TokenBatch):
+        self.batch = batch
+        self.all = [Place(i, batch[i]) for i in range(len(batch))]
+        self._clock = 0
+
+    def take(self, prompt: Sequence[int]) -> Place | None:
+        """Returns a place whose sequence is the beginning of the prompt, as long as there is one; None if all are busy.
+
+        At least two tokens of the prompt remain, of prompts that have two: a run of one token has other kernels.
+        """
+        free = [p for p in self.all if not p.busy]
+        if not free:
+            return None
+        source, length = self._longest(prompt)
+        if source is None:
+            place = self._oldest(free)
+        elif not source.busy and 2 * length >= source.sequence.length:
+            place = source
+        else:  # others may go on with the rest of the source
+            others = [p for p in free if p is not source]
+            place = self._oldest(others) if others else source
+        if place is not source:
+            place.rewind(0)
+            if source is not None and length:
+                copy_beginning(source.sequence, place.sequence, length)
+                place.exact = length
+        place.rewind(length)
+        place.busy, place.used = True, self._tick()
+        return place
+
+    def free(self, place: Place) -> None:
+        """Returns a place; its sequence stays until another prompt needs the place."""
+        place.busy, place.used = False, self._tick()
+
+    def _longest(self, prompt: Sequence[int]) -> tuple[Place | None, int]:
+        best, length = None, 0
+        for place in self.all:
+            n = min(common_beginning(place.ids, prompt), place.exact, len(prompt) - 2)
+            if n > length and place.sequence.runner.positional:
+                best, length = place, n
+        return best, length
+
+    def _oldest(self, free: list[Place]) -> Place:
+        """Returns an empty place, else that which was used least recently; of equal ones that next to busy ones, as a
+        step runs all between the first and the last."""
+        busy = [p.number for p in self.all if p.busy] or [0]
+        return min(free, key=lambda p: (bool(p.ids), p.used, min(abs(p.number - b) for b in busy)))
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
+
+
+def common_beginning(a: Sequence[int], b: Sequence[int]) -> int:
+    """Returns how many first tokens are equal."""
+    most = min(len(a), len(b))
+    return next((i for i in range(most) if a[i] != b[i]), most)
+
+
+def copy_beginning(source: TokenSequence, to: TokenSequence, length: int) -> None:
+    """Copies the first tokens of a sequence into another, empty one of the same decoder, whose caches lie by
+    position."""
+    for name, a in source.state.arrays.items():
+        to.state.arrays[name][:, :, :length] = a[:, :, :length]
+    to.ids[:] = source.ids[:length]
