@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from pelton.system.forks import survives_fork
 from .decoder import Decoder
 from .generation import Answer, GenerationRequest
 from .grammar import Grammars
-from .places import Place, Places
+from .places import Places
 from .progress import Progress
 
 CHUNK = 512  # tokens of a prompt in one run
