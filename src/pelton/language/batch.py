@@ -41,21 +41,32 @@ class TokenBatch:
         if unknown:
             raise InputError(f"the batch has {len(self)} sequences, from 0 on; there is no sequence {unknown[0]}")
         ids = dict(zip(tokens, self.runner.check(tokens.values())))
-        full = [i for i in tokens if self.sequences[i].length >= self.capacity]
+        sequences = {i: self.sequences[i] for i in ids}
+        full = [i for i, s in sequences.items() if s.length >= self.capacity]
         if full:
             raise InputError(f"sequence {full[0]} has no room for another token; it has {self.capacity}")
-        first, last = min(tokens), max(tokens) + 1
-        each = range(first, last)
-        row = np.array([[ids.get(i, 0)] for i in each])
+        first, last = min(ids), max(ids) + 1
+        alone = {i for i, s in sequences.items() if self.runner.is_long(s.length + 1) != s.long}
+        if alone or not self._can_idle(first, last, ids):
+            return {i: s.extend([ids[i]]) for i, s in sequences.items()}
         # a sequence between others that takes none writes behind its end, where nothing counts
-        lengths = np.array([min(self.sequences[i].length + 1, self.capacity) for i in each])
-        idle = [i for i in each if i not in ids and self.sequences[i].length == self.capacity]
-        if idle or not self.runner.positional and len(ids) < len(each):
-            return {i: self.sequences[i].extend([id]) for i, id in ids.items()}
-        logits = self.runner.run(self._part(first, last), row, lengths, np.array([0]))
-        for i, id in ids.items():
-            self.sequences[i].ids.append(id)
+        each = self.sequences[first:last]
+        row = np.array([[ids.get(i, 0)] for i in range(first, last)])
+        lengths, long = np.array([s.length + 1 for s in each]), np.array([s.long for s in each])
+        try:
+            logits = self.runner.run(self._part(first, last), row, lengths, np.array([0]), long)
+        except BaseException:
+            for s in each:
+                self.runner.clear(s.state, s.length)
+            raise
+        for i, s in sequences.items():
+            s.append(ids[i])
         return {i: logits[i - first, -1] for i in ids}
+
+    def _can_idle(self, first: int, last: int, ids: Mapping[int, int]) -> bool:
+        """True if the sequences between others may write a token that does not count."""
+        idle = [self.sequences[i] for i in range(first, last) if i not in ids]
+        return not idle or self.runner.positional and all(s.length < self.capacity for s in idle)
 
     def _part(self, first: int, last: int) -> State:
         if last - first == len(self):

@@ -27,7 +27,7 @@ class Decoder:
         self, engine: Engine, tokens: Tokens, description: Description, ports: DecoderPorts, threads: int | None = None
     ):
         self.engine, self.tokens, self.description, self.ports = engine, tokens, description, ports
-        self.runner = DecoderRunner(engine, ports, description.vocabulary, threads)
+        self.runner = DecoderRunner(engine, ports, description, threads)
 
     # --- sequences
 

@@ -13,7 +13,8 @@ class Description:
 
     family: such as "llama". context: the most tokens of a sequence. weight_bytes: of the engine's constants.
     token_bytes: of all caches, for each token of a sequence. template: the chat template, in Jinja; "" without one.
-    notes: what the model's file has and the engine stores in another form.
+    notes: what the model's file has and the engine stores in another form. long_from:
+    if not 0, a sequence that grows beyond so many tokens is computed anew, as its positions are then others.
     """
 
     family: str
@@ -26,6 +27,7 @@ class Description:
     token_bytes: int = 0
     template: str = ""
     notes: tuple[str, ...] = ()
+    long_from: int = 0
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class DecoderPorts:
 
     ids: i64 [batch, tokens]. mask: i64 [batch, all tokens], 1 for tokens that count. positions: i64 [batch, tokens], if
     the engine needs them. rows: i64 [rows], the tokens of a run whose logits it returns; None if only those of the last
-    one. logits: f32 [batch, rows, vocabulary]. caches: the inputs, [batch, heads, capacity, size].
+    one. long: i64 [batch, 1], 1 for sequences beyond `Description.long_from` tokens, if that makes a difference.
+    logits: f32 [batch, rows, vocabulary]. caches: the inputs, [batch, heads, capacity, size].
     Names of dynamic dimensions, "" where the engine has one size: batch; tokens, of a run; capacity, of the caches;
     kept, of the rows.
     """
@@ -49,6 +52,7 @@ class DecoderPorts:
     tokens: str
     capacity: str
     kept: str
+    long: str | None = None
 
 
 def described(values: Mapping[str, Any]) -> Description:

@@ -18,6 +18,7 @@ from pelton.system.cache import open_cache
 from .decoder import Decoder
 from .description import DecoderPorts, described
 from .genai import genai_model
+from .huggingface import huggingface_model
 from .source import LanguageSource, DecoderSizes
 
 log = Logger("pelton.language")
@@ -39,7 +40,8 @@ def open(
 ) -> Decoder:
     """Opens a language model.
 
-    path: a folder of onnxruntime-genai (with genai_config.json). threads: default, one for each CPU. cache: type of the
+    path: a folder of onnxruntime-genai (with genai_config.json) or of transformers (with config.json and safetensors).
+    threads: default, one for each CPU. cache: type of the
     caches of keys and values, "fp32" (default), "fp16" or "int8". context: the most tokens of a sequence, default:
     those of the model, at most 4,096. level, precision: as for `pelton.build`; precision "fp16" rounds rows in front of
     weights of few bits to 16 bits. cache_folder: of engines, default: that of `pelton.build` (PELTON_CACHE_DIR).
@@ -69,7 +71,9 @@ def source_of(path: Path) -> LanguageSource:
         raise ModelAbsent(f"there is no language model {path}", path)
     if path.is_dir() and (path / "genai_config.json").is_file():
         return genai_model(path)
-    raise ModelError(f"{path} is no language model: expected a folder with genai_config.json")
+    if path.is_dir() and (path / "config.json").is_file():
+        return huggingface_model(path)
+    raise ModelError(f"{path} is no language model: expected a folder with genai_config.json or config.json")
 
 
 def _engine(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:

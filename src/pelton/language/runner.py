@@ -11,7 +11,7 @@ from pelton.errors import InputError, ModelError
 from pelton.runtime import Context, Engine
 from pelton.runtime.state import State
 
-from .description import DecoderPorts
+from .description import DecoderPorts, Description
 
 
 class DecoderRunner:
@@ -20,8 +20,9 @@ class DecoderRunner:
     positional: true if all that a sequence keeps lies in caches by position.
     """
 
-    def __init__(self, engine: Engine, ports: DecoderPorts, vocabulary: int, threads: int | None):
-        self.engine, self.ports, self.vocabulary, self.threads = engine, ports, vocabulary, threads
+    def __init__(self, engine: Engine, ports: DecoderPorts, description: Description, threads: int | None):
+        self.engine, self.ports, self.threads = engine, ports, threads
+        self.vocabulary, self.long_from = description.vocabulary, description.long_from
         self._lock = threading.Lock()
         self._context: Context | None = None
         shares = {p.name: p.shares for p in engine.outputs}
@@ -44,11 +45,17 @@ class DecoderRunner:
             raise InputError(f"tokens of this model are 0 to {self.vocabulary - 1}, got {wrong}")
         return new
 
-    def run(self, state: State, ids: np.ndarray, lengths: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def is_long(self, length: int) -> bool:
+        """True if a sequence of so many tokens has the positions of long ones."""
+        return 0 < self.long_from < length
+
+    def run(self, state: State, ids: np.ndarray, lengths: np.ndarray, rows: np.ndarray, long: np.ndarray) -> np.ndarray:
         """Runs tokens behind those of a state; returns logits, f32 [batch, rows, vocabulary].
 
         ids: [batch, tokens]. lengths: of each sequence, with these tokens. rows: those whose logits it returns, by
-        number. Raises ModelError for logits that are NaN.
+        number. long: for each sequence, true if it has the positions of long ones.
+
+        Raises ModelError for logits that are NaN.
         """
         ports, count = self.ports, ids.shape[1]
         mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
@@ -58,9 +65,11 @@ class DecoderRunner:
         if ports.rows is not None:
             inputs[ports.rows] = rows.astype(np.int64)
         elif len(rows) > 1:
-            return np.concatenate(
-                [self.run(state, ids[:, i : i + 1], lengths - count + i + 1, rows[:1]) for i in range(count)], axis=1
-            )
+            parts = ((ids[:, i : i + 1], lengths - count + i + 1) for i in range(count))
+            all_rows = [self.run(state, *part, rows[:1], long) for part in parts]
+            return np.concatenate(all_rows, axis=1)[:, rows]
+        if ports.long is not None:
+            inputs[ports.long] = long[:, None].astype(np.int64)
         with self._lock:
             if self._context is None:
                 self._context = self.engine.context(self.threads)

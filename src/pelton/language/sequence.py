@@ -20,6 +20,7 @@ class TokenSequence:
     def __init__(self, runner: DecoderRunner, state: State, capacity: int):
         self.runner, self.state, self.capacity = runner, state, capacity
         self.ids: list[int] = []
+        self._long = False  # the positions of all that lies in the caches
 
     @property
     def length(self) -> int:
@@ -37,21 +38,31 @@ class TokenSequence:
                 f"the sequence has {self.length} tokens and room for {self.capacity}, {len(new)} more do not fit;"
                 " shorten the text, or open the model with a larger context="
             )
-        before, parts = self.length, []
+        whole, long = [*self.ids, *new], self.runner.is_long(self.length + len(new))
+        first = self.length if long == self._long else 0  # positions of longer sequences are others
+        wanted, parts = self.length if all_rows else len(whole) - 1, []
         try:
-            for start in range(0, len(new), CHUNK):
-                part = new[start : start + CHUNK]
-                rows = np.arange(len(part)) if all_rows else np.array([len(part) - 1])
-                lengths = np.array([self.length + len(part)])
-                logits = self.runner.run(self.state, np.array([part]), lengths, rows)[0]
-                self.ids += part
-                if all_rows:
+            for start in range(first, len(whole), CHUNK):
+                end = min(start + CHUNK, len(whole))
+                rows = np.arange(max(wanted - start, 0), end - start) if end > wanted else np.array([end - start - 1])
+                part, lengths = np.array([whole[start:end]]), np.array([end])
+                logits = self.runner.run(self.state, part, lengths, rows, np.array([long]))[0]
+                if end > wanted:
                     parts.append(logits)
         except BaseException:
-            del self.ids[before:]
-            self.runner.clear(self.state, before)
+            self.runner.clear(self.state, first)
             raise
-        return np.concatenate(parts) if all_rows else logits[-1]
+        self.ids, self._long = whole, long
+        return np.concatenate(parts) if all_rows else parts[-1][-1]
+
+    @property
+    def long(self) -> bool:
+        """True if its positions are those of a long sequence, of a model where that makes a difference."""
+        return self._long
+
+    def append(self, id: int) -> None:
+        """Notes a token that a run of a batch has added to the caches."""
+        self.ids.append(id)
 
     def rewind(self, length: int) -> None:
         """Goes back to the first `length` tokens. Raises InputError if there are fewer, or the model has a state that
@@ -67,7 +78,7 @@ class TokenSequence:
     def fork(self) -> TokenSequence:
         """Returns a copy, which runs on from here on its own."""
         copy = TokenSequence(self.runner, self.runner.copied(self.state, self.length, self.capacity), self.capacity)
-        copy.ids = [*self.ids]
+        copy.ids, copy._long = [*self.ids], self._long
         return copy
 
     def __repr__(self) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pelton.errors import ModelAbsent, ModelError
 from pelton.network import Network
@@ -52,37 +54,70 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class LanguageSettings:
-    """A JSON object of a model, whose values are checked as they are read."""
+    """A JSON object of a model, whose values are checked as they are read. seen: the names that were read."""
 
     def __init__(self, values: dict[str, Any], path: Path):
-        self.values, self.path = values, path
+        self.values, self.path, self.seen = values, path, set[str]()
+
+    def value(self, name: str) -> Any:
+        """Returns a value of any type, None if it is absent."""
+        self.seen.add(name)
+        return self.values.get(name)
 
     def whole(self, name: str, default: int | None = None) -> int:
         """Returns an integer from 1 on. Raises ModelError, naming the file, for others."""
-        value = self.values.get(name)
+        value = self.value(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
-            raise ModelError(f"{self.path}: {name} must be a number from 1 on, got {value!r}")
+            raise ModelError(f"{self.path}: {name} must be an integer from 1 on, got {_shown(value)}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Returns a number; ModelError for others."""
-        value = self.values.get(name)
+        """Returns a finite number; ModelError for others."""
+        value = self.value(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ModelError(f"{self.path}: {name} must be a number, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < float("inf"):
+            raise ModelError(f"{self.path}: {name} must be a number, got {_shown(value)}")
         return float(value)
+
+    def numbers(self, name: str, count: int) -> np.ndarray:
+        """Returns a list of so many positive numbers; ModelError for others."""
+        values = self.value(name)
+        if not isinstance(values, list) or len(values) != count:
+            raise ModelError(f"{self.path}: {name} must be a list of {count} numbers, got {_shown(values)}")
+        if not all(isinstance(v, (int, float)) and 0 < v < float("inf") for v in values):
+            raise ModelError(f"{self.path}: {name} must be a list of positive numbers, got {_shown(values)}")
+        return np.array(values, np.float64)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Returns a truth value; ModelError for others."""
+        value = self.value(name)
+        value = default if value is None else value
+        if not isinstance(value, bool):
+            raise ModelError(f"{self.path}: {name} must be true or false, got {_shown(value)}")
+        return value
 
     def text(self, name: str, default: str | None = None) -> str:
         """Returns a text; ModelError for others."""
-        value = self.values.get(name, default)
+        value = self.value(name)
+        value = default if value is None else value
         if not isinstance(value, str):
-            raise ModelError(f"{self.path}: {name} must be a text, got {value!r}")
+            raise ModelError(f"{self.path}: {name} must be a text, got {_shown(value)}")
         return value
 
     def part(self, name: str) -> LanguageSettings:
         """Returns an object within; ModelError if there is none."""
-        value = self.values.get(name)
+        value = self.value(name)
         if not isinstance(value, dict):
-            raise ModelError(f"{self.path}: {name} must be an object, got {value!r}")
+            raise ModelError(f"{self.path}: {name} must be an object, got {_shown(value)}")
         return LanguageSettings(value, self.path)
+
+    def unknown(self, harmless: Container[str] = ()) -> list[str]:
+        """Returns the names of values that were not read, and mean something."""
+        unread = (n for n in self.values if n not in self.seen and n not in harmless)
+        return [n for n in unread if self.values[n] not in (None, False, "", [], {})]
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

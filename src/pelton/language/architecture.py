@@ -1,0 +1,89 @@
+"""What families of decoders differ in, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Rotations of queries and keys by position (RoFormer, arXiv 2104.09864).
+
+    frequencies: [pairs], in radians a position. factor: of cosines and sines. interleaved: pairs are neighbours, not
+    halves. long, long_from: frequencies for sequences of more than `long_from` tokens, if those differ.
+    """
+
+    frequencies: np.ndarray
+    factor: float = 1.0
+    interleaved: bool = False
+    long: np.ndarray | None = None
+    long_from: int = 0
+
+
+@dataclass(frozen=True)
+class LayerNumbers:
+    """What may differ from layer to layer. rotation: its number, or None. window: keys that a row sees, 0 for all."""
+
+    rotation: int | None = 0
+    window: int = 0
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder: tokens, layers of attention and products between activations, a head.
+
+    norm: "rms", with weights that count from `norm_from`, or "layer". sandwich: also norms behind both parts of a
+    layer. head_norms: of queries and keys. activation: "silu", "gelu" or "gelu_tanh"; gated: of one product, times another.
+    score_scale: of scores; score_cap, logit_cap: c · tanh(x / c) of scores and logits, 0 for none. embedding_scale: of
+    the rows of the table of tokens. positions: true for a table of positions, which is added to them.
+    """
+
+    family: str
+    width: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    hidden: int
+    vocabulary: int
+    context: int
+    epsilon: float
+    layers: tuple[LayerNumbers, ...]
+    rotations: tuple[Rotation, ...] = ()
+    norm: str = "rms"
+    norm_from: float = 0.0
+    sandwich: bool = False
+    head_norms: bool = False
+    activation: str = "silu"
+    gated: bool = True
+    score_scale: float = 0.0
+    score_cap: float = 0.0
+    logit_cap: float = 0.0
+    embedding_scale: float = 1.0
+    positions: bool = False
+
+
+@dataclass(frozen=True)
+class TensorPlace:
+    """Where a file has a matrix: `name` of a tensor, of which these rows count, or all; transposed: stored [K, N]."""
+
+    name: str
+    rows: tuple[int, int] | None = None
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class Family:
+    """An architecture, and the places of its tensors in a file.
+
+    places: a name of the parts below → its place; "{}" stands for the number of a layer. Parts have ".weight" and,
+    where the file has it, ".bias". Parts that are absent are those that the architecture has no use for.
+
+    embedding, positions, head, norm; in each layer: attention_norm, q, k, v, output, q_norm, k_norm,
+    attention_end_norm, hidden_norm, gate, up, down, hidden_end_norm.
+    """
+
+    architecture: Architecture
+    places: Mapping[str, TensorPlace] = field(default_factory=dict)

@@ -1,0 +1,58 @@
+"""Families of decoders: from the settings of a model to its architecture and the places of its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pelton.errors import ModelError
+
+from pelton.language.architecture import Family
+from pelton.language.source import LanguageSettings
+
+from .gemma import gemma2, gemma3
+from .gpt2 import gpt2
+from .llama import llama, mistral
+from .phi import phi3
+from .qwen import qwen2, qwen3
+from .starcoder import starcoder2
+
+FAMILIES: dict[str, Callable[[LanguageSettings], Family]] = {
+    "gemma2": gemma2,
+    "gemma3_text": gemma3,
+    "gpt2": gpt2,
+    "llama": llama,
+    "mistral": mistral,
+    "phi3": phi3,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+    "starcoder2": starcoder2,
+}
+# what a configuration has beside the network: training, generation, and whatever transformers writes for all models
+HARMLESS = {
+    *("architectures", "model_type", "transformers_version", "torch_dtype", "dtype", "auto_map", "_name_or_path"),
+    *("use_cache", "initializer_range", "cache_implementation", "_attn_implementation", "bos_token_id"),
+    *("eos_token_id", "pad_token_id", "unk_token_id", "decoder_start_token_id", "id2label", "label2id", "num_labels"),
+    *("return_dict", "output_attentions", "output_hidden_states", "is_decoder", "chunk_size_feed_forward"),
+    *("attention_dropout", "embd_pdrop", "resid_pdrop", "attn_pdrop", "residual_dropout", "embedding_dropout"),
+    *("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"),
+    *("task_specific_params", "problem_type", "finetuning_task", "is_llama_config", "rope_interleaved"),
+    *("pretraining_tp", "layer_norm_type", "n_ctx", "gradient_checkpointing", "transformers.js_config"),
+    *("max_window_layers", "_sliding_window_pattern", "sliding_window_pattern", "tie_word_embeddings"),
+}
+
+
+def family_of(settings: LanguageSettings) -> Family:
+    """Returns the family of a model's settings, in the form of transformers.
+
+    Raises ModelError for an architecture that is not known, and for settings whose meaning is not, by their names.
+    """
+    kind = settings.text("model_type")
+    if kind not in FAMILIES:
+        raise ModelError(
+            f"{settings.path}: language models of type {kind!r} are not supported, only {', '.join(FAMILIES)}"
+        )
+    family = FAMILIES[kind](settings)
+    unknown = settings.unknown(HARMLESS)
+    if unknown:
+        raise ModelError(f"{settings.path}: {unknown[0]!r} is not supported in models of type {kind!r}")
+    return family

@@ -1,0 +1,26 @@
+"""Qwen 2, 2.5 and 3."""
+
+from __future__ import annotations
+
+from pelton.language.architecture import Family
+from pelton.language.source import LanguageSettings
+
+from .common import HEAD_NORMS, LLAMA, decoder, places, window_of, windows
+
+
+def _windows(settings: LanguageSettings) -> list[int]:
+    count, used = settings.whole("num_hidden_layers"), settings.flag("use_sliding_window")
+    window, first = window_of(settings, used), settings.value("max_window_layers")
+    begin = first if isinstance(first, int) else count
+    return windows(settings, count, window, lambda i: used and i >= begin)
+
+
+def qwen2(settings: LanguageSettings) -> Family:
+    """Qwen2 (arXiv 2407.10671): a Llama with biases of queries, keys and values."""
+    return Family(decoder(settings, _windows(settings)), places(LLAMA))
+
+
+def qwen3(settings: LanguageSettings) -> Family:
+    """Qwen3 (arXiv 2505.09388): norms of the heads of queries and keys."""
+    settings.flag("attention_bias")
+    return Family(decoder(settings, _windows(settings), head_norms=True), places(LLAMA, **HEAD_NORMS))
