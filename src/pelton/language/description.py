@@ -15,6 +15,7 @@ class Description:
     token_bytes: of all caches, for each token of a sequence. template: the chat template, in Jinja; "" without one.
     notes: what the model's file has and the engine stores in another form. long_from:
     if not 0, a sequence that grows beyond so many tokens is computed anew, as its positions are then others.
+    digest: a hash of the model's files and of all that its engine depends on.
     """
 
     family: str
@@ -28,6 +29,7 @@ class Description:
     template: str = ""
     notes: tuple[str, ...] = ()
     long_from: int = 0
+    digest: str = ""
 
 
 @dataclass(frozen=True)

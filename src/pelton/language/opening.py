@@ -59,7 +59,7 @@ def open(
     sizes = DecoderSizes(context or min(most, CONTEXT), PROMPT)
     options = Options(level=level, precision=precision, threads=threads, cache_dir=cache_folder, kv_cache=CACHES[cache])
     engine, record = _engine(source, sizes, options)
-    description = described(record["description"])
+    description = described({**record["description"], "digest": record["digest"]})
     if description.notes:
         log.info("%s: %s", path, "; ".join(description.notes))
     return Decoder(engine, source.tokens(), description, _ports(record["ports"]), threads)
@@ -87,7 +87,7 @@ def _engine(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tu
             engine, record = _built(source, sizes, options)
             cache.put(key, engine)
             cache.put_json(f"{key}.language", record)
-    return engine, record
+    return engine, {**record, "digest": key}
 
 
 def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:

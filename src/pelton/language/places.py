@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from .batch import TokenBatch
 from .sequence import TokenSequence
 
@@ -14,12 +16,15 @@ class Place:
     """A sequence of a batch.
 
     exact: its first tokens, so many, whose keys and values are bit for bit those of a prompt. Those that were
-    generated one by one differ from them in the last bits: other kernels computed them. used: a clock of the last use.
+    generated one by one differ from them in the last bits: other kernels computed them. target: tokens of a finished
+    answer with its prompt, which `settle` computes as a prompt while nothing else runs, so that the next one goes on
+    behind them. used: a clock of the last use.
     """
 
     number: int
     sequence: TokenSequence
     exact: int = 0
+    target: tuple[int, ...] = ()
     busy: bool = False
     used: int = 0
 
@@ -32,6 +37,22 @@ class Place:
         if length < self.sequence.length:
             self.sequence.rewind(length if self.sequence.runner.positional else 0)
         self.exact = min(self.exact, self.sequence.length)
+
+    def extend(self, ids: Sequence[int]) -> np.ndarray:
+        """Appends tokens of a prompt; returns the logits behind the last one."""
+        logits = self.sequence.extend(ids)
+        if len(ids) > 1:
+            self.exact = self.sequence.length
+        return logits
+
+    def settle(self, most: int) -> bool:
+        """Computes up to `most` tokens of the target; returns False if there are none to compute."""
+        rest = len(self.target) - self.exact
+        if rest < 2 or not self.sequence.runner.positional:
+            return False
+        self.rewind(self.exact)
+        self.extend(self.target[self.exact : self.exact + prompt_part(rest, most)])
+        return True
 
 
 class Places:
@@ -64,18 +85,23 @@ class Places:
                 copy_beginning(source.sequence, place.sequence, length)
                 place.exact = length
         place.rewind(length)
-        place.busy, place.used = True, self._tick()
+        place.busy, place.used, place.target = True, self._tick(), ()
         return place
 
-    def free(self, place: Place) -> None:
-        """Returns a place; its sequence stays until another prompt needs the place."""
-        place.busy, place.used = False, self._tick()
+    def free(self, place: Place, target: Sequence[int]) -> None:
+        """Returns a place; its sequence stays until another prompt needs the place. target: see `Place`."""
+        place.busy, place.used, place.target = False, self._tick(), tuple(target)
+
+    def settle(self, most: int) -> bool:
+        """Computes up to `most` tokens of what free places lack, the latest one first; returns False if that is all."""
+        return any(p.settle(most) for p in sorted(self.all, key=lambda p: -p.used) if not p.busy)
 
     def _longest(self, prompt: Sequence[int]) -> tuple[Place | None, int]:
         best, length = None, 0
         for place in self.all:
             n = min(common_beginning(place.ids, prompt), place.exact, len(prompt) - 2)
-            if n > length and place.sequence.runner.positional:
+            long = place.sequence.runner.is_long(len(prompt))
+            if n > length and place.sequence.runner.positional and place.sequence.long == long:
                 best, length = place, n
         return best, length
 
@@ -90,6 +116,13 @@ class Places:
         return self._clock
 
 
+def prompt_part(rest: int, most: int) -> int:
+    """Returns how many tokens of a prompt run next: never leaves a single one, which other kernels would compute."""
+    if rest <= most:
+        return rest
+    return most - 1 if rest == most + 1 else most
+
+
 def common_beginning(a: Sequence[int], b: Sequence[int]) -> int:
     """Returns how many first tokens are equal."""
     most = min(len(a), len(b))
@@ -101,4 +134,4 @@ def copy_beginning(source: TokenSequence, to: TokenSequence, length: int) -> Non
     position."""
     for name, a in source.state.arrays.items():
         to.state.arrays[name][:, :, :length] = a[:, :, :length]
-    to.ids[:] = source.ids[:length]
+    to.adopt(source.ids[:length], source.long)

@@ -129,7 +129,7 @@ class Sampler:
 
 
 def nucleus(x: np.ndarray, p: float) -> np.ndarray:
-    """Returns the indices of the largest logits, in falling order, whose probabilities reach a sum of p; one at least."""
+    """Returns the indices of the largest logits, falling, whose probabilities reach a sum of p; one at least."""
     e = np.exp(x - x.max())
     need, count = p * e.sum(dtype=np.float64), FIRST
     while True:

@@ -13,7 +13,7 @@ from pelton.system.forks import survives_fork
 from .decoder import Decoder
 from .generation import Answer, GenerationRequest
 from .grammar import Grammars
-from .places import Places
+from .places import Place, Places, prompt_part
 from .progress import Progress
 
 CHUNK = 512  # tokens of a prompt in one run
@@ -142,7 +142,7 @@ class Scheduler:
         if progress in self._running:
             self._running.remove(progress)
         if progress.place is not None:
-            self.places.free(progress.place)
+            self.places.free(progress.place, [*progress.prompt, *progress.output])
             progress.place = None
 
     def _admit(self) -> None:
@@ -162,12 +162,10 @@ class Scheduler:
         rest = progress.prompt[place.sequence.length :]
         part = rest[: prompt_part(len(rest), SHARED_CHUNK if shared else CHUNK)]
         try:
-            logits = place.sequence.extend(part)
+            logits = place.extend(part)
         except (Error, MemoryError) as e:
             self._fail(progress, e)
             return
-        if len(part) > 1:
-            place.exact = place.sequence.length
         if len(part) == len(rest):
             self._advance(progress, logits)
             # the next one waits behind this one's first steps
@@ -215,17 +213,13 @@ class Scheduler:
 
     def _fail(self, progress: Progress, error: BaseException) -> None:
         progress.fail(error)
-        if progress.place is not None:
-            progress.place.rewind(0)
+        place = progress.place
         self._leave(progress)
+        if place is not None:
+            place.rewind(0)
+            place.target = ()
 
     def _fail_all(self, error: BaseException) -> None:
         for progress in [*self._running]:
             self._fail(progress, error)
 
-
-def prompt_part(rest: int, most: int) -> int:
-    """Returns how many tokens of a prompt run next: never leaves a single one, which other kernels would compute."""
-    if rest <= most:
-        return rest
-    return most - 1 if rest == most + 1 else most
