@@ -17,6 +17,7 @@ from pelton.system.cache import open_cache
 
 from .decoder import Decoder
 from .description import DecoderPorts, described
+from .few import FEW, few_tokens
 from .genai import genai_model
 from .huggingface import huggingface_model
 from .source import LanguageSource, DecoderSizes
@@ -94,7 +95,8 @@ def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tup
     net, ports, notes = source.network(sizes)
     token = {name: 1 for name in (ports.tokens, ports.kept) if name}
     prompt = {ports.tokens: f"1..{sizes.prompt}..{sizes.context}"}
-    engine = build(net, options=options.but(profiles={"token": token, "prompt": prompt}))
+    few = {name: f"2..4..{FEW}" for name in (ports.tokens, ports.kept) if name}
+    engine = build(net, options=options.but(profiles={"token": token, "few": few, "prompt": prompt}))
     description = replace(
         source.description,
         context=sizes.context,
@@ -102,6 +104,7 @@ def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tup
         token_bytes=_token_bytes(engine, ports),
         notes=tuple(notes),
     )
+    description = replace(description, few=few_tokens(Decoder(engine, source.tokens(), description, ports)))
     return engine, {"description": asdict(description), "ports": asdict(ports)}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .batch import TokenBatch
+from .few import FEW
 from .sequence import TokenSequence
 
 
@@ -41,14 +42,14 @@ class Place:
     def extend(self, ids: Sequence[int]) -> np.ndarray:
         """Appends tokens of a prompt; returns the logits behind the last one."""
         logits = self.sequence.extend(ids)
-        if len(ids) > 1:
+        if len(ids) > FEW:
             self.exact = self.sequence.length
         return logits
 
     def settle(self, most: int) -> bool:
         """Computes up to `most` tokens of the target; returns False if there are none to compute."""
         rest = len(self.target) - self.exact
-        if rest < 2 or not self.sequence.runner.positional:
+        if rest <= FEW or not self.sequence.runner.positional:
             return False
         self.rewind(self.exact)
         self.extend(self.target[self.exact : self.exact + prompt_part(rest, most)])
@@ -66,7 +67,7 @@ class Places:
     def take(self, prompt: Sequence[int]) -> Place | None:
         """Returns a place whose sequence is the beginning of the prompt, as long as there is one; None if all are busy.
 
-        At least two tokens of the prompt remain, of prompts that have two: a run of one token has other kernels.
+        More than FEW tokens of the prompt remain, of prompts that have more: shorter runs have other kernels.
         """
         free = [p for p in self.all if not p.busy]
         if not free:
@@ -96,10 +97,23 @@ class Places:
         """Computes up to `most` tokens of what free places lack, the latest one first; returns False if that is all."""
         return any(p.settle(most) for p in sorted(self.all, key=lambda p: -p.used) if not p.busy)
 
+    def adopt(self, tokens: Sequence[int], caches: Mapping[str, np.ndarray]) -> bool:
+        """Writes tokens with their caches, as those of a prompt, into a free place; returns False without one."""
+        free = [p for p in self.all if not p.busy]
+        if not free:
+            return False
+        place = self._oldest(free)
+        place.rewind(0)
+        for name, a in caches.items():
+            place.sequence.state.arrays[name][:, :, : len(tokens)] = a
+        place.sequence.adopt(tokens, place.sequence.runner.is_long(len(tokens)))
+        place.exact, place.used, place.target = len(tokens), self._tick(), ()
+        return True
+
     def _longest(self, prompt: Sequence[int]) -> tuple[Place | None, int]:
         best, length = None, 0
         for place in self.all:
-            n = min(common_beginning(place.ids, prompt), place.exact, len(prompt) - 2)
+            n = min(common_beginning(place.ids, prompt), place.exact, len(prompt) - FEW - 1)
             long = place.sequence.runner.is_long(len(prompt))
             if n > length and place.sequence.runner.positional and place.sequence.long == long:
                 best, length = place, n
@@ -117,10 +131,8 @@ class Places:
 
 
 def prompt_part(rest: int, most: int) -> int:
-    """Returns how many tokens of a prompt run next: never leaves a single one, which other kernels would compute."""
-    if rest <= most:
-        return rest
-    return most - 1 if rest == most + 1 else most
+    """Returns how many tokens of a prompt run next: never leaves FEW or less, which other kernels would compute."""
+    return rest if rest <= most else min(most, rest - FEW - 1)
 
 
 def common_beginning(a: Sequence[int], b: Sequence[int]) -> int:

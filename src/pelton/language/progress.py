@@ -8,6 +8,7 @@ import numpy as np
 
 from .generation import Answer, GenerationRequest, Piece, TokenLogprob, Usage
 from .grammar import Grammar
+from .lookup import Lookup
 from .places import Place
 from .sampling import Sampler, log_probabilities
 from .stops import StopFilter
@@ -31,6 +32,7 @@ class Progress:
         self._stream, self._stops = tokens.stream(), StopFilter(request.stop)
         self._held: list[int] = []  # tokens whose text is not out
         self._logprobs: list[TokenLogprob] = []
+        self._lookup: Lookup | None = None
         self._began, self._first = time.monotonic(), 0.0
 
     def choose(self, logits: np.ndarray) -> int:
@@ -64,6 +66,16 @@ class Progress:
         if len(self.output) == self.request.max_tokens or room <= 1:
             return self._end("length")
         return False
+
+    def draft(self, most: int) -> list[int]:
+        """Returns tokens that may follow the answer so far, at most so many."""
+        if self._lookup is None:
+            self._lookup = Lookup(self.prompt)
+        for token in self.output[len(self._lookup) - len(self.prompt) :]:
+            self._lookup.add(token)
+        if self.request.max_tokens is not None:
+            most = min(most, self.request.max_tokens - len(self.output) - 1)
+        return self._lookup.draft(most)
 
     def _put(self, text: str) -> None:
         if text:
