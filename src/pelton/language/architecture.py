@@ -36,9 +36,9 @@ class Architecture:
     """A decoder: tokens, layers of attention and products between activations, a head.
 
     norm: "rms", with weights that count from `norm_from`, or "layer". sandwich: also norms behind both parts of a
-    layer. head_norms: of queries and keys. activation: "silu", "gelu" or "gelu_tanh"; gated: of one product, times another.
-    score_scale: of scores; score_cap, logit_cap: c · tanh(x / c) of scores and logits, 0 for none. embedding_scale: of
-    the rows of the table of tokens. positions: true for a table of positions, which is added to them.
+    layer. head_norms: of queries and keys. activation: "silu", "gelu" or "gelu_tanh"; gated: of one product, times
+    another. score_scale: of scores; score_cap, logit_cap: c · tanh(x / c) of scores and logits, 0 for none.
+    embedding_scale: of the rows of the table of tokens. positions: true for a table of positions, added to these rows.
     """
 
     family: str

@@ -58,7 +58,7 @@ def decoder_network(a: Architecture, weights: DecoderWeights, sizes: DecoderSize
     head = table if tied else weights.matrix("head", a.vocabulary, a.width)
     y = product(net, x, head, None if tied else weights.bias("head", a.vocabulary), "head")
     net.output(_capped(net, y, a.logit_cap), LOGITS)
-    long = LONG if any(r.long is not None for r in a.rotations) else None
+    long = LONG if LONG in net else None
     return net, DecoderPorts(IDS, MASK, None, ROWS, LOGITS, tuple(caches), "batch", "tokens", "capacity", KEPT, long)
 
 
@@ -172,11 +172,10 @@ def _positions(net: Network, a: Architecture, ids: NetworkTensor, mask: NetworkT
     end = net.reduce_sum(mask, axes=1)  # [batch, 1]
     begin = end - net.reshape(net.shape_of(ids)[1], (1, 1))
     rows = begin + net.iota(count)
-    tables = [_table(r, most) for r in a.rotations]
     angles = list[tuple[NetworkTensor, NetworkTensor]]()
-    for r, table in zip(a.rotations, tables):
-        at = rows
-        if r.long is not None:
+    for r in a.rotations:
+        at, table = rows, _table(r, most)
+        if r.long is not None and most > r.long_from:
             long = net.tensor(LONG) if LONG in net else net.input(LONG, "i64[batch, 1]")
             at = rows + long * most
         parts = (net.gather(half, at, axis=0) for half in table)
@@ -195,7 +194,7 @@ def _positions(net: Network, a: Architecture, ids: NetworkTensor, mask: NetworkT
 
 def _table(r: Rotation, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns cosines and sines of all positions, f32 [positions, pairs]; those of long sequences follow."""
-    both = [r.frequencies] if r.long is None else [r.frequencies, r.long]
+    both = [r.frequencies] if r.long is None or most <= r.long_from else [r.frequencies, r.long]
     angles = np.concatenate([np.arange(most, dtype=np.float64)[:, None] * f for f in both])
     cos, sin = ((f(angles) * r.factor).astype(np.float32) for f in (np.cos, np.sin))
     return cos, sin

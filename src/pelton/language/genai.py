@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pelton.errors import FormatError, ModelAbsent, ModelError, Needs
-from pelton.importers import load
-from pelton.ir.dims import Size
-from pelton.plugins import Network
 
 from .description import DecoderPorts, Description
 from .folder_tokens import folder_tokens, ids_of
-from .heads import keep_rows
 from .source import LanguageSource, LanguageSettings, DecoderSizes, read_json
+
+if TYPE_CHECKING:
+    from pelton.ir.dims import Size
+    from pelton.network import Network
 
 CONFIG = "genai_config.json"
 NEXT = "next"  # the output with logits of the rows that a run keeps
@@ -60,11 +61,16 @@ def genai_model(folder: Path) -> LanguageSource:
 def _network(
     path: Path, decoder: LanguageSettings, description: Description, sizes: DecoderSizes
 ) -> tuple[Network, DecoderPorts, list[str]]:
+    from pelton.importers import load  # the compiler's, which later starts do not import
+    from pelton.plugins import Network as EditableNetwork
+
+    from .heads import keep_rows
+
     inputs, outputs = decoder.part("inputs"), decoder.part("outputs")
     ids, mask = inputs.text("input_ids", "input_ids"), inputs.text("attention_mask", "attention_mask")
     patterns = [inputs.text(name) for name in CACHES if name in inputs.values]
     past = [p.replace("%d", str(i)) for i in range(description.layers) for p in patterns]
-    net = Network.from_graph(load(path, _ranges(path, ids, mask, past, sizes)).graph)
+    net = EditableNetwork.from_graph(load(path, _ranges(path, ids, mask, past, sizes)).graph)
     ports = {t.name: t for t in net.inputs}
     for name in (ids, mask):
         if name not in ports:

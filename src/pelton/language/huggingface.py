@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pelton.errors import ModelAbsent, ModelError
-from pelton.network import Network
 
 from .architecture import Family
-from .decoder_network import decoder_network
 from .description import DecoderPorts, Description
 from .families import family_of
 from .families.gpt2 import PREFIX
 from .folder_tokens import folder_tokens, ids_of
 from .safetensors import StoredTensor, read, tensors_of
 from .source import DecoderSizes, LanguageSettings, LanguageSource, read_json
-from .weights import DecoderWeights
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pelton.network import Network
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 BUFFERS = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")  # what old files have beside weights
@@ -40,7 +43,7 @@ class FolderTensors:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.stored[name].shape
 
-    def read(self, name: str):
+    def read(self, name: str) -> np.ndarray:
         self.used.add(name)
         return read(self.stored[name])
 
@@ -82,6 +85,9 @@ def huggingface_model(folder: Path) -> LanguageSource:
 def _network(
     folder: Path, files: tuple[Path, ...], family: Family, tied: bool, sizes: DecoderSizes
 ) -> tuple[Network, DecoderPorts, list[str]]:
+    from .decoder_network import decoder_network  # the compiler's, which later starts do not import
+    from .weights import DecoderWeights
+
     tensors = FolderTensors(folder, files)
     places = {part: place for part, place in family.places.items() if part != "head" or not tied}
     if not tied and f"{places['head'].name}.weight" not in tensors:

@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pelton.builder.build import build
 from pelton.compat.session.engine_cache import EngineCache, key_of
-from pelton.errors import InputError, ModelAbsent, ModelError
+from pelton.errors import InputError, ModelAbsent, ModelError, Needs
 from pelton.logs import Logger
 from pelton.options import Options
 from pelton.runtime import Engine
@@ -19,6 +18,7 @@ from .decoder import Decoder
 from .description import DecoderPorts, described
 from .few import FEW, few_tokens
 from .genai import genai_model
+from .gguf import gguf_model
 from .huggingface import huggingface_model
 from .source import LanguageSource, DecoderSizes
 
@@ -41,8 +41,8 @@ def open(
 ) -> Decoder:
     """Opens a language model.
 
-    path: a folder of onnxruntime-genai (with genai_config.json) or of transformers (with config.json and safetensors).
-    threads: default, one for each CPU. cache: type of the
+    path: a GGUF file, or a folder of onnxruntime-genai (with genai_config.json) or of transformers (with config.json
+    and safetensors). threads: default, one for each CPU. cache: type of the
     caches of keys and values, "fp32" (default), "fp16" or "int8". context: the most tokens of a sequence, default:
     those of the model, at most 4,096. level, precision: as for `pelton.build`; precision "fp16" rounds rows in front of
     weights of few bits to 16 bits. cache_folder: of engines, default: that of `pelton.build` (PELTON_CACHE_DIR).
@@ -74,7 +74,11 @@ def source_of(path: Path) -> LanguageSource:
         return genai_model(path)
     if path.is_dir() and (path / "config.json").is_file():
         return huggingface_model(path)
-    raise ModelError(f"{path} is no language model: expected a folder with genai_config.json or config.json")
+    if path.is_file():
+        return gguf_model(path)
+    raise ModelError(
+        f"{path} is no language model: expected a GGUF file, or a folder with genai_config.json or config.json"
+    )
 
 
 def _engine(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:
@@ -92,6 +96,9 @@ def _engine(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tu
 
 
 def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:
+    with Needs("building the engine of a language model"):
+        from pelton.builder.build import build  # the compiler, which later starts do not import
+
     net, ports, notes = source.network(sizes)
     token = {name: 1 for name in (ports.tokens, ports.kept) if name}
     prompt = {ports.tokens: f"1..{sizes.prompt}..{sizes.context}"}

@@ -6,15 +6,17 @@ import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pelton.errors import ModelAbsent, ModelError
-from pelton.network import Network
 
 from .description import DecoderPorts, Description
 from .tokens import Tokens
+
+if TYPE_CHECKING:
+    from pelton.network import Network
 
 
 @dataclass(frozen=True)

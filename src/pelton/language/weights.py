@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from pelton.errors import ModelError
-from pelton.network import Network, NetworkTensor
 
 from .architecture import TensorPlace
+
+if TYPE_CHECKING:
+    from pelton.network import Network, NetworkTensor
 
 
 @dataclass(frozen=True)

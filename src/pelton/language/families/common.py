@@ -68,8 +68,9 @@ def windows(settings: LanguageSettings, count: int, window: int, sliding: Any) -
 def rotated_pairs(settings: LanguageSettings, head_size: int) -> int:
     """Returns the pairs of each head that rotate."""
     parameters = settings.value("rope_parameters")
-    share = parameters.get("partial_rotary_factor") if isinstance(parameters, dict) else None
-    share = settings.number("partial_rotary_factor", 1.0) if share is None else share
+    inner = parameters.get("partial_rotary_factor") if isinstance(parameters, dict) else None
+    share = settings.number("partial_rotary_factor", 1.0) if inner is None else inner
+    settings.seen.add("partial_rotary_factor")
     pairs = int(head_size * share) // 2 if isinstance(share, (int, float)) else 0
     if not 1 <= pairs <= head_size // 2:
         raise ModelError(f"{settings.path}: partial_rotary_factor must rotate a part of {head_size}, got {share!r}")

@@ -1,0 +1,95 @@
+"""GGUF files: one file with the network's numbers, its tensors and its tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pelton.errors import ModelError
+
+from .architecture import Family
+from .description import DecoderPorts, Description
+from .gguf_family import gguf_family
+from .gguf_file import GgufFile
+from .gguf_tokens import gguf_tokens
+from .source import DecoderSizes, LanguageSource
+from .tokens import Tokens
+
+if TYPE_CHECKING:
+    from pelton.network import Network
+
+    from .weights import Matrix
+
+BUFFERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+
+
+class GgufTensors:
+    """The tensors of a file. used: those that were read."""
+
+    def __init__(self, file: GgufFile):
+        self.file, self.name, self.used = file, str(file.path), set[str]()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.file.tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.file.tensors[name].shape
+
+    def read(self, name: str) -> Matrix:
+        from .gguf_blocks import matrix_of  # which imports the operators
+
+        self.used.add(name)
+        tensor = self.file.tensors[name]
+        return matrix_of(tensor, self.file.bytes_of(tensor))
+
+
+class _Model:
+    """A file, read when it is needed."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @cached_property
+    def file(self) -> GgufFile:
+        return GgufFile(self.path)
+
+    @cached_property
+    def family(self) -> Family:
+        return gguf_family(self.file)
+
+    def tokens(self) -> Tokens:
+        return gguf_tokens(self.file)
+
+    def network(self, sizes: DecoderSizes) -> tuple[Network, DecoderPorts, list[str]]:
+        from .decoder_network import decoder_network  # the compiler's, which later starts do not import
+        from .gguf_blocks import WIDENED
+        from .weights import DecoderWeights
+
+        tensors = GgufTensors(self.file)
+        net, ports = decoder_network(self.family.architecture, DecoderWeights(tensors, self.family.places), sizes)
+        unused = [name for name in self.file.tensors if name not in tensors.used and name not in BUFFERS]
+        if unused:
+            raise ModelError(
+                f"{self.path}: tensor {unused[0]!r} has no place in a model of type {self.family.architecture.family!r}"
+            )
+        kinds = Counter(t.kind.name for t in self.file.tensors.values() if t.kind.name in WIDENED)
+        return net, ports, [f"{count} tensors of {kind} have codes of 8 bits" for kind, count in sorted(kinds.items())]
+
+
+def gguf_model(path: Path) -> LanguageSource:
+    """Returns the model of a file. Raises FormatError for a damaged file, and ModelError for architectures, tokenizers
+    and metadata that are not known."""
+    model = _Model(path)
+    a = model.family.architecture
+    description = Description(
+        family=a.family,
+        layers=len(a.layers),
+        kv_heads=a.kv_heads,
+        head_size=a.head_size,
+        context=a.context,
+        vocabulary=a.vocabulary,
+        long_from=max((r.long_from for r in a.rotations), default=0),
+    )
+    return LanguageSource("gguf", (path,), description, model.tokens, model.network)
