@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -122,6 +121,8 @@ class Answer:
             yield from new
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
+        import asyncio  # takes as long to import as all of this room
+
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
