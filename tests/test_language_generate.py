@@ -82,8 +82,10 @@ def test_coroutines_read_answers_too(model):
     async def both():
         options = dict(max_tokens=30, ignore_eos=True)
         texts = [text async for text in model.agenerate(TEXT, stream=True, **options)]
-        return texts, await model.agenerate(TEXT, **options), await asyncio.gather(
-            *(model.agenerate(TEXT[i:], **options) for i in range(6))
+        return (
+            texts,
+            await model.agenerate(TEXT, **options),
+            await asyncio.gather(*(model.agenerate(TEXT[i:], **options) for i in range(6))),
         )
 
     texts, text, several = asyncio.run(both())
@@ -289,7 +291,9 @@ def test_answers_match_their_schemas(model):
     schema["additionalProperties"] = False
     sampling = dict(temperature=1, max_tokens=400)
     for seed in range(4):
-        answer = model.submit("A", schema={**schema, "x-guidance": {"whitespace_flexible": False}}, seed=seed, **sampling)
+        answer = model.submit(
+            "A", schema={**schema, "x-guidance": {"whitespace_flexible": False}}, seed=seed, **sampling
+        )
         value = json.loads(answer.text)
         assert len(value["a"]) == 3 and value["b"] in ("x", "y") and answer.finish_reason == "stop"
     assert model.generate("A", schema="regex:(red|green) [0-9]", seed=1, **sampling)[:-1] in ("red ", "green ")

@@ -63,7 +63,7 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True)
-class Piece:
+class AnswerPiece:
     """Part of an answer. tokens: those that its text ends; logprobs: of these, if the request asked for them."""
 
     text: str
@@ -98,7 +98,7 @@ class Answer:
 
     def __init__(self) -> None:
         self._ready = threading.Condition()
-        self._pieces: list[Piece] = []
+        self._pieces: list[AnswerPiece] = []
         self._listeners: list[Callable[[], None]] = []
         self._error: BaseException | None = None
         self._cancelled = False
@@ -107,7 +107,7 @@ class Answer:
 
     # --- for readers
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[AnswerPiece]:
         at = 0
         while True:
             with self._ready:
@@ -120,7 +120,7 @@ class Answer:
             at += len(new)
             yield from new
 
-    async def __aiter__(self) -> AsyncIterator[Piece]:
+    async def __aiter__(self) -> AsyncIterator[AnswerPiece]:
         import asyncio  # takes as long to import as all of this room
 
         loop, event = asyncio.get_running_loop(), asyncio.Event()
@@ -185,7 +185,7 @@ class Answer:
 
     # --- for the scheduler
 
-    def put(self, piece: Piece) -> None:
+    def put(self, piece: AnswerPiece) -> None:
         """Adds a piece."""
         with self._ready:
             self._pieces.append(piece)

@@ -147,6 +147,7 @@ def log_probabilities(logits: np.ndarray, tokens: Iterable[int], most: int) -> t
     in falling order."""
     x = logits.astype(np.float64)
     total = x.max() + math.log(np.exp(x - x.max()).sum())
-    best = np.argpartition(x, len(x) - most)[len(x) - most :] if 0 < most < len(x) else np.arange(len(x) if most else 0)
+    most = min(most, len(x))
+    best = np.argpartition(x, len(x) - most)[len(x) - most :] if most else np.arange(0)
     best = best[np.lexsort((best, -x[best]))]
     return [float(x[t] - total) for t in (*tokens, *best)], [int(t) for t in best]
