@@ -14,9 +14,12 @@ from .sampling import Sampler, log_probabilities
 from .stops import StopFilter
 from .tokens import Tokens
 
+DRAFT = 3  # tokens of a draft
+
 
 class Progress:
-    """A request that waits or runs. prompt: its tokens. pending: the last token, which no run has seen yet."""
+    """A request that waits or runs. prompt: its tokens. pending: the last token, which no run has seen yet. reach: the
+    tokens of the next draft, more than DRAFT once all of one were right."""
 
     def __init__(
         self, request: GenerationRequest, prompt: list[int], tokens: Tokens, vocabulary: int, grammar: Grammar | None
@@ -32,6 +35,7 @@ class Progress:
         self._stream, self._stops = tokens.stream(), StopFilter(request.stop)
         self._held: list[int] = []  # tokens whose text is not out
         self._logprobs: list[TokenLogprob] = []
+        self.reach = DRAFT
         self._lookup: TokenLookup | None = None
         self._began, self._first = time.monotonic(), 0.0
 

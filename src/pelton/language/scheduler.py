@@ -20,7 +20,7 @@ from .generation import Answer, GenerationRequest
 from .grammar import Grammars
 from .lookup import Speed
 from .places import SequencePlaces, prompt_part
-from .progress import Progress
+from .progress import DRAFT, Progress
 from .sessions import read_session, write_session
 
 CHUNK = 512  # tokens of a prompt in one run
@@ -277,7 +277,7 @@ class Scheduler:
             return False
         sequence = place.sequence
         before, room = sequence.length, self.capacity - sequence.length
-        draft = progress.draft(min(self._draft, room - 1))
+        draft = progress.draft(min(progress.reach, self._draft, room - 1))
         if not draft or not self._speed.pays() or sequence.runner.is_long(before + 1 + len(draft)) != sequence.long:
             return False
         began = time.perf_counter()
@@ -293,6 +293,7 @@ class Scheduler:
                 break
         if sequence.length > before + used:
             sequence.rewind(before + used)
+        progress.reach = self._draft if used > len(draft) else DRAFT
         self._speed.drafted(seconds, used)
         progress.drafted, progress.accepted = progress.drafted + len(draft), progress.accepted + used - 1
         return True
