@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import subprocess
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from language_models import SPECIAL, TEXT, VOCABULARY, write_model
 
 import pelton
+from pelton.config import FOLDER
 from pelton.errors import InputError, ModelError
 from pelton.language import places
 from pelton.language.generation import GenerationRequest
@@ -279,6 +283,24 @@ def test_a_session_is_restored_bit_for_bit(decoder, fresh, tmp_path):
             path.write_bytes(content[:cut])
             with pytest.raises(InputError, match="holds no session"):
                 model.restore(path)
+
+
+# --- without Python
+
+
+def test_a_program_in_c_makes_the_same_tokens(decoder, fresh, tmp_path):
+    compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
+    source = Path(__file__).parents[1] / "examples" / "native" / "generate.c"
+    libs = [f"-I{FOLDER}", f"-L{FOLDER}", "-lpelton", f"-Wl,-rpath,{FOLDER}"]
+    subprocess.run(
+        [compiler, str(source), "-O1", "-Wall", "-Werror", *libs, "-o", str(tmp_path / "generate")], check=True
+    )
+    decoder.engine.save(tmp_path / "model.pelton")
+    for prompt in (decoder.tokens.encode(TEXT), [7]):
+        command = [str(tmp_path / "generate"), str(tmp_path / "model.pelton"), "24", *map(str, prompt)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert tuple(map(int, done.stdout.split())) == fresh(ask(tuple(prompt)))[1][1]
 
 
 # --- schemas
