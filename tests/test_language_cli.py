@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from language_models import TEXT, write_model
+from test_cli_json import SCHEMAS, faults
 
 import pelton
 from pelton.cli import main
@@ -49,6 +50,7 @@ def test_generate_prints_the_answer(capsys, folder, model, monkeypatch, tmp_path
     engine = tmp_path / "x.pelton"
     assert main(["generate", str(folder), *OPTIONS, *flags, "--system", "Be", "-", "--save-engine", str(engine)]) == 0
     result = json.loads(capsys.readouterr().out)
+    assert not faults(SCHEMAS["generate.json"], result)
     messages = [{"role": "system", "content": "Be"}, {"role": "user", "content": TEXT}]
     sampling = dict(temperature=1.1, top_k=30, top_p=0.9, min_p=0.01, seed=7)
     assert result["text"] == model.generate(messages, max_tokens=12, **sampling)
