@@ -76,7 +76,7 @@ def main() -> str | None:
     for answers in sorted(args.folder.glob("*/answers.json")):
         rows[f"folder, {answers.parent.name}, transformers"] = [*of_folder(answers.parent)]
     libraries, *files = args.llama or [Path()]
-    for file in files:
+    for file in (*files, *sorted(args.folder.glob("*.gguf"))) if args.llama else ():
         out = args.folder / f"{file.stem}.json"
         command = [args.peer, str(PEERS / "llama_tokens.py"), str(file), str(libraries), count, str(out)]
         subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
