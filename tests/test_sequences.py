@@ -14,7 +14,7 @@ CAPACITY, TOKENS, SEQUENCES = 1100, 1000, 8
 PROFILES = {"token": {"tokens": 1}, "prompt": {"tokens": "1..16..64"}}
 
 
-def decoder() -> onnx.ModelProto:
+def decoder(vocabulary: int = VOCABULARY) -> onnx.ModelProto:
     """Returns a decoder with weights of 4 bits, as onnxruntime-genai's builder writes it."""
     rng, nodes, constants = np.random.default_rng(9), [], []
 
@@ -35,7 +35,7 @@ def decoder() -> onnx.ModelProto:
         weight = constant(f"{name}.w", (1 + rng.standard_normal(WIDTH) / 8).astype(np.float32))
         return node("SimplifiedLayerNormalization", [x, weight], [name], "", axis=-1, epsilon=1e-5)[0]
 
-    table = constant("table", rng.standard_normal((VOCABULARY, WIDTH)).astype(np.float32))
+    table = constant("table", rng.standard_normal((vocabulary, WIDTH)).astype(np.float32))
     (x,) = node("Gather", [table, "ids"], ["x"], "")
     angles = np.outer(np.arange(CAPACITY), 100.0 ** (-np.arange(DEPTH // 2) / (DEPTH // 2)))
     turns = [constant(n, f(angles).astype(np.float32)) for n, f in (("cos", np.cos), ("sin", np.sin))]
@@ -59,7 +59,7 @@ def decoder() -> onnx.ModelProto:
         wide = linear(norm(x, f"{i}.norm2"), WIDTH, 2 * WIDTH, f"{i}.up")
         (wide,) = node("Sigmoid", [wide], [f"{i}.gate"], "")
         (x,) = node("Add", [x, linear(wide, 2 * WIDTH, WIDTH, f"{i}.down")], [f"{i}.y"], "")
-    linear(norm(x, "norm"), WIDTH, VOCABULARY, "logits")
+    linear(norm(x, "norm"), WIDTH, vocabulary, "logits")
     outputs = [helper.make_tensor_value_info("logits", 1, None), *news]
     graph = helper.make_graph(nodes, "decoder", [tokens, mask, *caches], outputs, constants)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from . import spark as spark
     from .compression.compressed import Compressed
     from .editing import export_onnx, import_onnx
+    from .language.model import LanguageModel
     from .network import Network, NetworkTensor
     from .build_options import BuildOptions
     from .options import Options
@@ -49,6 +50,7 @@ __all__ = [
     "IOBinding",
     "InferenceSession",
     "InputError",
+    "LanguageModel",
     "ModelError",
     "Network",
     "NetworkTensor",
@@ -90,6 +92,7 @@ _HOMES = {
     "AsyncQueue": "runtime.queue",
     "AsyncRun": "runtime.queue",
     "State": "runtime.state",
+    "LanguageModel": "language.model",
 }
 # Names that scripts written for onnxruntime use.
 _HOMES.update(

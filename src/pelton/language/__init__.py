@@ -2,9 +2,30 @@
 
 from .batch import TokenBatch
 from .decoder import Decoder
-from .description import Description, DecoderPorts
+from .description import DecoderPorts, Description
+from .generation import Answer, AnswerPiece, GenerationRequest, TokenLogprob, Usage
+from .model import LanguageModel
 from .opening import open
+from .sampling import Sampling
+from .scheduler import Scheduler
 from .sequence import TokenSequence
 from .tokens import Tokens, TokenStream
 
-__all__ = ["TokenBatch", "Decoder", "Description", "DecoderPorts", "TokenSequence", "TokenStream", "Tokens", "open"]
+__all__ = [
+    "Answer",
+    "AnswerPiece",
+    "Decoder",
+    "DecoderPorts",
+    "Description",
+    "GenerationRequest",
+    "LanguageModel",
+    "Sampling",
+    "Scheduler",
+    "TokenBatch",
+    "TokenLogprob",
+    "TokenSequence",
+    "TokenStream",
+    "Tokens",
+    "Usage",
+    "open",
+]

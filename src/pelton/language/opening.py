@@ -16,6 +16,7 @@ from pelton.system.cache import open_cache
 
 from .decoder import Decoder
 from .description import DecoderPorts, described
+from .few import FEW, few_tokens
 from .genai import genai_model
 from .gguf import gguf_model
 from .huggingface import huggingface_model
@@ -60,7 +61,7 @@ def open(
     sizes = DecoderSizes(context, min(PROMPT, context))
     options = Options(level=level, precision=precision, threads=threads, cache_dir=cache_folder, kv_cache=CACHES[cache])
     engine, record = _engine(source, sizes, options)
-    description = described(record["description"])
+    description = described({**record["description"], "digest": record["digest"]})
     if description.notes:
         log.info("%s: %s", path, "; ".join(description.notes))
     return Decoder(engine, source.tokens(), description, _ports(record["ports"]), threads)
@@ -92,7 +93,7 @@ def _engine(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tu
             engine, record = _built(source, sizes, options)
             cache.put(key, engine)
             cache.put_json(f"{key}.language", record)
-    return engine, record
+    return engine, {**record, "digest": key}
 
 
 def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:
@@ -102,7 +103,8 @@ def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tup
     net, ports, notes = source.network(sizes)
     token = {name: 1 for name in (ports.tokens, ports.kept) if name}
     prompt = {ports.tokens: f"1..{sizes.prompt}..{sizes.context}"}
-    engine = build(net, options=options.but(profiles={"token": token, "prompt": prompt}))
+    few = {name: f"2..4..{FEW}" for name in (ports.tokens, ports.kept) if name}
+    engine = build(net, options=options.but(profiles={"token": token, "few": few, "prompt": prompt}))
     description = replace(
         source.description,
         context=sizes.context,
@@ -110,6 +112,7 @@ def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tup
         token_bytes=_token_bytes(engine, ports),
         notes=tuple(notes),
     )
+    description = replace(description, few=few_tokens(Decoder(engine, source.tokens(), description, ports)))
     return engine, {"description": asdict(description), "ports": asdict(ports)}
 
 

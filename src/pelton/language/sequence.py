@@ -64,6 +64,10 @@ class TokenSequence:
         """Notes a token that a run of a batch has added to the caches."""
         self.ids.append(id)
 
+    def adopt(self, ids: Iterable[int], long: bool) -> None:
+        """Notes the tokens of which a caller has written the caches. long: see `long`."""
+        self.ids, self._long = [*ids], long
+
     def rewind(self, length: int) -> None:
         """Goes back to the first `length` tokens. Raises InputError if there are fewer, or the model has a state that
         only goes forward."""

@@ -195,9 +195,9 @@ def state_of(engine: Any, values: Mapping[str, int], pairs: Mapping[str, str] | 
     arrays = {name: np.zeros(ports[name].numbers, ports[name].numpy_dtype) for name in outputs}
     growing = {name: (axis, arrays[name].shape[axis]) for name, axis in axes.items()}
     begin = {name: a.reshape(-1)[0] for name, a in first.items() if a.size}
-    state = State(arrays, outputs, begin, growing=growing)
-    state.reset()
-    return state
+    for name, value in begin.items():  # zeros stay untouched: the system gives them memory when they are written
+        arrays[name][...] = value
+    return State(arrays, outputs, begin, growing=growing)
 
 
 def growing_axes(engine: Any, outputs: Mapping[str, str]) -> dict[str, int]:

@@ -1,0 +1,235 @@
+"""Language models for programs: text in, text out."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+
+from pelton.errors import InputError
+
+from .chat import ChatTemplate
+from .decoder import Decoder
+from .generation import Answer, GenerationRequest
+from .opening import open
+from .sampling import Sampling
+from .scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Message = Mapping[str, Any]
+Prompt = str | Sequence[Message]
+MOST_TOKENS = 512
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Keywords of `LanguageModel.generate`, which describes them."""
+
+    max_tokens: int | None
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    temperature_last: bool
+    seed: int | None
+    stop: str | Sequence[str]
+    schema: Mapping[str, Any] | str | None
+    tools: Sequence[Mapping[str, Any]] | None
+    template: Mapping[str, Any]
+    logprobs: int | None
+    ignore_eos: bool
+
+
+class LanguageModel:
+    """A language model: text in, text out.
+
+        model = pelton.LanguageModel("model.gguf")
+        print(model.generate("The capital of France is", max_tokens=20))
+        for text in model.generate([{"role": "user", "content": "Hello!"}], temperature=0.7, stream=True):
+            print(text, end="", flush=True)
+
+    path: see `pelton.language.open`, as are threads, cache, context, level, precision and cache_folder; or a Decoder.
+    sequences: answers at once, 1 to 64; further ones wait. Memory for their caches is touched only as they grow.
+    speculate: propose tokens that followed the same ones earlier in the text, and check several in one run, where that
+    leaves every bit of an answer as it is.
+    Any thread may call all methods, several at once.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Decoder,
+        *,
+        threads: int | None = None,
+        cache: str | None = None,
+        context: int | None = None,
+        sequences: int = 4,
+        speculate: bool = True,
+        level: int = 0,
+        precision: str = "fp32",
+        cache_folder: str | Path | None = None,
+    ):
+        if isinstance(path, Decoder):
+            self.decoder = path
+        else:
+            self.decoder = open(
+                path,
+                threads=threads,
+                cache=cache,
+                context=context,
+                level=level,
+                precision=precision,
+                cache_folder=cache_folder,
+            )
+        self.tokens, self.description = self.decoder.tokens, self.decoder.description
+        self.scheduler = Scheduler(self.decoder, sequences, speculate=speculate)
+        self._lock = threading.Lock()
+        self._template: ChatTemplate | None = None
+
+    # --- answers
+
+    @overload
+    def generate(self, prompt: Prompt, *, stream: Literal[False] = ..., **options: Unpack[GenerateOptions]) -> str: ...
+    @overload
+    def generate(
+        self, prompt: Prompt, *, stream: Literal[True], **options: Unpack[GenerateOptions]
+    ) -> Iterator[str]: ...
+
+    def generate(
+        self, prompt: Prompt, *, stream: bool = False, **options: Unpack[GenerateOptions]
+    ) -> str | Iterator[str]:
+        """Generates the text that follows a prompt.
+
+        prompt: a text, which is completed as it is, or messages such as {"role": "user", "content": "Hello"}, which the
+        model's chat template makes a prompt. stream: returns an iterator of texts, one for each token where whole
+        characters allow it; an iterator that is closed early cancels the answer.
+        max_tokens: default 512; None: as many as fit. temperature: 0 (default) chooses the most likely token; top_k,
+        top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, temperature_last, seed: see
+        `pelton.language.Sampling`, which has their order.
+        stop: a text, or several, that end the answer and are not part of it. ignore_eos: the model's own end does not.
+        schema: what the answer must match: a JSON schema as a dictionary, or a text: "regex:" with a regular
+        expression, "lark:" with a grammar. tools: descriptions of functions, for templates that have a place for them.
+        template: further names for the template, such as {"enable_thinking": False}. logprobs: see `submit`.
+
+        Raises InputError for wrong arguments and for a prompt that is longer than the cache, ModelError for logits that
+        are NaN.
+        """
+        answer = self.submit(prompt, **options)
+        return _texts(answer) if stream else answer.text
+
+    def agenerate(self, prompt: Prompt, *, stream: bool = False, **options: Unpack[GenerateOptions]) -> Any:
+        """`generate` in a coroutine: `await` it, or iterate with `async for` if `stream` is true."""
+        return self._texts_async(prompt, options) if stream else self._text_async(prompt, options)
+
+    async def _text_async(self, prompt: Prompt, options: GenerateOptions) -> str:
+        return "".join([text async for text in self._texts_async(prompt, options)])
+
+    async def _texts_async(self, prompt: Prompt, options: GenerateOptions) -> AsyncIterator[str]:
+        answer = self.submit(prompt, **options)
+        try:
+            async for piece in answer:
+                if piece.text:
+                    yield piece.text
+        finally:
+            answer.cancel()
+
+    def submit(self, prompt: Prompt | GenerationRequest, **options: Unpack[GenerateOptions]) -> Answer:
+        """Begins an answer and returns it at once: pieces with their tokens, usage, and the reason of its end.
+
+        options: as for `generate`. logprobs: the log probability of each token, under the logits as the model made
+        them, with those of so many of the most likely ones in its place.
+        """
+        if isinstance(prompt, GenerationRequest):
+            if options:
+                raise InputError("options of a GenerationRequest are its fields")
+            return self.scheduler.submit(prompt)
+        return self.scheduler.submit(self.request(prompt, **options))
+
+    def request(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = MOST_TOKENS,
+        stop: str | Sequence[str] = (),
+        schema: Mapping[str, Any] | str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template: Mapping[str, Any] | None = None,
+        logprobs: int | None = None,
+        ignore_eos: bool = False,
+        **sampling: Any,
+    ) -> GenerationRequest:
+        """Returns the request that `submit` makes of its arguments."""
+        unknown = [name for name in sampling if name not in Sampling.__dataclass_fields__]
+        if unknown:
+            raise TypeError(f"generate has no argument {unknown[0]!r}")
+        text = prompt if isinstance(prompt, str) else self.chat_prompt(prompt, tools, **(template or {}))
+        return GenerationRequest(
+            prompt=text,
+            max_tokens=max_tokens,
+            sampling=Sampling(**sampling),
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            ignore_eos=ignore_eos,
+            schema=schema,
+            logprobs=logprobs,
+            special=isinstance(prompt, str),
+        )
+
+    def chat_prompt(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None, **values: Any
+    ) -> str:
+        """Returns the text that the chat template makes of messages. values: further names for the template.
+
+        Raises InputError for a model without a template, messages that are none, and those that the template rejects.
+        """
+        if isinstance(messages, Mapping) or not isinstance(messages, Sequence) or not messages:
+            raise InputError(f"a prompt is a text, or a list of messages, got {messages!r:.100}")
+        with self._lock:
+            if self._template is None:
+                text = self.tokens.template or self.description.template
+                if not text:
+                    raise InputError("this model has no chat template: pass the prompt as a text")
+                self._template = ChatTemplate(text, self.tokens.names)
+        return self._template.render(messages, tools, **values)
+
+    # --- sessions
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the caches of earlier prompts and answers to a file, atomically. Raises OSError."""
+        self.scheduler.save(path)
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Reads what `save` wrote: prompts that begin like those go on from their caches.
+
+        Raises InputError for a file that is damaged, or of another model or another build of it.
+        """
+        self.scheduler.restore(path)
+
+    def close(self) -> None:
+        """Cancels all answers and ends the thread of the model."""
+        self.scheduler.close()
+
+    def __enter__(self) -> LanguageModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<pelton.LanguageModel of {self.decoder!r}>"
+
+
+def _texts(answer: Answer) -> Iterator[str]:
+    try:
+        for piece in answer:
+            if piece.text:
+                yield piece.text
+    finally:
+        answer.cancel()

@@ -1,0 +1,120 @@
+"""One request as it runs: its tokens become text, and it finds out when the answer is over."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from .generation import Answer, GenerationRequest, AnswerPiece, TokenLogprob, Usage
+from .grammar import Grammar
+from .lookup import TokenLookup
+from .places import SequencePlace
+from .sampling import Sampler, log_probabilities
+from .stops import StopFilter
+from .tokens import Tokens
+
+DRAFT = 3  # tokens of a draft
+
+
+class Progress:
+    """A request that waits or runs. prompt: its tokens. pending: the last token, which no run has seen yet. reach: the
+    tokens of the next draft, more than DRAFT once all of one were right."""
+
+    def __init__(
+        self, request: GenerationRequest, prompt: list[int], tokens: Tokens, vocabulary: int, grammar: Grammar | None
+    ):
+        self.request, self.prompt, self.grammar = request, prompt, grammar
+        self.answer = Answer()
+        self.place: SequencePlace | None = None
+        self.pending = -1
+        self.output: list[int] = []
+        self.drafted = self.accepted = self.cached = 0
+        self._ends = frozenset(() if request.ignore_eos else tokens.eos) | frozenset(request.stop_tokens)
+        self._sampler = Sampler(request.sampling, prompt, vocabulary)
+        self._stream, self._stops = tokens.stream(), StopFilter(request.stop)
+        self._held: list[int] = []  # tokens whose text is not out
+        self._logprobs: list[TokenLogprob] = []
+        self.reach = DRAFT
+        self._lookup: TokenLookup | None = None
+        self._began, self._first = time.monotonic(), 0.0
+
+    def choose(self, logits: np.ndarray) -> int:
+        """Returns the next token behind these logits, [vocabulary], and remembers its log probability."""
+        allowed = None if self.grammar is None else self.grammar.allowed(len(logits), self._ends)
+        token = self._sampler.choose(logits, allowed)
+        if self.request.logprobs is not None:
+            values, best = log_probabilities(logits, [token], self.request.logprobs)
+            self._logprobs.append(TokenLogprob(token, values[0], tuple(zip(best, values[1:]))))
+        return token
+
+    def add(self, token: int, room: int) -> bool:
+        """Adds a token to the answer; returns True if it is the last one, and ends the answer.
+
+        room: tokens for which the sequence has room, this one included.
+        """
+        self.output.append(token)
+        self.pending = token
+        self._held.append(token)
+        self._first = self._first or time.monotonic()
+        if token in self._ends:
+            return self._end("stop")
+        self._sampler.add(token)
+        if self.grammar is not None:
+            self.grammar.add(token)
+        self._put(self._stops.push(self._stream.push(token)))
+        if self._stops.stopped:
+            return self._end("stop")
+        if self.grammar is not None and self.grammar.complete():
+            return self._end("stop")
+        if len(self.output) == self.request.max_tokens or room <= 1:
+            return self._end("length")
+        return False
+
+    def draft(self, most: int) -> list[int]:
+        """Returns tokens that may follow the answer so far, at most so many."""
+        if self._lookup is None:
+            self._lookup = TokenLookup(self.prompt)
+        for token in self.output[len(self._lookup) - len(self.prompt) :]:
+            self._lookup.add(token)
+        if self.request.max_tokens is not None:
+            most = min(most, self.request.max_tokens - len(self.output) - 1)
+        return self._lookup.draft(most)
+
+    def _put(self, text: str) -> None:
+        if text:
+            self.answer.put(AnswerPiece(text, tuple(self._held), tuple(self._logprobs)))
+            self._held, self._logprobs = [], []
+
+    def _end(self, reason: str) -> bool:
+        if not self._stops.stopped:
+            rest = self._stops.push(self._stream.finish())
+            rest = rest if self._stops.stopped else rest + self._stops.finish()
+            if rest or self._held:
+                self.answer.put(AnswerPiece(rest, tuple(self._held), tuple(self._logprobs)))
+        elif self._held:
+            self.answer.put(AnswerPiece("", tuple(self._held), tuple(self._logprobs)))
+        if self._stops.stopped:
+            reason = "stop"
+        self.answer.close(reason, self.usage())
+        return True
+
+    def cancel(self) -> None:
+        """Ends the answer with the text so far."""
+        self._end("cancelled")
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the answer with an error."""
+        self.answer.close("error", self.usage(), error)
+
+    def usage(self) -> Usage:
+        now = time.monotonic()
+        return Usage(
+            len(self.prompt),
+            self.cached,
+            len(self.output),
+            (self._first or now) - self._began,
+            now - self._began,
+            self.drafted,
+            self.accepted,
+        )
