@@ -55,7 +55,8 @@ HIDDEN = (
 GROUND = (
     *("build_options", "option_checks", "options", "variables"),
     *("config", "errors"),
-    *("html", "logs"),
+    "html",
+    "logs",
     "metrics",
     "progress",
     "record",
