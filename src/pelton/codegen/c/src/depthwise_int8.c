@@ -33,7 +33,14 @@ typedef u8 vu8x4_in_memory __attribute__((ext_vector_type(4 * VL), aligned(1), m
 #define ZIP_8(i, n) ZIP_4(i, n), ZIP_4((i) + 4, n)
 // Vectors, and the low and high halves of their 128-bit parts, zipped; a PART has, of four vectors of channels, four of
 // each.
-#if VL == 4
+#if VL == 2
+#define ZIP 0, 2, 1, 3
+#define LOW_BYTES ZIP_4(0, 8)
+#define HIGH_BYTES ZIP_4(4, 8)
+#define LOW_WORDS 0, 4, 1, 5
+#define HIGH_WORDS 2, 6, 3, 7
+#define PARTS 0, 1
+#elif VL == 4
 #define ZIP ZIP_4(0, 4)
 #define LOW_BYTES ZIP_8(0, 16)
 #define HIGH_BYTES ZIP_8(8, 16)

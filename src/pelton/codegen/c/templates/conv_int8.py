@@ -227,8 +227,11 @@ class Filters:
         self.runs = array.reshape(len(array), array.shape[1] // kw, -1, array.shape[3]) if rows else array
         self.runs = np.clip(self.runs, -128, 127)
         self.beyond = places_beyond(array, nr)
-        self.fits = None if target.level.dot == "fours" else steps_by_pairs(self.runs, nr, target.level.factor)
-        self.dot = AT_ONCE if self.fits is None else dot_method(self.fits, self.runs.shape[2], single)
+        self.fits = steps_by_pairs(self.runs, nr, target.level.factor) if target.level.dot == "pairs" else None
+        if self.fits is None:
+            self.dot = AT_ONCE if target.level.dot == "fours" else WIDE
+        else:
+            self.dot = dot_method(self.fits, self.runs.shape[2], single)
         self.copied = single and self.dot == WIDE
         self.signed, self.offset = signed, added_to_bytes(self.dot, signed, target)
 

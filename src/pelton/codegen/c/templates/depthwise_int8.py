@@ -72,8 +72,8 @@ def _dot_method(filters: np.ndarray, target: Target) -> int:
     """Chooses how to multiply and add four rows of a column; i16 filters are always widened."""
     if filters.dtype != np.int8:
         return WIDE
-    if target.level.dot == "fours":
-        return AT_ONCE
+    if target.level.dot != "pairs":
+        return AT_ONCE if target.level.dot == "fours" else WIDE
     # rows act as channels here
     return PAIRS if pairs_fit(_columns(filters), target.level.factor) else WIDE
 
