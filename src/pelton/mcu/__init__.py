@@ -1,0 +1,8 @@
+"""Engines for micro-controllers as folders of C sources and a library: `pelton export --target cortex-m4`."""
+
+from .footprint import Footprint
+from .memory import StaticMemory, static_memory
+from .targets import CORES, LEVELS
+from .write import Exported, refuse, write
+
+__all__ = ["CORES", "LEVELS", "Exported", "Footprint", "StaticMemory", "refuse", "static_memory", "write"]
