@@ -42,9 +42,10 @@ static inline uint64_t enter_kernel_mode(void) {
     __asm__ volatile("fsrmi %0, 0" : "=r"(before));        /* fcsr.frm: to nearest, ties to even */
     return before;
 #elif defined(__arm__) && defined(__ARM_FP)
-    uint32_t before, inside = UINT32_C(1) << 24;           /* FPSCR.FZ */
+    uint32_t before;
     __asm__ volatile("vmrs %0, fpscr" : "=r"(before));
-    __asm__ volatile("vmsr fpscr, %0" : : "r"(inside));
+    /* FPSCR.FZ; LTPSIZE stays, without which loops of Armv8.1-M (LE) fault */
+    __asm__ volatile("vmsr fpscr, %0" : : "r"(UINT32_C(1) << 24 | (before & UINT32_C(7) << 16)));
     return before;
 #else
     return 0;
