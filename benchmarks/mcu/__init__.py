@@ -1,0 +1,1 @@
+"""Counts of instructions, code and memory on Cortex-M micro-controllers."""
