@@ -4,8 +4,9 @@
 
 // AT_ONCE: one instruction. PAIRS: two products are added in i16 first, which the build has shown to be exact for these
 // weights. Both multiply u8 by i8 on x86, i8 by i8 elsewhere. WIDE: factors are widened to i16; exact for all. SORTED:
-// PAIRS where that is exact for the weights of a step, WIDE for the other steps, which come last.
-enum : idx { AT_ONCE = 0, PAIRS = 1, WIDE = 2, SORTED = 3 };
+// PAIRS where that is exact for the weights of a step, WIDE for the other steps, which come last. WORDS: the image is
+// widened to i16 first, once for all weights, the weights in each step; exact for all.
+enum : idx { AT_ONCE = 0, PAIRS = 1, WIDE = 2, SORTED = 3, WORDS = 4 };
 
 typedef i16 vi16x2 __attribute__((ext_vector_type(2 * VL)));
 typedef u16 vu16x2 __attribute__((ext_vector_type(2 * VL)));
@@ -41,8 +42,21 @@ AI vi32 dot_i16(vi32 acc, vi32 x, vi32 w) {
     return __builtin_ia32_vpdpwssd512(acc, x, w);
 #elif defined __AVXVNNI__ && VL == 8
     return __builtin_ia32_vpdpwssd256(acc, x, w);
+#elif defined __ARM_FEATURE_DSP && !defined __aarch64__
+    unroll (int i = 0; i < VL; i++) acc[i] = __builtin_arm_smlad(x[i], w[i], acc[i]);
+    return acc;
 #else
     return acc + madd((vi16x2)x, (vi16x2)w);
+#endif
+}
+
+// Of four bytes the first and third as i16, or (odd) the second and fourth.
+AI i32 widen_bytes(bool is_signed, bool odd, i32 x) {
+    const u32 two = odd ? (u32)x >> 8 | (u32)x << 24 : (u32)x;
+#if defined __ARM_FEATURE_DSP && !defined __aarch64__ // with the rotation, one instruction
+    return is_signed ? __builtin_arm_sxtb16((i32)two) : __builtin_arm_uxtb16((i32)two);
+#else
+    return (i32)((two & 0x00ff00ff) | (is_signed ? (two & 0x00800080) * 0x1fe : 0));
 #endif
 }
 
