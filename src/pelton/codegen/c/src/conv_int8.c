@@ -93,20 +93,20 @@ enum : idx { WINDOW = KH * ROW / 2 }; // words of a pixel
 
 AI void copy_run(int rows, const i8 *from, idx n, i32 *to) {
     typedef u32 bytes __attribute__((aligned(1), may_alias));
-    rolled for (; n >= 4; n -= 4, from += 4, to += 2 * rows) {
+    for (; n >= 4; n -= 4, from += 4, to += 2 * rows) {
         const i32 four = (i32) * (const bytes *)from;
-        to[0] = widen_bytes(SIGNED, 0, four), to[1] = widen_bytes(SIGNED, 1, four);
+        to[0] = widen_bytes(SIGNED, 0, four), to[rows] = widen_bytes(SIGNED, 1, four);
     }
     if (n > 0) {
         u32 rest = (u8)from[0];
         if (n > 1) rest |= (u32)(u8)from[1] << 8;
         if (n > 2) rest |= (u32)(u8)from[2] << 16;
-        to[0] = widen_bytes(SIGNED, 0, (i32)rest), to[1] = widen_bytes(SIGNED, 1, (i32)rest);
+        to[0] = widen_bytes(SIGNED, 0, (i32)rest), to[rows] = widen_bytes(SIGNED, 1, (i32)rest);
     }
 }
 
 AI void copy_windows(int rows, const args *a, const i8 *x, const i8 *padding, idx p, i32 *to) {
-    rolled for (int i = 0; i < rows; i++, p++, to += 2) {
+    rolled for (int i = 0; i < rows; i++, p++, to++) {
         const idx top = (idx)((uidx)p / OW) * SH - PT, left = (idx)((uidx)p % OW) * SW - PL;
         i32 *next = to;
         rolled for (idx kh = 0; kh < KH; kh++) {
@@ -133,14 +133,18 @@ AI void copy_windows(int rows, const args *a, const i8 *x, const i8 *padding, id
 }
 
 AI void sum_words(int rows, const i32 *x, const i8 *w, vi32 (*acc)[NV]) {
+    if (HAS_TWO_BY_TWO && rows == 2 && NV == 1) {
+        dot_two_by_two(WINDOW / 2, x, w, *acc);
+        return;
+    }
     rolled for (const i32 *end = x + WINDOW * rows; x < end; x += 2 * rows, w += 4 * NR) {
         i32 of[2 * MR];
         unroll (int i = 0; i < 2 * rows; i++) of[i] = x[i];
         unroll (int j = 0; j < NV; j++) {
             vi32 four = *(const vi32_in_memory *)(w + 4 * j * VL), even, odd;
             unroll (int k = 0; k < VL; k++) even[k] = widen_bytes(1, 0, four[k]), odd[k] = widen_bytes(1, 1, four[k]);
-            unroll (int i = 0; i < rows; i++) acc[i][j] = dot_i16(acc[i][j], bc_i32(of[2 * i]), even);
-            unroll (int i = 0; i < rows; i++) acc[i][j] = dot_i16(acc[i][j], bc_i32(of[2 * i + 1]), odd);
+            unroll (int i = 0; i < rows; i++) acc[i][j] = dot_i16(acc[i][j], bc_i32(of[i]), even);
+            unroll (int i = 0; i < rows; i++) acc[i][j] = dot_i16(acc[i][j], bc_i32(of[rows + i]), odd);
         }
     }
 }
