@@ -81,7 +81,7 @@ class Isa:
 def _cortex(cpu: str, features: tuple[str, ...], floats: Literal["hard", "soft"] = "hard") -> Isa:
     """A level of Arm's micro-controllers, whose vectors are two registers each."""
     flags = (f"-mcpu={cpu}", f"-mfloat-abi={floats}", *_ALONE)
-    return Isa(_ARM_NONE, "", features, 2, 16, "words", "i8", small=True, flags=flags)
+    return Isa(_ARM_NONE, "", features, 2, 16 if floats == "hard" else 4, "words", "i8", small=True, flags=flags)
 
 
 # The best of each architecture last.

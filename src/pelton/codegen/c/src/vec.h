@@ -22,8 +22,10 @@
 // Of elements, sizes and tiles: as wide as the runtime's (kernel.h), whatever the size of a long.
 #if __SIZEOF_POINTER__ == 4
 typedef __INT32_TYPE__ idx;
+typedef __UINT32_TYPE__ uidx;
 #else
 typedef __INT64_TYPE__ idx;
+typedef __UINT64_TYPE__ uidx;
 #endif
 typedef union { void *p; idx d; } args;
 enum : idx { NOWHERE = -((idx)1 << (8 * sizeof(idx) - 2)) }; // an offset far before every buffer
