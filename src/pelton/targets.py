@@ -124,6 +124,17 @@ LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 # Those that builds choose by themselves; levels with bf16 require its precision.
 BUILT = tuple(name for name, isa in ISAS.items() if not (isa.bf16 or isa.relocatable))
+# Names of micro-controllers' cores → their level. The generic one is of Armv7-M without floats in registers, which all
+# of these cores run.
+MICRO_CONTROLLERS: Mapping[str, str] = MappingProxyType(
+    {
+        "cortex-m4": "thumb_m4",
+        "cortex-m7": "thumb_m7",
+        "cortex-m33": "thumb_m33",
+        "cortex-m55": "thumb_m55",
+        "thumb-generic": "thumb_m3",
+    }
+)
 
 
 def levels(arch: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from .footprint import Footprint
 from .memory import StaticMemory, static_memory
-from .targets import CORES, LEVELS
+from .targets import CORES
 from .write import Exported, refuse, write
 
-__all__ = ["CORES", "LEVELS", "Exported", "Footprint", "StaticMemory", "refuse", "static_memory", "write"]
+__all__ = ["CORES", "Exported", "Footprint", "StaticMemory", "refuse", "static_memory", "write"]

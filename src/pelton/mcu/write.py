@@ -15,13 +15,13 @@ from pelton.engine.plan import EnginePlan
 from pelton.errors import BuildError, EngineError, InputError
 from pelton.record import record
 from pelton.system import files
-from pelton.targets import ISAS
+from pelton.targets import ISAS, MICRO_CONTROLLERS
 from pelton.version import VERSION
 
 from . import elf, projects, source, texts
 from .footprint import Footprint
 from .memory import StaticMemory, static_memory
-from .targets import LEVELS, core_of
+from .targets import core_of
 
 SOURCES, KERNEL = Path(__file__).parent / "files", Path(native.PATH).parent / "kernel.h"
 COMPILE = ("-std=c11", "-Os", "-ffreestanding", "-fno-stack-protector", "-g0", "-w", "-c")
@@ -67,10 +67,10 @@ def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = N
 
 def refuse(plan: EnginePlan) -> None:
     """Raises InputError for an engine that no micro-controller runs."""
-    if plan.target.get("isa") not in LEVELS.values():
+    if plan.target.get("isa") not in MICRO_CONTROLLERS.values():
         raise InputError(
             f"{plan.label!r} is for {plan.target.get('isa') or plan.target.get('arch')}; micro-controllers are"
-            f" {', '.join(LEVELS)}"
+            f" {', '.join(MICRO_CONTROLLERS)}"
         )
     if plan.absent:
         raise InputError(f"engine {plan.label!r} was built without its weights; refit it first")
