@@ -1,8 +1,9 @@
 """Engines for micro-controllers as folders of C sources and a library: `pelton export --target cortex-m4`."""
 
+from .budget import Budget, budget
 from .footprint import Footprint
 from .memory import StaticMemory, static_memory
 from .targets import CORES
 from .write import Exported, refuse, write
 
-__all__ = ["CORES", "Exported", "Footprint", "StaticMemory", "refuse", "static_memory", "write"]
+__all__ = ["CORES", "Budget", "Exported", "Footprint", "StaticMemory", "budget", "refuse", "static_memory", "write"]

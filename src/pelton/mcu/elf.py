@@ -17,7 +17,8 @@ ATTRIBUTES = ".ARM.attributes"
 # between functions, so any choice of the program's fits
 NEUTRAL = {26: 0, 28: 3}
 RAW_NAME, NAME, COMPATIBILITY = 4, 5, 32  # tags with strings; above 32, all odd ones have them
-GLOBAL, WEAK = 1, 2  # bindings of symbols
+GLOBAL, WEAK, FUNCTION = 1, 2, 2  # bindings of symbols, and a type
+Sections = list[tuple[str, int, int, int, int, int]]  # (name, type, flags, offset, size, link)
 
 
 @record(frozen=True)
@@ -40,7 +41,13 @@ def sizes(code: bytes) -> ObjectSizes:
             held["zeroed"] += size
         elif flags & ALLOC:
             held["data" if flags & WRITE else "text" if flags & EXECUTE else "constants"] += size
-    return ObjectSizes(**held, undefined=tuple(sorted(_undefined(code, sections))))
+    undefined = sorted({name for name, _, _, section in _symbols(code, sections) if name and section == 0})
+    return ObjectSizes(**held, undefined=tuple(undefined))
+
+
+def functions(code: bytes) -> dict[str, int]:
+    """Returns the bytes of each function in an object."""
+    return {name: size for name, size, info, section in _symbols(code, _sections(code)) if section and info & 15 == FUNCTION}
 
 
 def for_programs(code: bytes) -> bytes:
@@ -60,7 +67,7 @@ def for_programs(code: bytes) -> bytes:
     return bytes(out)
 
 
-def _sections(code: bytes) -> list[tuple[str, int, int, int, int, int]]:
+def _sections(code: bytes) -> Sections:
     """Returns (name, type, flags, offset, size, link) of each section."""
     if code[:7] != b"\x7fELF\x01\x01\x01" or struct.unpack_from("<H", code, 18)[0] != 40:
         raise BuildError("the engine's machine code is no object of a 32-bit Arm core; build it again")
@@ -75,17 +82,15 @@ def _sections(code: bytes) -> list[tuple[str, int, int, int, int, int]]:
     return [(text(r[0]), r[1], r[2], r[4], r[5], r[6]) for r in rows]
 
 
-def _undefined(code: bytes, sections: list[tuple[str, int, int, int, int, int]]) -> set[str]:
-    names = set()
+def _symbols(code: bytes, sections: Sections) -> Iterator[tuple[str, int, int, int]]:
+    """Yields (name, size, information, section) of each symbol."""
     for _, kind, _, at, size, link in sections:
         if kind != SYMTAB:
             continue
         strings = sections[link][3]
         for i in range(1, size // SYMBOL.size):
-            name, _, _, _, _, section = SYMBOL.unpack_from(code, at + i * SYMBOL.size)
-            if section == 0 and name:
-                names.add(code[strings + name : code.index(0, strings + name)].decode())
-    return names
+            name, _, length, info, _, section = SYMBOL.unpack_from(code, at + i * SYMBOL.size)
+            yield code[strings + name : code.index(0, strings + name)].decode(), length, info, section
 
 
 def _attributes(code: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
