@@ -12,12 +12,17 @@ from pelton.targets import MICRO_CONTROLLERS
 @record(frozen=True)
 class Board:
     """A board of QEMU (hw/arm/mps2.c, mps2-tz.c): its machine, the addresses and sizes of memory for code and for
-    data, and nanoseconds of a tick of SysTick."""
+    data, and the clock of SysTick in Hz."""
 
     machine: str
     flash: tuple[int, int]
     ram: tuple[int, int]
-    tick: int
+    clock: int
+
+    @property
+    def tick(self) -> float:
+        """Instructions of a tick, where the emulator takes a nanosecond for each."""
+        return 1e9 / self.clock
 
 
 @record(frozen=True)
@@ -28,29 +33,29 @@ class Core:
     board: Board
 
 
-MB = 1 << 20
+MB, MHZ = 1 << 20, 1_000_000
 HARD, SOFT = "-mfloat-abi=hard", "-mfloat-abi=soft"
 # by the names in MICRO_CONTROLLERS
 CORES: Mapping[str, Core] = MappingProxyType(
     {
         "cortex-m4": Core(
             ("-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", HARD),
-            Board("mps2-an386", (0, 4 * MB), (0x20000000, 4 * MB), 40),
+            Board("mps2-an386", (0, 4 * MB), (0x20000000, 4 * MB), 25 * MHZ),
         ),
         "cortex-m7": Core(
             ("-mcpu=cortex-m7", "-mfpu=fpv5-d16", HARD),
-            Board("mps2-an500", (0, 4 * MB), (0x20000000, 4 * MB), 40),
+            Board("mps2-an500", (0, 4 * MB), (0x20000000, 4 * MB), 25 * MHZ),
         ),
         "cortex-m33": Core(
             ("-mcpu=cortex-m33", "-mfpu=fpv5-sp-d16", HARD),
-            Board("mps2-an505", (0x10000000, 4 * MB), (0x38000000, 4 * MB), 50),
+            Board("mps2-an505", (0x10000000, 4 * MB), (0x38000000, 4 * MB), 20 * MHZ),
         ),
         "cortex-m55": Core(
             ("-mcpu=cortex-m55", HARD),
-            Board("mps3-an547", (0x10000000, MB // 2), (0x30000000, MB // 2), 31),
+            Board("mps3-an547", (0x10000000, MB // 2), (0x30000000, MB // 2), 32 * MHZ),
         ),
         "thumb-generic": Core(
-            ("-mcpu=cortex-m3", SOFT), Board("mps2-an385", (0, 4 * MB), (0x20000000, 4 * MB), 40)
+            ("-mcpu=cortex-m3", SOFT), Board("mps2-an385", (0, 4 * MB), (0x20000000, 4 * MB), 25 * MHZ)
         ),
     }
 )

@@ -74,7 +74,7 @@ make -C qemu run
 ```
 
 compiles an example with `arm-none-eabi-gcc` and runs it on QEMU's `{core.board.machine}`. It reads `input0.bin` … in
-`qemu/` by semihosting, writes `output0.bin` … and prints the ticks of a run, of {core.board.tick} instructions each, and
+`qemu/` by semihosting, writes `output0.bin` … and prints the ticks of a run, of {core.board.tick:g} instructions each, and
 the depth of the stack. Instructions are not cycles. `{upper}_ARENA` and `{upper}_WEIGHTS` are in `{name}.h`.
 """
 
