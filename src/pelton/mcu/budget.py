@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from pelton.engine.memory import Lifetime
 from pelton.engine.plan import EnginePlan
 from pelton.record import record
 
 from . import elf
 from .footprint import Footprint
-from .memory import StaticMemory, lay_out, lifetimes, static_memory
+from .memory import StaticMemory, lifetimes, static_memory, total
 from .targets import core_of
 from .write import compiled, refuse
 
@@ -152,11 +151,11 @@ def _as_int8(plan: EnginePlan, of: Footprint) -> tuple[int, int] | None:
     if not in_floats:
         return None
     floats = {t.slice.buffer for s in plan.steps for t in s.outputs if t.dtype == "f32"}
-    lives = [
-        _of_size(life, life.size // 4) if key in floats and plan.buffers[key].kind == "arena" else life
+    lives = {
+        key: replace(life, size=life.size // 4) if key in floats and plan.buffers[key].kind == "arena" else life
         for key, life in lifetimes(plan).items()
-    ]
-    _, ram = lay_out(lives)
+    }
+    ram = total(plan, lives)
     weights = {a.buffer: plan.buffers[a.buffer].size for s in in_floats for a in s.args}
     held = sum(int(size) for b, size in weights.items() if plan.buffers[b].kind == "constant")
     return of.flash - held * 3 // 4, ram
@@ -166,7 +165,3 @@ def _multiplies_floats(step: Any) -> bool:
     """True for a step that INT8 would replace: a product or a convolution by a kernel of floats."""
     ops = set(str(step.info.get("op", "")).split("+"))
     return bool(ops & {"convolution", "matmul", "linear"}) and "int8" not in str(step.info.get("tactic", ""))
-
-
-def _of_size(life: Lifetime, size: int) -> Lifetime:
-    return replace(life, size=max(size, 1))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,14 +48,15 @@ def static_memory(plan: EnginePlan) -> StaticMemory:
     """Lays out the memory of an engine of known sizes without host steps.
 
     A port shares memory with values of other times: an input is free after the last step that reads it, an output is
-    taken from the first step that writes it until the end.
+    taken from the first step that writes it until the end. A sum takes the place of an operand where its kernel allows.
     """
     lives = lifetimes(plan)
-    keys = list(lives)
-    offsets, arena = lay_out(list(lives.values()))
-    at = dict(zip(keys, offsets))
+    held, to = _merged(lives, shared(plan, lives))
+    offsets, arena = lay_out(list(held.values()))
+    placed = dict(zip(held, offsets))
+    at = {key: placed[to[key]] for key in lives}
     steps = range(len(plan.steps))
-    live = [sum(x.size for x in lives.values() if x.first <= i <= x.last) for i in steps]
+    live = [sum(x.size for x in held.values() if x.first <= i <= x.last) for i in steps]
     number = {(b.kind, b.offset): i for i, b in enumerate(plan.buffers) if b.kind in ("input", "output")}
     ports = [at[number["input", i]] for i in range(len(plan.inputs))]
     ports += [at[number["output", i]] for i in range(len(plan.outputs))]
@@ -84,6 +86,41 @@ def lifetimes(plan: EnginePlan) -> dict[int, Lifetime]:
         if step.scratch:
             lives[-1 - i] = Lifetime(_aligned(step.scratch), i, i)
     return lives
+
+
+def total(plan: EnginePlan, lives: Mapping[int, Lifetime]) -> int:
+    """Returns the size of an arena with buffers of these lifetimes."""
+    return lay_out(list(_merged(lives, shared(plan, lives))[0].values()))[1]
+
+
+def shared(plan: EnginePlan, lives: Mapping[int, Lifetime]) -> list[tuple[int, int]]:
+    """Returns pairs of buffers for one memory: a kernel reads the last time from the first, and writes the second at
+    the same places (`Step.info["in_place"]`)."""
+    pairs = []
+    for i, step in enumerate(plan.steps):
+        for read, written in step.info.get("in_place") or ():
+            before, after = step.args[read], step.args[written]
+            if before.offset or after.offset or before.buffer == after.buffer or before.buffer not in lives:
+                continue
+            others = [a.buffer for k, a in enumerate(step.args) if k != read]
+            old, new = lives[before.buffer], lives[after.buffer]
+            if old.last == i == new.first and old.size == new.size and before.buffer not in others:
+                pairs.append((before.buffer, after.buffer))
+                break
+    return pairs
+
+
+def _merged(
+    lives: Mapping[int, Lifetime], pairs: Sequence[tuple[int, int]]
+) -> tuple[dict[int, Lifetime], dict[int, int]]:
+    """Returns the memories, by a buffer of each, and the memory of every buffer. Pairs are in order of their steps."""
+    to = {key: key for key in lives}
+    held = dict(lives)
+    for before, after in pairs:
+        first = to[before]
+        to[after] = first
+        held[first] = replace(held[first], last=held.pop(after).last)
+    return held, to
 
 
 def lay_out(lives: Sequence[Lifetime]) -> tuple[list[int], int]:

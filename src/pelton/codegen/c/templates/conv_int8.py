@@ -65,6 +65,7 @@ class DirectInt8(BytesProduct, ChannelsLast):
     """Convolutions of u8 or i8 images and i8 filters; biases and padding values may be computed."""
 
     name = "conv_int8"
+    each_once = True
     dynamic = True
     needs_constant_filters = False  # but see `operands_rejection`
 
