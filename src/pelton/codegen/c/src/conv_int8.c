@@ -133,8 +133,8 @@ AI void copy_windows(int rows, const args *a, const i8 *x, const i8 *padding, id
 }
 
 AI void sum_words(int rows, const i32 *x, const i8 *w, vi32 (*acc)[NV]) {
-    if (HAS_TWO_BY_TWO && rows == 2 && NV == 1) {
-        dot_two_by_two(WINDOW / 2, x, w, *acc);
+    if (HAS_TILES_BY_WORDS && rows * NV == 2) {
+        tile_by_words(rows, WINDOW / 2, x, w, *acc);
         return;
     }
     rolled for (const i32 *end = x + WINDOW * rows; x < end; x += 2 * rows, w += 4 * NR) {
