@@ -36,6 +36,12 @@ AI vi32 madd(vi16x2 a, vi16x2 b) {
 #endif
 }
 
+#if defined __arm__ && !defined __ARM_FEATURE_DSP
+enum { MULTIPLIES_PAIRS = 0 };
+#else
+enum { MULTIPLIES_PAIRS = 1 };
+#endif
+
 // A step of a sum of products of i16, two to a lane.
 AI vi32 dot_i16(vi32 acc, vi32 x, vi32 w) {
 #if defined __AVX512VNNI__ && VL == 16
