@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +21,14 @@ import pelton
 from pelton import native
 from pelton.bundle import tables
 from pelton.engine.plan import EnginePlan
-from pelton.targets import ISAS
+from pelton.backends.cpu import describe
+from pelton.targets import ISAS, best
 
 from ..arm import counter
-from ..arm.networks import mlperf_tiny
-from ..arm.counts import inputs_and_outputs
+from .networks import NETWORKS, sample
 
 FOLDER = Path(__file__).parent
 QEMU = ("qemu-arm", "-cpu", "max")  # the plugin's interface is that of QEMU 7, whose Cortex-M fail as user processes
-NETWORKS: Mapping[str, Callable[[], pelton.Network]] = {"image_classification": mlperf_tiny}
 
 
 @dataclass(frozen=True)
@@ -131,8 +130,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     a = ask.parse_args(arguments)
     failed = False
     for name in a.networks or NETWORKS:
-        network = NETWORKS[name]()
-        x, expected = inputs_and_outputs(network)
+        network = NETWORKS[name].build(True)
+        (taken,) = network.inputs
+        x = sample(tuple(map(int, taken.shape)), np.random.default_rng(1))
+        here = pelton.build(network, target=f"cpu:{best(describe())}", level=0, threads=1)
+        expected = np.asarray(here(x))
         for level in a.level or ["thumb_m4"]:
             engine = pelton.build(network, target=f"cpu:{level}", level=0, threads=1)
             with tempfile.TemporaryDirectory() as folder:

@@ -133,11 +133,19 @@ AI void copy_windows(int rows, const args *a, const i8 *x, const i8 *padding, id
 }
 
 AI void sum_words(int rows, const i32 *x, const i8 *w, vi32 (*acc)[NV]) {
-    if (HAS_TWO_BY_TWO && rows == 2 && NV == 1) {
-        dot_two_by_two(WINDOW / 2, x, w, *acc);
+    if (HAS_TILES_BY_WORDS && rows * NV == 2) {
+        tile_by_words(rows, WINDOW / 2, x, w, *acc);
         return;
     }
     rolled for (const i32 *end = x + WINDOW * rows; x < end; x += 2 * rows, w += 4 * NR) {
+        if (!MULTIPLIES_PAIRS) { // a byte by a byte: each is one load
+            const i16_in_memory *halves = (const i16_in_memory *)x;
+            unroll (int k = 0; k < 4; k++)
+                unroll (int j = 0; j < NR; j++)
+                    unroll (int i = 0; i < rows; i++)
+                        acc[i][j / VL][j % VL] += halves[k % 2 * 2 * rows + 2 * i + k / 2] * w[4 * j + k];
+            continue;
+        }
         i32 of[2 * MR];
         unroll (int i = 0; i < 2 * rows; i++) of[i] = x[i];
         unroll (int j = 0; j < NV; j++) {

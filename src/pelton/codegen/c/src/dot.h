@@ -36,6 +36,12 @@ AI vi32 madd(vi16x2 a, vi16x2 b) {
 #endif
 }
 
+#if defined __arm__ && !defined __ARM_FEATURE_DSP
+enum { MULTIPLIES_PAIRS = 0 };
+#else
+enum { MULTIPLIES_PAIRS = 1 };
+#endif
+
 // A step of a sum of products of i16, two to a lane.
 AI vi32 dot_i16(vi32 acc, vi32 x, vi32 w) {
 #if defined __AVX512VNNI__ && VL == 16
@@ -60,11 +66,12 @@ AI i32 widen_bytes(bool is_signed, bool odd, i32 x) {
 #endif
 }
 
-// Products by WORDS of two pixels and two outputs. x: in each step the first and third byte of every four of both pixels,
-// then the second and fourth; w: four bytes of each output. acc: of both outputs for the first pixel, then the second.
-// Clang keeps pixels, weights and sums in more registers than there are, and takes 23 instructions where 17 do.
+// Sums by WORDS that fill the registers: two pixels by two outputs, or one pixel by four outputs. x: in each step the
+// first and third byte of every four of each pixel, then the second and fourth; w: four bytes of each output. acc: of
+// the outputs for the first pixel, then for the second.
+// Clang holds pixels, weights and sums in more registers than there are: 23 instructions for two by two where 17 do.
 #if defined __ARM_FEATURE_DSP && !defined __aarch64__ && VL == 2
-enum { HAS_TWO_BY_TWO = 1 };
+enum { HAS_TILES_BY_WORDS = 1 };
 #define TWO_BY_TWO \
     "ldrd %[w0], %[w1], [%[w]], #8\n ldrd %[x0], %[x1], [%[x]], #8\n" \
     "sxtb16 %[t], %[w0]\n smlad %[a], %[x0], %[t], %[a]\n smlad %[c], %[x1], %[t], %[c]\n" \
@@ -72,21 +79,29 @@ enum { HAS_TWO_BY_TWO = 1 };
     "ldrd %[x0], %[x1], [%[x]], #8\n sxtb16 %[w0], %[w0], ror #8\n sxtb16 %[w1], %[w1], ror #8\n" \
     "smlad %[a], %[x0], %[w0], %[a]\n smlad %[c], %[x1], %[w0], %[c]\n" \
     "smlad %[b], %[x0], %[w1], %[b]\n smlad %[d], %[x1], %[w1], %[d]\n"
-#define TWO_BY_TWO_LOOP(steps) \
-    __asm__ volatile("1:\n" steps "cmp %[x], %[end]\n bne 1b" \
+#define TWO_OUTPUTS(a, b) \
+    "ldrd %[w0], %[w1], [%[w]], #8\n" \
+    "sxtb16 %[t], %[w0]\n smlad %[" a "], %[x0], %[t], %[" a "]\n" \
+    "sxtb16 %[t], %[w1]\n smlad %[" b "], %[x0], %[t], %[" b "]\n" \
+    "sxtb16 %[w0], %[w0], ror #8\n smlad %[" a "], %[x1], %[w0], %[" a "]\n" \
+    "sxtb16 %[w1], %[w1], ror #8\n smlad %[" b "], %[x1], %[w1], %[" b "]\n"
+#define ONE_BY_FOUR "ldrd %[x0], %[x1], [%[x]], #8\n" TWO_OUTPUTS("a", "b") TWO_OUTPUTS("c", "d")
+#define TILE_LOOP(step) \
+    __asm__ volatile("1:\n" step "cmp %[x], %[end]\n bne 1b" \
                      : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), [x] "+r"(x), [w] "+r"(w), [x0] "=&r"(x0), \
                        [x1] "=&r"(x1), [w0] "=&r"(w0), [w1] "=&r"(w1), [t] "=&r"(t) \
                      : [end] "r"(end) : "cc", "memory")
-AI void dot_two_by_two(idx steps, const i32 *x, const i8 *w, vi32 *acc) {
+AI void tile_by_words(int pixels, idx steps, const i32 *x, const i8 *w, vi32 *acc) {
     i32 a = acc[0].x, b = acc[0].y, c = acc[1].x, d = acc[1].y, x0, x1, w0, w1, t;
-    const i32 *const end = x + 4 * steps;
-    if (steps % 2) TWO_BY_TWO_LOOP(TWO_BY_TWO);
-    else TWO_BY_TWO_LOOP(TWO_BY_TWO TWO_BY_TWO);
+    const i32 *const end = x + 2 * pixels * steps;
+    if (pixels == 1) TILE_LOOP(ONE_BY_FOUR);
+    else if (steps % 2) TILE_LOOP(TWO_BY_TWO);
+    else TILE_LOOP(TWO_BY_TWO TWO_BY_TWO);
     acc[0] = (vi32){ a, b }, acc[1] = (vi32){ c, d };
 }
 #else
-enum { HAS_TWO_BY_TWO = 0 };
-AI void dot_two_by_two(idx steps, const i32 *x, const i8 *w, vi32 *acc) {}
+enum { HAS_TILES_BY_WORDS = 0 };
+AI void tile_by_words(int pixels, idx steps, const i32 *x, const i8 *w, vi32 *acc) {}
 #endif
 
 // Of bytes: the products of neighbours, added in i16.
