@@ -45,6 +45,7 @@ BELOW = {
     "explorer": ("engine",),
     "bundle": ("engine",),
     "web": ("bundle", "codegen"),
+    "mcu": ("bundle", "codegen"),
     "backends": ("engine",),
     "runtime": ("backends",),
     "tuning": ("codegen", "backends"),
@@ -58,7 +59,7 @@ BELOW = {
     "compat": ("runtime", "public"),
     "serve": ("runtime", "explorer", "public"),
     **dict.fromkeys(("ray", "spark"), ("compat",)),
-    "cli": ("diagnose", "compression", "compat", "explorer", "bundle", "web", "serve"),
+    "cli": ("diagnose", "compression", "compat", "explorer", "bundle", "web", "mcu", "serve"),
 }
 # Doors upward that are opened inside of functions alone.
 LAZY = {

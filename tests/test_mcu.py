@@ -149,7 +149,16 @@ def test_two_engines_are_in_one_program(exported, plan, tmp_path):
     board.compile_example(tmp_path / "other", "other", "cortex-m4")
     objects = [*(tmp_path / "other" / "qemu").glob("other*.o"), tmp_path / "other" / "libother_kernels.a"]
     mine = [p for p in (folder / "qemu").glob("*.o")] + [folder / "libmixed_kernels.a"]
-    command = [zig(), "ld.lld", "-T", "memory.ld", "--undefined=other_run", *map(str, [*mine, *objects]), "-o", "both.elf"]
+    command = [
+        zig(),
+        "ld.lld",
+        "-T",
+        "memory.ld",
+        "--undefined=other_run",
+        *map(str, [*mine, *objects]),
+        "-o",
+        "both.elf",
+    ]
     done = subprocess.run(command, cwd=folder / "qemu", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     names = set(elf.functions((folder / "qemu" / "both.elf").read_bytes()))
@@ -162,7 +171,9 @@ def test_objects_suit_any_convention(plan):
     before = {tag: code[place] for place, tag in elf._attributes(code, at, at + size)}
     after = {tag: neutral[place] for place, tag in elf._attributes(neutral, at, at + size)}
     assert before[28] == 1 and {**before, **elf.NEUTRAL} == after
-    weak = {name: info >> 4 for name, _, info, section in elf._symbols(neutral, elf._sections(neutral)) if section and name}
+    weak = {
+        name: info >> 4 for name, _, info, section in elf._symbols(neutral, elf._sections(neutral)) if section and name
+    }
     assert all(weak[s.symbol] == elf.WEAK for s in plan.steps)
     with pytest.raises(pelton.Error, match="no object of a 32-bit Arm core"):
         elf.sizes(b"\x7fELF\x02\x01\x01" + bytes(100))
@@ -294,6 +305,8 @@ def test_gcc_links_it(core, tmp_path):
     feed.tofile(tmp_path / "net" / "qemu" / "input0.bin")
     want = pelton.build(NETWORKS["anomaly_detection"].build(True), level=0, threads=1)(feed)[0]
     for options in ([], ["-B", "CC=arm-none-eabi-gcc -Wall -Wextra -Wno-unused-function"]):
-        done = subprocess.run(["make", "-s", *options, "run"], cwd=tmp_path / "net" / "qemu", capture_output=True, text=True)
+        done = subprocess.run(
+            ["make", "-s", *options, "run"], cwd=tmp_path / "net" / "qemu", capture_output=True, text=True
+        )
         assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
         assert (tmp_path / "net" / "qemu" / "output0.bin").read_bytes() == want.tobytes()

@@ -72,15 +72,15 @@ def measure(name: str, cores: Sequence[str], samples: int, peer: Path | None) ->
     feeds = [{p.name: sample(p.numbers, rng) for p in reference.inputs} for _ in range(samples)]
     want = [reference.run(feed) for feed in feeds]
     for core in cores:
-        engine = pelton.build(
-            NETWORKS[name].build(True), level=0, threads=1, target=f"cpu:{MICRO_CONTROLLERS[core]}"
-        )
+        engine = pelton.build(NETWORKS[name].build(True), level=0, threads=1, target=f"cpu:{MICRO_CONTROLLERS[core]}")
         folder = FOLDER / name / core
         exported = mcu.write(engine.plain, folder, "net")
         program = board.compile_example(folder, "net", core, FOLDER / "zig").resolve()
         runs = [board.run_example(program, engine.plain, list(feed.values())) for feed in feeds]
         equal = [
-            all(got.tobytes() == expected.tobytes() for got, expected in zip(run.outputs, outputs.values(), strict=True))
+            all(
+                got.tobytes() == expected.tobytes() for got, expected in zip(run.outputs, outputs.values(), strict=True)
+            )
             for run, outputs in zip(runs, want)
         ]
         yield Figures(

@@ -91,9 +91,13 @@ def run_example(program: Path, plan: EnginePlan, feeds: Sequence[np.ndarray]) ->
 def _run(command: Sequence[str], folder: Path, cache: Path) -> str:
     env = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=str(cache.resolve()), ZIG_LOCAL_CACHE_DIR=str(cache.resolve()))
     try:
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, errors="replace", timeout=600)
+        done = subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, errors="replace", timeout=600
+        )
     except (OSError, subprocess.TimeoutExpired) as e:
         raise BoardError(f"{command[0]} failed: {e}") from e
     if done.returncode:
-        raise BoardError(f"{' '.join(command[:4])} … ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+        raise BoardError(
+            f"{' '.join(command[:4])} … ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+        )
     return done.stdout + done.stderr

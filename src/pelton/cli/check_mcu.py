@@ -38,8 +38,7 @@ def check(args: argparse.Namespace) -> None:
     given = [f"--{name}" for name in ("ram", "flash", "calibration") if getattr(args, name) is not None]
     if given and args.target not in MICRO_CONTROLLERS:
         raise InputError(
-            f"{' and '.join(given)}: only for micro-controllers; add --target and one of"
-            f" {', '.join(MICRO_CONTROLLERS)}"
+            f"{' and '.join(given)}: only for micro-controllers; add --target and one of {', '.join(MICRO_CONTROLLERS)}"
         )
 
 

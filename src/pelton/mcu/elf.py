@@ -47,7 +47,9 @@ def sizes(code: bytes) -> ObjectSizes:
 
 def functions(code: bytes) -> dict[str, int]:
     """Returns the bytes of each function in an object."""
-    return {name: size for name, size, info, section in _symbols(code, _sections(code)) if section and info & 15 == FUNCTION}
+    return {
+        name: size for name, size, info, section in _symbols(code, _sections(code)) if section and info & 15 == FUNCTION
+    }
 
 
 def for_programs(code: bytes) -> bytes:
