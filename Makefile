@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
-.PHONY: test-cluster test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
+.PHONY: test-cluster test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-mcu test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -30,6 +30,8 @@ help:
 	@echo "make test-arm      the wheel and engines for AArch64 under QEMU, in minutes (apt install qemu-user proot)"
 	@echo "make test-arm-kernels  kernels' cases for AArch64 and RISC-V under QEMU, in an hour [LEVELS='aarch64_dotprod riscv64_v:256']"
 	@echo "make test-web      kernels' cases for WebAssembly in node, in an hour, and packages for browsers [WASM_LEVELS=wasm32_simd]"
+	@echo "make test-mcu      MLPerf Tiny's networks on emulated Cortex-M boards; writes benchmarks/mcu/results.md (apt install qemu-system-arm)"
+	@echo "                   [ARGS='--cores cortex-m4 keyword_spotting']"
 	@echo "make test-windows  an exported engine by Wine (apt install wine)"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make serve-schema compile the messages of gRPC and of model configurations again"
@@ -208,6 +210,16 @@ test-web: $(STAMP)
 	for level in $(WASM_LEVELS); do \
 		PELTON_TEST_EMULATE=$$level $(BIN)/python -m pytest -q -n auto --dist worksteal -p no:cacheprovider tests/test_kernels*.py || exit 1; \
 	done
+
+# The peer is left out where its package does not install.
+test-mcu: $(STAMP)
+	command -v qemu-system-arm >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends qemu-system-arm gcc-arm-none-eabi; } \
+		|| { echo "boards are emulated: apt install qemu-system-arm gcc-arm-none-eabi"; exit 1; }
+	test -x build/mcu/peer/bin/python || $(PYTHON) -m venv build/mcu/peer
+	build/mcu/peer/bin/python -m pip install $(QUIET) --disable-pip-version-check tflite_micro || true
+	PELTON_TEST_MCU=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_mcu.py
+	$(BIN)/python -m benchmarks.mcu $(if $(ARGS),,--page benchmarks/mcu/results.md) $(ARGS) \
+		$$(build/mcu/peer/bin/python -c 'import tflite_micro' 2>/dev/null && echo --peer build/mcu/peer/bin/python)
 
 test-windows: $(STAMP)
 	PELTON_TEST_WINE=1 $(BIN)/python -m pytest -v -p no:cacheprovider tests/test_bundle_systems.py
