@@ -1,1 +1,1 @@
-"""Counts of instructions, code and memory on Cortex-M micro-controllers."""
+"""Engines on emulated Cortex-M boards: MLPerf Tiny's networks, measured beside TensorFlow Lite Micro."""
