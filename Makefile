@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
-.PHONY: test-cluster test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-mcu test-windows counts clean
+.PHONY: test-cluster test-decoders test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-mcu-kernels counts-mcu test-web test-mcu test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -29,6 +29,8 @@ help:
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make test-arm      the wheel and engines for AArch64 under QEMU, in minutes (apt install qemu-user proot)"
 	@echo "make test-arm-kernels  kernels' cases for AArch64 and RISC-V under QEMU, in an hour [LEVELS='aarch64_dotprod riscv64_v:256']"
+	@echo "make test-mcu-kernels  kernels' cases for Cortex-M under QEMU, in an hour [MCU_LEVELS='thumb_m4 thumb_m33']"
+	@echo "make counts-mcu    instructions of kernels on Cortex-M, layer by layer, under QEMU 7 (apt install qemu-user gcc) [ARGS='keyword_spotting --level thumb_m7']"
 	@echo "make test-web      kernels' cases for WebAssembly in node, in an hour, and packages for browsers [WASM_LEVELS=wasm32_simd]"
 	@echo "make test-mcu      MLPerf Tiny's networks on emulated Cortex-M boards; writes benchmarks/mcu/results.md (apt install qemu-system-arm)"
 	@echo "                   [ARGS='--cores cortex-m4 keyword_spotting']"
@@ -200,6 +202,17 @@ test-arm-kernels: $(STAMP) | $(ARM)/qemu
 		PATH="$(CURDIR)/$(ARM)/qemu/usr/bin:$$PATH" PELTON_TEST_EMULATE=$$level \
 			$(BIN)/python -m pytest -q -n auto --dist worksteal -p no:cacheprovider tests/test_kernels*.py || exit 1; \
 	done
+
+MCU_LEVELS ?= thumb_m4 thumb_m7
+
+test-mcu-kernels: $(STAMP) | $(ARM)/qemu
+	for level in $(MCU_LEVELS); do \
+		PATH="$(CURDIR)/$(ARM)/qemu/usr/bin:$$PATH" PELTON_TEST_EMULATE=$$level \
+			$(BIN)/python -m pytest -q -n auto --dist worksteal -p no:cacheprovider tests/test_kernels*.py || exit 1; \
+	done
+
+counts-mcu: $(STAMP)
+	$(BIN)/python -m benchmarks.mcu.kernel_counts $(ARGS)
 
 WASM_LEVELS ?= wasm32_simd wasm32_relaxed
 

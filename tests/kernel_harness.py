@@ -36,6 +36,7 @@ __all__ = ["CASES", "TARGET", "TARGETS", "Case", "check", "check_dynamic", "comp
 __all__ += [
     "laid",
     "linked",
+    "PICKS_BYTES",
     "longs",
     "of_level",
     "named",
@@ -64,6 +65,9 @@ def of_level(isa: str) -> Target:
 
 TARGETS = {isa: of_level(isa) for isa in ((emulator.LEVEL,) if emulator.LEVEL else machines.HERE)}
 TARGET = TARGETS[emulator.LEVEL or machines.TAKEN_FOR or best(describe())]
+
+# Elsewhere picking bytes takes as long as multiplying them: there are no kernels for two of four weights.
+PICKS_BYTES = TARGET.level.arch == "x86_64" or TARGET.isa == "aarch64"
 
 _compilers: dict[tuple[str, type[ClangCompiler]], ClangCompiler] = {}
 

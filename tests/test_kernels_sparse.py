@@ -6,6 +6,7 @@ import pytest
 from compare import assert_close
 from kernel_cases import Case, named, program, region_of
 from kernel_harness import (
+    PICKS_BYTES,
     TARGET,
     TARGETS,
     check,
@@ -134,10 +135,7 @@ declare(
 )
 
 
-# elsewhere picking bytes takes as long as multiplying them
-picks = pytest.mark.skipif(
-    TARGET.level.arch != "x86_64" and TARGET.isa != "aarch64", reason=f"{TARGET.isa} has no kernel for two of four"
-)
+picks = pytest.mark.skipif(not PICKS_BYTES, reason=f"{TARGET.isa} has no kernel for two of four")
 
 
 @picks

@@ -99,7 +99,15 @@ def count_kernels(plan: EnginePlan, x: np.ndarray, folder: Path) -> KernelCounts
     (folder / "weights.bin").write_bytes(where.weights)
     (folder / "kernels.o").write_bytes(bytes(plan.code))
     sizes = [f"-DIN_BYTES={taken.nbytes}", f"-DOUT_BYTES={made.nbytes}", '-DWORDS="words.inc"']
-    flags = ["-std=c23", "-O2", "-static", "-fno-sanitize=all", "-fomit-frame-pointer", f"-I{folder}", f"-I{Path(native.PATH).parent}"]
+    flags = [
+        "-std=c23",
+        "-O2",
+        "-static",
+        "-fno-sanitize=all",
+        "-fomit-frame-pointer",
+        f"-I{folder}",
+        f"-I{Path(native.PATH).parent}",
+    ]
     flags += [f"--embed-dir={folder}"]
     command = [sys.executable, "-m", "ziglang", "cc", *machine(level), *flags, *sizes]
     counter.run([*command, FOLDER / "run_kernels.c", folder / "kernels.o", "-o", folder / "run"])
@@ -110,7 +118,11 @@ def count_kernels(plan: EnginePlan, x: np.ndarray, folder: Path) -> KernelCounts
     assert len(counts) == len(plan.steps)
     steps = tuple(StepCount(s.name, s.info.get("tactic", ""), n) for s, n in zip(plan.steps, counts))
     return KernelCounts(
-        steps, code_size(folder / "kernels.o"), len(where.weights), where.arena, where.scratch,
+        steps,
+        code_size(folder / "kernels.o"),
+        len(where.weights),
+        where.arena,
+        where.scratch,
         (folder / "output.bin").read_bytes(),
     )
 

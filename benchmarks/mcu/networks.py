@@ -45,8 +45,8 @@ class _Layers:
         return integers.astype(np.float32) * scales.reshape(along)
 
     def weights(self, x: NetworkTensor, shape: tuple[int, ...], axis: int) -> tuple[Operand, Operand]:
-        """Returns weights and biases. Scales keep the spread of values from layer to layer; those of an output add up to
-        zero or so, else the mean of values would decide all that follows."""
+        """Returns weights and biases. Scales keep the spread of values from layer to layer; weights of an output add up
+        to zero or so, else the mean of values would decide all that follows."""
         outputs, taps = shape[axis], int(np.prod(shape)) // shape[axis]
         w = self.draw.integers(-127, 128, shape)
         w = np.clip(w - w.mean(tuple(i for i in range(w.ndim) if i != axis), keepdims=True).round(), -127, 127)
@@ -133,7 +133,7 @@ def anomaly_detection(quantized: bool = True) -> pelton.Network:
 
 
 def sample(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Returns a random input in i8: blocks of 4 numbers (images: 4 × 4) with noise, whose means differ as a picture's."""
+    """Returns a random input in i8: blocks of 4 numbers (images: 4 × 4) with noise. Their means differ."""
     *outer, columns = shape
     blocks = np.repeat(rng.integers(-128, 128, (*outer, -(-columns // 4))), 4, -1)[..., :columns]
     if len(shape) == 4:
@@ -143,8 +143,8 @@ def sample(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TinyNetwork:
-    """A network (quantized if the argument is true), its title, and the bounds of its figures on Cortex-M4 (None: no bound): bytes of RAM and of code,
-    instructions of a run."""
+    """A network, its title, and the bounds of its figures on Cortex-M4 (None: no bound): bytes of RAM and of code,
+    instructions of a run. `build` makes it quantized if its argument is true, else of f32."""
 
     build: Callable[[bool], pelton.Network]
     title: str

@@ -28,7 +28,7 @@ _DOTPROD = (*_NEON, "dotprod", "fullfp16")
 _I8MM = (*_DOTPROD, "bf16", "i8mm")
 _NO_X18 = ("-ffixed-x18",)  # other systems than Linux reserve this register; bundles run there, too
 _X86, _ARM, _RISCV, _WASM = "x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu", "wasm32-freestanding"
-# Micro-controllers: Armv7-M and Armv8-M Architecture Reference Manuals; "dsp": smlad, sxtb16 and others of pairs of i16.
+# Armv7-M and Armv8-M Architecture Reference Manuals; "dsp": smlad, sxtb16 and others of pairs of i16.
 _ARM_NONE = "thumb-none-eabi"
 _ALONE = ("-ffunction-sections", "-fdata-sections", "-meabi", "gnu")  # memcpy, as on Linux, instead of __aeabi_memcpy
 # WebAssembly Core Specification 2.0 and 3.0: fixed-width vectors; instructions whose results differ by machine.

@@ -20,8 +20,8 @@ SHARE = 4  # a scratch or a kernel of this part of a limit is worth a word
 
 @record(frozen=True)
 class LayerMemory:
-    """Memory of one step, in bytes: `live` in the arena while it runs, of which `scratch` is its kernel's own; `code` of
-    its kernel, `weights` that no earlier step reads. Steps that share a kernel count it once."""
+    """Memory of one step, in bytes: `live` in the arena while it runs, of which `scratch` is its kernel's own; `code`
+    of its kernel, `weights` that no earlier step reads. Steps that share a kernel count it once."""
 
     name: str
     op: str

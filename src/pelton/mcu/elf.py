@@ -13,8 +13,8 @@ WRITE, ALLOC, EXECUTE = 1, 2, 4  # flags of sections
 SECTION, SYMBOL = struct.Struct("<10I"), struct.Struct("<IIIBBH")
 INFO = 12  # offset in a symbol of its binding and type
 ATTRIBUTES = ".ARM.attributes"
-# Addenda to the ABI for the Arm Architecture, 3.3.5.2: no enums (Tag_ABI_enum_size) and no floats (Tag_ABI_VFP_args) pass
-# between functions, so any choice of the program's fits
+# Addenda to the ABI for the Arm Architecture, 3.3.5.2: no enums (Tag_ABI_enum_size) and no floats (Tag_ABI_VFP_args)
+# pass between functions, so any choice of the program's fits
 NEUTRAL = {26: 0, 28: 3}
 RAW_NAME, NAME, COMPATIBILITY = 4, 5, 32  # tags with strings; above 32, all odd ones have them
 GLOBAL, WEAK, FUNCTION = 1, 2, 2  # bindings of symbols, and a type

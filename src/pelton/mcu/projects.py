@@ -94,11 +94,12 @@ def _makefile(name: str, core: Core, has_kernels: bool) -> str:
     return f"""# make run: the engine on QEMU's board {board.machine}, on input0.bin … here or on zeros
 CC = arm-none-eabi-gcc
 FLAGS = {" ".join(core.flags)} -mthumb -O2 -std=c11 -ffreestanding -fno-builtin -I.. -I.
+LINK = -nostartfiles -nostdlib -T memory.ld -Wl,--gc-sections -Wl,-z,noexecstack
 SOURCES = main.c start.c ../{name}.c ../{name}_weights.c
 
 example.elf: $(SOURCES) ../{name}.h semihosting.h board.ld
 \tsed '{"; ".join(places)}' board.ld > memory.ld
-\t$(CC) $(FLAGS) -nostartfiles -nostdlib -T memory.ld -Wl,--gc-sections -Wl,-z,noexecstack $(SOURCES){library} -lgcc -o $@
+\t$(CC) $(FLAGS) $(LINK) $(SOURCES){library} -lgcc -o $@
 
 run: example.elf
 \tqemu-system-arm -M {board.machine} -nographic -monitor none -serial none -semihosting -icount shift=0 -kernel $<

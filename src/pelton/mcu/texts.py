@@ -51,7 +51,8 @@ inputs before each run, and read the outputs before you write inputs again.
 | --- | ---: |
 {chr(10).join(f"| {what} | {size:,} |" for what, size in rows)}
 
-Sizes are those of the objects that Pelton compiled at -Os. The stack comes on top: paint it, as `qemu/start.c` does, and run once.
+Sizes are those of the objects that Pelton compiled at -Os. The stack comes on top: paint it, as `qemu/start.c` does, and
+run once.
 
 ## In a program
 
@@ -74,8 +75,8 @@ make -C qemu run
 ```
 
 compiles an example with `arm-none-eabi-gcc` and runs it on QEMU's `{core.board.machine}`. It reads `input0.bin` … in
-`qemu/` by semihosting, writes `output0.bin` … and prints the ticks of a run, of {core.board.tick:g} instructions each, and
-the depth of the stack. Instructions are not cycles. `{upper}_ARENA` and `{upper}_WEIGHTS` are in `{name}.h`.
+`qemu/` by semihosting, writes `output0.bin` … and prints the ticks of a run, each of {core.board.tick:g} instructions,
+and the depth of the stack. Instructions are not cycles. `{upper}_ARENA` and `{upper}_WEIGHTS` are in `{name}.h`.
 """
 
 

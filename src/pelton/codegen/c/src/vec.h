@@ -114,8 +114,8 @@ AI __attribute__((overloadable)) vf64 vec_fma(vf64 a, vf64 b, vf64 c) { return a
 #define vec_fma(a, b, c) __builtin_elementwise_fma(a, b, c)
 #elif defined __ARM_FEATURE_FMA // of micro-controllers: f32 alone
 #define FUSED 0
-AI __attribute__((overloadable)) vf32 vec_fma(vf32 a, vf32 b, vf32 c) { return __builtin_elementwise_fma(a, b, c); }
-AI __attribute__((overloadable)) vf64 vec_fma(vf64 a, vf64 b, vf64 c) { return a * b + c; }
+#define vec_fma(a, b, c) \
+    __builtin_choose_expr(sizeof((a)[0]) == sizeof(f32), __builtin_elementwise_fma(a, b, c), (a) * (b) + (c))
 #else
 #define FUSED 0
 #define vec_fma(a, b, c) ((a) * (b) + (c))
