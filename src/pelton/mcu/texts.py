@@ -51,8 +51,8 @@ inputs before each run, and read the outputs before you write inputs again.
 | --- | ---: |
 {chr(10).join(f"| {what} | {size:,} |" for what, size in rows)}
 
-Sizes are those of the objects that Pelton compiled at -Os. The stack comes on top: paint it, as `qemu/start.c` does, and
-run once.
+Sizes are those of the objects that Pelton compiled at -Os. The stack comes on top: paint it, as `qemu/start.c` does,
+and run once.
 
 ## In a program
 
