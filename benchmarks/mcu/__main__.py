@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,8 @@ def peer_arena(name: str, peer: Path) -> int:
         x.name: np.concatenate([sample(tuple(map(int, x.shape)), rng) for _ in range(CALIBRATION)])
         for x in network.inputs
     }
-    np.savez(folder / "samples.npz", **{k: (v.astype(np.float32) + 128) * np.float32(0.05) for k, v in samples.items()})
+    floats: dict[str, Any] = {k: (v.astype(np.float32) + 128) * np.float32(0.05) for k, v in samples.items()}
+    np.savez(folder / "samples.npz", **floats)
     options = ["--calibration", str(folder / "samples.npz"), "--int8-ports", "-o", str(folder / "net.tflite")]
     _run([sys.executable, "-m", "pelton", "convert", str(folder / "floats.onnx"), *options])
     said = _run([str(peer), str(Path(__file__).with_name("tflm.py")), str(folder / "net.tflite")])

@@ -11,11 +11,11 @@ from pelton.targets import MICRO_CONTROLLERS
 from . import build, text
 
 if TYPE_CHECKING:
-    from pelton.mcu import Exported, Footprint
+    from pelton.mcu import ExportedFolder, Footprint
     from pelton.runtime import Engine
 
 
-def export(engine: Engine, model: str, folder: str, name: str) -> Exported:
+def export(engine: Engine, model: str, folder: str, name: str) -> ExportedFolder:
     """Writes the folder of an engine that was built for a micro-controller."""
     with Needs("exporting engines for micro-controllers"):
         from pelton import mcu

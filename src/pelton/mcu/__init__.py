@@ -4,6 +4,16 @@ from .budget import Budget, budget
 from .footprint import Footprint
 from .memory import StaticMemory, static_memory
 from .targets import CORES
-from .write import Exported, refuse, write
+from .write import ExportedFolder, refuse, write
 
-__all__ = ["CORES", "Budget", "Exported", "Footprint", "StaticMemory", "budget", "refuse", "static_memory", "write"]
+__all__ = [
+    "CORES",
+    "Budget",
+    "ExportedFolder",
+    "Footprint",
+    "StaticMemory",
+    "budget",
+    "refuse",
+    "static_memory",
+    "write",
+]

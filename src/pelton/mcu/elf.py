@@ -37,12 +37,18 @@ def sizes(code: bytes) -> ObjectSizes:
     sections = _sections(code)
     held = dict.fromkeys(("text", "constants", "data", "zeroed"), 0)
     for _, kind, flags, _, size, _ in sections:
-        if flags & ALLOC and kind == NOBITS:
-            held["zeroed"] += size
-        elif flags & ALLOC:
-            held["data" if flags & WRITE else "text" if flags & EXECUTE else "constants"] += size
+        if flags & ALLOC:
+            held[_content(kind, flags)] += size
     undefined = sorted({name for name, _, _, section in _symbols(code, sections) if name and section == 0})
     return ObjectSizes(**held, undefined=tuple(undefined))
+
+
+def _content(kind: int, flags: int) -> str:
+    if kind == NOBITS:
+        return "zeroed"
+    if flags & WRITE:
+        return "data"
+    return "text" if flags & EXECUTE else "constants"
 
 
 def functions(code: bytes) -> dict[str, int]:

@@ -31,14 +31,14 @@ FROM_COMPILER = "__"  # begins the names of a compiler's own functions: division
 
 
 @record(frozen=True)
-class Exported:
+class ExportedFolder:
     """The files of an exported engine, and its sizes."""
 
     files: Sequence[Path]
     footprint: Footprint
 
 
-def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = None) -> Exported:
+def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = None) -> ExportedFolder:
     """Writes an engine for a micro-controller as a folder.
 
     name: of the engine's functions and files, a C identifier; by default like the engine.
@@ -62,7 +62,7 @@ def write(plan: EnginePlan, folder: str | os.PathLike[str], name: str | None = N
             written.append(Path(folder, file))
     except OSError as e:
         raise EngineError(f"{folder} cannot be written: {e.strerror or e}") from e
-    return Exported(tuple(written), measured)
+    return ExportedFolder(tuple(written), measured)
 
 
 def refuse(plan: EnginePlan) -> None:
