@@ -1,7 +1,6 @@
 /* Runs the kernels of an engine once, with a mark before the first step and behind every step, on Linux for Arm without
  * a C library: run < INPUT > OUTPUT. The code is that of a micro-controller; qemu-arm runs it as a user process.
- * -DIN_BYTES, -DOUT_BYTES: of the only input and the only output.
- * -DWORDS: a file with `words`, `patches` and `steps`. */
+ * -DIN_BYTES, -DOUT_BYTES: of the only input and the only output. -DWORDS: a file with words, patches, steps. */
 #include <stddef.h>
 
 #include "bundle.h"
