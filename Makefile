@@ -10,7 +10,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
 .PHONY: test-cluster test-container test-decoders test-language test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve
-.PHONY: wheels test-arm test-arm-kernels test-web test-web-packages test-windows counts clean
+.PHONY: wheels test-arm test-arm-kernels test-mcu test-mcu-kernels counts-mcu test-web test-web-packages test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -32,9 +32,13 @@ help:
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make test-arm      the wheel and engines for AArch64 under QEMU, in minutes (apt install qemu-user proot)"
 	@echo "make test-arm-kernels  kernels' cases for AArch64 and RISC-V under QEMU, in an hour [LEVELS='aarch64_dotprod riscv64_v:256']"
+	@echo "make test-mcu-kernels  kernels' cases for Cortex-M under QEMU, in an hour [MCU_LEVELS='thumb_m4 thumb_m33']"
+	@echo "make counts-mcu    instructions of kernels on Cortex-M, layer by layer, under QEMU 7 (apt install qemu-user gcc) [ARGS='keyword_spotting --level thumb_m7']"
 	@echo "make test-web      packages for browsers, then kernels' cases for WebAssembly in node, in two hours, which write"
 	@echo "                   benchmarks/web/kernels.md again [WASM_LEVELS=wasm32_simd] (apt install chromium nodejs npm)"
 	@echo "make test-web-packages  packages alone: in node, in headless Chromium, and as npm and TypeScript see them, in minutes"
+	@echo "make test-mcu      MLPerf Tiny's networks on emulated Cortex-M boards; writes benchmarks/mcu/results.md (apt install qemu-system-arm)"
+	@echo "                   [ARGS='--cores cortex-m4 keyword_spotting']"
 	@echo "make test-windows  an exported engine by Wine (apt install wine)"
 	@echo "make caffe-schema  compile the schema of Caffe's files again"
 	@echo "make serve-schema compile the messages of gRPC and of model configurations again"
@@ -206,6 +210,17 @@ test-arm-kernels: $(STAMP) | $(ARM)/qemu
 			$(BIN)/python -m pytest -q -n auto --dist worksteal -p no:cacheprovider tests/test_kernels*.py || exit 1; \
 	done
 
+MCU_LEVELS ?= thumb_m4 thumb_m7
+
+test-mcu-kernels: $(STAMP) | $(ARM)/qemu
+	for level in $(MCU_LEVELS); do \
+		PATH="$(CURDIR)/$(ARM)/qemu/usr/bin:$$PATH" PELTON_TEST_EMULATE=$$level \
+			$(BIN)/python -m pytest -q -n auto --dist worksteal -p no:cacheprovider tests/test_kernels*.py || exit 1; \
+	done
+
+counts-mcu: $(STAMP)
+	$(BIN)/python -m benchmarks.mcu.kernel_counts $(ARGS)
+
 # Packages in node, in headless Chromium and from npm's archives; then kernels' cases by node, whose results are a page.
 WASM_LEVELS ?= wasm32_simd wasm32_relaxed
 WEB_RESULTS = build/web/kernels
@@ -231,6 +246,16 @@ test-web-packages: $(STAMP) explorer-venv
 	cd build/web-npm && npm install --silent --no-audit --no-fund --omit-lockfile-registry-resolved typescript
 	PELTON_TEST_TYPESCRIPT=$(CURDIR)/build/web-npm/node_modules/.bin/tsc build/explorer/bin/python -m pytest -q \
 		-p no:cacheprovider tests/web tests/test_web.py tests/test_web_dynamic.py tests/test_web_failures.py
+
+# The peer is left out where its package does not install.
+test-mcu: $(STAMP)
+	command -v qemu-system-arm >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends qemu-system-arm gcc-arm-none-eabi; } \
+		|| { echo "boards are emulated: apt install qemu-system-arm gcc-arm-none-eabi"; exit 1; }
+	test -x build/mcu/peer/bin/python || $(PYTHON) -m venv build/mcu/peer
+	build/mcu/peer/bin/python -m pip install $(QUIET) --disable-pip-version-check tflite_micro || true
+	PELTON_TEST_MCU=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_mcu.py
+	$(BIN)/python -m benchmarks.mcu $(if $(ARGS),,--page benchmarks/mcu/results.md) $(ARGS) \
+		$$(build/mcu/peer/bin/python -c 'import tflite_micro' 2>/dev/null && echo --peer build/mcu/peer/bin/python)
 
 test-windows: $(STAMP)
 	PELTON_TEST_WINE=1 $(BIN)/python -m pytest -v -p no:cacheprovider tests/test_bundle_systems.py

@@ -1,4 +1,5 @@
-"""Runs kernels for other architectures under QEMU's emulation of user processes, those for WebAssembly by node.
+"""Runs kernels for other architectures under QEMU's emulation of user processes, those for WebAssembly by node. Those
+for micro-controllers run as processes, too, of the core that they are for.
 
 With PELTON_TEST_EMULATE=aarch64_dotprod, or another level, in the environment, the tests of kernels walk them for this
 level. `riscv64_v:256` has vectors of 256 bits.
@@ -63,6 +64,29 @@ def _module(code: bytes, symbol: str) -> bytes:
         return Path(folder, "code.wasm").read_bytes()
 
 
+# QEMU's names of the cores of levels, and zig's
+CORES = {"thumb_m3": "cortex-m3", "thumb_m4": "cortex-m4", "thumb_m7": "cortex-m7", "thumb_m33": "cortex-m33"}
+CORES |= {"thumb_m55": "cortex-m55"}
+
+
+@lru_cache(maxsize=4)
+def _thumb_program(level: str, code: bytes, symbol: str) -> bytes:
+    """A program that runs a kernel of an engine's object."""
+    here = Path(__file__).parents[1] / "build" / "emulator"
+    floats = "hf" if "-mfloat-abi=hard" in ISAS[level].flags else ""
+    machine = ["-target", f"thumb-freestanding-eabi{floats}", f"-mcpu={CORES[level].replace('-', '_')}"]
+    options = ["-static", "-O1", "-fno-sanitize=all", "-fomit-frame-pointer", f"-I{Path(native.PATH).parent}"]
+    options += [f"-Dkernel_to_run={symbol}"]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "code.o").write_bytes(code)
+        zig = [sys.executable, "-m", "ziglang", "cc", *machine, *options]
+        caches = {"ZIG_GLOBAL_CACHE_DIR": str(here / "zig"), "ZIG_LOCAL_CACHE_DIR": str(here / "zig")}
+        source = Path(__file__).parent / "native" / "run_kernel_thumb.c"
+        command = [*zig, source, "code.o", "-o", "program"]
+        subprocess.run(command, cwd=folder, check=True, env={**os.environ, **caches})
+        return Path(folder, "program").read_bytes()
+
+
 def run(
     level: str,
     code: bytes,
@@ -79,6 +103,10 @@ def run(
         assert measure_wasm.node(), "node is missing: apt install nodejs"
         program = measure_wasm.command(str(Path(__file__).parent / "native" / "run_kernel.mjs"))
         code = _module(code, symbol)
+    elif ISAS[level].is_thumb:
+        emulator = shutil.which("qemu-arm")
+        assert emulator, "the emulator is missing: `make test-mcu-kernels` unpacks it"
+        program, code = [emulator, "-cpu", CORES[level]], _thumb_program(level, code, symbol)
     else:
         program = [*command(level), _runner(ISAS[level].arch)]
 
@@ -99,11 +127,12 @@ def run(
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         library, memory = Path(folder, "code.so"), Path(folder, "memory")
         library.write_bytes(code)
+        library.chmod(0o755)
         with memory.open("wb") as file:
             for b in buffers:
                 file.write(b)
         done = subprocess.run(
-            [*program, library, symbol, memory],
+            [*program, library, *([] if ISAS[level].is_thumb else [symbol]), memory],
             input=b"".join(n.to_bytes(8, "little", signed=True) for n in numbers()),
             capture_output=True,
         )

@@ -36,6 +36,7 @@ __all__ = ["CASES", "TARGET", "TARGETS", "Case", "check", "check_dynamic", "comp
 __all__ += [
     "laid",
     "linked",
+    "PICKS_BYTES",
     "longs",
     "of_level",
     "named",
@@ -68,6 +69,9 @@ TARGET = TARGETS[emulator.LEVEL or machines.TAKEN_FOR or best(describe())]
 picks = pytest.mark.skipif(
     TARGET.level.arch != "x86_64" and TARGET.isa != "aarch64", reason=f"{TARGET.isa} has no kernel for two of four"
 )
+
+# Elsewhere picking bytes takes as long as multiplying them: there are no kernels for two of four weights.
+PICKS_BYTES = TARGET.level.arch == "x86_64" or TARGET.isa == "aarch64"
 
 _compilers: dict[tuple[str, type[ClangCompiler]], ClangCompiler] = {}
 

@@ -33,7 +33,7 @@ def without(level: str) -> Callable[[], Mapping[str, Any]]:
 
 
 def arch_of(level: str) -> str:
-    return next(arch for arch in ("x86_64", "aarch64", "riscv64", "wasm32") if level in levels(arch))
+    return next(arch for arch in ("x86_64", "aarch64", "riscv64", "wasm32", "thumb") if level in levels(arch))
 
 
 def runs(level: str) -> bool:

@@ -13,6 +13,7 @@ from pelton.codegen.c.templates.conv_int8 import (
     SORTED,
     AT_ONCE,
     WIDE,
+    WORDS,
     Filters,
     dot_method,
     pairs_fit,
@@ -21,6 +22,7 @@ from pelton.codegen.c.templates.conv_int8 import (
 from pelton.codegen.c.templates.winograd_int8 import parts_of
 from pelton.codegen.template import TEMPLATES
 from pelton.ir.types import DType
+from pelton.targets import ISAS
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
@@ -208,6 +210,7 @@ def test_how_products_are_added_follows_from_the_filters(isa):
     x86 = [WIDE, WIDE, PAIRS, PAIRS, SORTED]
     others = ("aarch64", "riscv64_v", "wasm32_simd", "wasm32_relaxed")
     want = {"x86_64_v3": x86, "x86_64_v4": x86, **dict.fromkeys(others, [PAIRS] * 5)}
+    want |= {level: [WORDS] * 5 for level in ISAS if ISAS[level].dot == "words"}
     template, target = TEMPLATES["conv_int8"], TARGETS[isa]
     cases = [*CASES["conv_int8"][:4], *(c for c in CASES["conv_int8"] if "0.5" in c.name)]
     rows = (True, False, True, False, False)

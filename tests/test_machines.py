@@ -27,7 +27,7 @@ from pelton.compat.session.engine_cache import key_of
 from pelton.compiler.targets import describe_target
 from pelton.tuning import search
 
-OF_CPUS = [level for level in LEVELS if level not in ISAS or not ISAS[level].is_wasm]
+OF_CPUS = [level for level in LEVELS if level not in ISAS or not ISAS[level].relocatable]
 V3, V4 = "x86_64_v3", "x86_64_v4"
 REFUSED = (
     r"needs a CPU with avx512bw, avx512cd, avx512dq, avx512f, avx512vl \(level x86_64_v4\), this one \(.+\) has level"

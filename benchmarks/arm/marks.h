@@ -11,5 +11,11 @@ static inline void mark(void) {
     register long result __asm__("x0");
     __asm__ volatile("svc 0" : "=r"(result) : "r"(number) : "memory");
 }
+#elif defined __arm__
+static inline void mark(void) {
+    register long number __asm__("r7") = MARK;
+    register long result __asm__("r0");
+    __asm__ volatile("svc 0" : "=r"(result) : "r"(number) : "memory");
+}
 #endif
 #endif

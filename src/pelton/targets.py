@@ -28,6 +28,9 @@ _DOTPROD = (*_NEON, "dotprod", "fullfp16")
 _I8MM = (*_DOTPROD, "bf16", "i8mm")
 _NO_X18 = ("-ffixed-x18",)  # other systems than Linux reserve this register; bundles run there, too
 _X86, _ARM, _RISCV, _WASM = "x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu", "wasm32-freestanding"
+# Armv7-M and Armv8-M Architecture Reference Manuals; "dsp": smlad, sxtb16 and others of pairs of i16.
+_ARM_NONE = "thumb-none-eabi"
+_ALONE = ("-ffunction-sections", "-fdata-sections", "-meabi", "gnu")  # memcpy, as on Linux, instead of __aeabi_memcpy
 # WebAssembly Core Specification 2.0 and 3.0: fixed-width vectors; instructions whose results differ by machine.
 _SIMD = ("simd128",)
 _RELAXED = (*_SIMD, "relaxed-simd")
@@ -39,8 +42,9 @@ class Isa:
 
     triple, march, flags: for clang. features: of the CPU. lanes: f32 elements of a vector. registers: number of vector
     registers. dot: how it adds products of bytes, "pairs" (two in i16, then in i32) or "fours" (four in i32, by one
-    instruction). factor: the type of the bytes that it multiplies by i8. by_lane: True if its multiply-adds take one
-    lane of a vector as a factor. bf16: True if it multiplies bf16.
+    instruction) or "words" (two i16 in i32; bytes are widened first). factor: the type of the bytes that it multiplies
+    by i8. by_lane: True if its multiply-adds take one lane of a vector as a factor. bf16: True if it multiplies bf16.
+    small: True if the size of code counts more than its last percent of speed, and memory is counted in KB.
     """
 
     triple: str
@@ -48,10 +52,11 @@ class Isa:
     features: tuple[str, ...]
     lanes: int
     registers: int
-    dot: Literal["pairs", "fours"] = "pairs"
+    dot: Literal["pairs", "fours", "words"] = "pairs"
     factor: Literal["u8", "i8"] = "u8"
     by_lane: bool = False
     bf16: bool = False
+    small: bool = False
     flags: tuple[str, ...] = ()
 
     @property
@@ -62,6 +67,21 @@ class Isa:
     @property
     def is_wasm(self) -> bool:
         return self.arch == "wasm32"
+
+    @property
+    def is_thumb(self) -> bool:
+        return self.arch == "thumb"
+
+    @property
+    def relocatable(self) -> bool:
+        """True if an engine's code is an object, which a program is linked with, instead of a shared object."""
+        return self.is_wasm or self.is_thumb
+
+
+def _cortex(cpu: str, features: tuple[str, ...], floats: Literal["hard", "soft"] = "hard") -> Isa:
+    """A level of Arm's micro-controllers, whose vectors are two registers each."""
+    flags = (f"-mcpu={cpu}", f"-mfloat-abi={floats}", *_ALONE)
+    return Isa(_ARM_NONE, "", features, 2, 16 if floats == "hard" else 4, "words", "i8", small=True, flags=flags)
 
 
 # The best of each architecture last.
@@ -91,6 +111,11 @@ ISAS: Mapping[str, Isa] = MappingProxyType(
         "riscv64_v": Isa(_RISCV, "rv64gcv", ("v",), 4, 32, factor="i8", flags=("-mabi=lp64d",)),
         "wasm32_simd": Isa(_WASM, "", _SIMD, 4, 16, factor="i8", flags=("-msimd128",)),
         "wasm32_relaxed": Isa(_WASM, "", _RELAXED, 4, 16, factor="i8", flags=("-msimd128", "-mrelaxed-simd")),
+        "thumb_m3": _cortex("cortex-m3", ("thumb2",), "soft"),
+        "thumb_m4": _cortex("cortex-m4", ("thumb2", "dsp", "fp32")),
+        "thumb_m7": _cortex("cortex-m7", ("thumb2", "dsp", "fp32", "vrint", "fp64")),
+        "thumb_m33": _cortex("cortex-m33", ("thumb2", "dsp", "fp32", "vrint")),
+        "thumb_m55": _cortex("cortex-m55+nomve", ("thumb2", "dsp", "fp32", "vrint", "fp64", "fp16")),
     }
 )
 # All known levels of CPUs → the features that they need.
@@ -98,7 +123,18 @@ LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"x86_64": (), "x86_64_v2": _V2, "riscv64": (), **{name: isa.features for name, isa in ISAS.items()}}
 )
 # Those that builds choose by themselves; levels with bf16 require its precision.
-BUILT = tuple(name for name, isa in ISAS.items() if not (isa.bf16 or isa.is_wasm))
+BUILT = tuple(name for name, isa in ISAS.items() if not (isa.bf16 or isa.relocatable))
+# Names of micro-controllers' cores → their level. The generic one is of Armv7-M without floats in registers, which all
+# of these cores run.
+MICRO_CONTROLLERS: Mapping[str, str] = MappingProxyType(
+    {
+        "cortex-m4": "thumb_m4",
+        "cortex-m7": "thumb_m7",
+        "cortex-m33": "thumb_m33",
+        "cortex-m55": "thumb_m55",
+        "thumb-generic": "thumb_m3",
+    }
+)
 
 
 def levels(arch: str) -> tuple[str, ...]:

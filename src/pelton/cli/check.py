@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pelton.errors import Needs
+from pelton.targets import MICRO_CONTROLLERS
 
-from . import arguments, flags, output, text
+from . import arguments, check_mcu, flags, output, text
 
 if TYPE_CHECKING:
     from pelton.diagnose.support import Coverage, Operator, Problem
@@ -18,9 +19,11 @@ EXAMPLES = """examples:
   pelton check resnet50.onnx --target cuda:sm_90        the same for what a GPU would run
   pelton check resnet50.onnx --no-python                 whether its engine runs in C, without Python
   pelton check resnet50.onnx --json                     for programs
+  pelton check net.onnx --target cortex-m4 --ram 256K --flash 1M    does it fit into a micro-controller, layer by layer
 
-Checks compile and time nothing. The exit status is 0 if the model can be built, 1 if not (with --no-python, also if its
-engine would need Python), 2 if it cannot be read."""
+Checks time nothing, and compile only for micro-controllers. The exit status is 0 if the model can be built, 1 if not
+(with --no-python, also if its engine would need Python; for micro-controllers, also if it does not fit), 2 if it cannot
+be read."""
 SHOWN = 3  # nodes named in one line
 MEANING = (
     ("native", "one op with a kernel"),
@@ -47,16 +50,21 @@ def add(commands) -> argparse.ArgumentParser:
     arguments.add_weights(command)
     arguments.add_memory(command)
     arguments.add_part(command)
+    check_mcu.add(command)
     return command
 
 
 def main(args: argparse.Namespace) -> int:
+    check_mcu.check(args)
     with Needs("checking models"):
         from pelton.diagnose.support import diagnose
-    flags = {"target": args.target, "precision": args.precision, "memory": args.memory}
+    precision = None if args.calibration else args.precision  # calibration needs a build, which comes later
+    flags = {"target": check_mcu.target(args), "precision": precision, "memory": args.memory}
     flags = {name: value for name, value in flags.items() if value is not None}
     outputs = tuple(args.outputs) or None
     report = diagnose(arguments.model_files(args), arguments.shapes(args) or None, outputs, strict=args.strict, **flags)
+    if args.target in MICRO_CONTROLLERS:
+        return check_mcu.report(args, report, lines(report))
     if args.json:
         output.emit(args, report.json())
     else:

@@ -1,4 +1,4 @@
-"""`pelton export`: writes an engine as C sources for linking into programs, or as a package for browsers."""
+"""`pelton export`: writes an engine as C sources for linking into programs, for browsers or for micro-controllers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.errors import InputError
 from pelton.system import heads
+from pelton.targets import MICRO_CONTROLLERS
 
-from . import arguments, build, export_web, output, text
+from . import arguments, build, export_mcu, export_web, output, text
 
 if TYPE_CHECKING:
+    from pelton.mcu import Footprint
     from pelton.runtime import Engine
 
 EXAMPLES = """examples:
@@ -24,7 +26,10 @@ EXAMPLES = """examples:
                                                                     a package for browsers and node
   pelton export resnet50.onnx -o web/ --shapes x=1..1..8x3x224x224 --target wasm
                                                                     the same, for one to eight pictures
+  pelton export model.onnx -o net/ --target cortex-m4               for a micro-controller: no allocation, no library
 
+Engines for micro-controllers (cortex-m4, cortex-m7, cortex-m33, cortex-m55, thumb-generic) are folders with a library
+of kernels, sources and an example; the command prints their flash and RAM, and --precision int8 makes them small.
 A package for browsers has modules of WebAssembly, weights, JavaScript, its types and a page: see its README.md. Else
 the folder contains a header, sources, weights, a main.c, a CMakeLists.txt and a README.md, and is complete. Its outputs
 equal the engine's bit for bit. C programs can also load engine files: see docs/native.md."""
@@ -33,8 +38,9 @@ equal the engine's bit for bit. C programs can also load engine files: see docs/
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "export",
-        help="write an engine as C sources, or as a package for browsers",
-        description="Writes an engine for CPUs as C sources, to link into programs, or as a package for browsers.",
+        help="write an engine as C sources, for browsers or for micro-controllers",
+        description="Writes an engine for CPUs as C sources, to link into programs, as a package for browsers, or for a"
+        " micro-controller.",
         epilog=EXAMPLES,
     )
     command.add_argument("model", help="an engine file, or a model to build")
@@ -60,7 +66,16 @@ def main(args: argparse.Namespace) -> None:
             args, folder, name, f"{name}.mjs", export_web.export(args.model, folder, name, options, quiet=args.quiet)
         )
         return
-    engine, is_built = _load_or_build(args)
+    if args.target in MICRO_CONTROLLERS:
+        options = arguments.build_options(args)
+        engine, is_built = export_mcu.build_for(args.target, args.model, options, quiet=args.quiet), True
+    else:
+        engine, is_built = _load_or_build(args)
+    if engine.plain.target.get("isa") in MICRO_CONTROLLERS.values():
+        name = args.name or bundle.identifier(os.path.basename(os.path.abspath(folder)), "engine")
+        exported = export_mcu.export(engine, args.model, folder, name)
+        _report(args, folder, name, f"{name}.h", list(exported.files), exported.footprint)
+        return
     if engine.meta.get("profiles"):
         raise InputError(
             f"{args.model} has profiles, and sources are of one engine; build it without them, or load the engine with"
@@ -78,13 +93,24 @@ def main(args: argparse.Namespace) -> None:
     _report(args, folder, name, f"{name}.h", bundle.write(plan, folder, name, args.threads or 1))
 
 
-def _report(args: argparse.Namespace, folder: str, name: str, interface: str, files: list[Path]) -> None:
+def _report(
+    args: argparse.Namespace,
+    folder: str,
+    name: str,
+    interface: str,
+    files: list[Path],
+    footprint: Footprint | None = None,
+) -> None:
     facts: dict[str, Any] = {"folder": folder, "name": name, "files": [f.name for f in files]}
     facts["bytes"] = sum(f.stat().st_size for f in files)
+    if footprint is not None:
+        facts["footprint"] = footprint.json()
     if args.json:
         output.emit(args, facts)
     elif not args.quiet:
         print(f"{folder}: {text.count(len(files), 'file')}, {text.size(facts['bytes'])}; {interface} has its functions")
+        if footprint is not None:
+            print(export_mcu.table(footprint))
 
 
 def _sizes(name: str, given: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable
 
 from pelton.errors import InputError
@@ -62,6 +63,15 @@ def memory(text: str) -> int:
     if not limit:
         raise argparse.ArgumentTypeError(f"expected a size above 0, such as 512MB or 4GB, got {text!r}")
     return limit
+
+
+def binary_size(text: str) -> int:
+    """Parses a number of bytes above zero as data sheets of chips give it: 256K is 262,144, 1M is 1,048,576."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KM]?)(?:i?B)?", text, re.IGNORECASE)
+    count = int(float(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[match[2].upper()]) if match else 0
+    if not count:
+        raise argparse.ArgumentTypeError(f"expected a size above 0, such as 256K or 1M, got {text!r}")
+    return count
 
 
 def parse_pairs(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:

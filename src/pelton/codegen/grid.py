@@ -159,6 +159,8 @@ def register_tiles(columns: int, rows: Size, target: Target) -> tuple[tuple[int,
     widths that two and three vectors would pad use them.
     """
     vectors = ceil_div(columns, target.lanes)
+    if target.level.dot == "words":
+        return tiles_in_few_registers(vectors, rows, target)
     if target.level.by_lane:
         return tiles_by_lane(vectors, rows)
     if vectors == 1:
@@ -168,6 +170,13 @@ def register_tiles(columns: int, rows: Size, target: Target) -> tuple[tuple[int,
         height = min((8, 7, 6), key=lambda r: ceil_div(rows, r) * r) if is_known(rows) else 8
         two, three = (height, 2), (height, 3)
     return (two, three) if vectors % 2 == 0 or vectors % 3 == 0 else (two, three, (12, 1))
+
+
+def tiles_in_few_registers(vectors: int, rows: Size, target: Target) -> tuple[tuple[int, int], ...]:
+    """Returns the register tile of f32 where a vector is a pair of registers, of which there are few."""
+    if target.registers < 16:
+        return ((1, 1),)
+    return ((4, 2),) if vectors > 1 else ((4, 1),)
 
 
 # Of a product whose sizes are not known: all tiles divide the rows.

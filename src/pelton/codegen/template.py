@@ -144,6 +144,7 @@ class Template:
     known_sizes = "needs sizes that do not vary"  # the reason to reject dynamic sizes
     timed_only = False  # True if only timing can choose it, with a present version of its library
     inexact = False  # True if arithmetic differs from the direct form (Winograd); `strict` rules it out
+    each_once = False  # True if each element's tail is computed once, from its own elements of what the tail reads
 
     def rejection(self, region: Region) -> str | None:
         """Returns the reason to reject the region, or None."""

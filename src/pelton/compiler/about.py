@@ -18,6 +18,7 @@ from pelton.tuning.packed_weights import Packing
 
 from . import half_weights
 from .compilation import Compilation
+from .in_place import overwritten
 
 
 def meta(c: Compilation) -> dict[str, Any]:
@@ -81,6 +82,8 @@ def _info(task: Task, choice: Choice, target: Target) -> Mapping[str, Any]:
         "bytes": choice.kernel.traffic(r, task.layouts),
         "times_ns": dict(sorted(choice.times.items())),
     }
+    if not target.isa.startswith("sm_") and target.level.small:
+        info["in_place"] = overwritten(task, choice.kernel, choice.template)
     if target.isa.startswith("sm_") and not choice.times:
         info["estimate_us"] = _estimate(info, choice, r, target)
     return info

@@ -1,10 +1,14 @@
-"""Finds outputs that may use the memory of an input: caches that a run extends, and states that it updates."""
+"""Finds outputs that may use the memory of an input: caches that a run extends, states that it updates, and on
+micro-controllers what a kernel adds to."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from pelton.codegen.template import Kernel, Template
 from pelton.engine.plan import EnginePlan, Step
+from pelton.ir.dims import is_known
+from pelton.plan.placed import Task
 
 # op → the operand and the argument of its kernel that may be the same memory, and the number of its result
 IN_PLACE = {"cache_write": (0, 4, 0), "delta_rule": (5, 7, 1)}
@@ -28,6 +32,24 @@ def with_shared_memory(plain: EnginePlan) -> EnginePlan:
             shares[_number(after.offset)] = plain.inputs[_number(before.offset)].name
     outputs = tuple(replace(p, shares=shares.get(i)) for i, p in enumerate(plain.outputs))
     return replace(plain, outputs=outputs)
+
+
+def overwritten(task: Task, kernel: Kernel, template: Template) -> list[tuple[int, int]]:
+    """Returns (operand, result) for each operand of a kernel whose memory its result may use, as positions among its
+    arguments: the tail reads an element of it, and then stores the result's element at the same place."""
+    region, pairs = task.region, list[tuple[int, int]]()
+    if not template.each_once or region.pieces:
+        return pairs
+    by_anchors = {v for n in region.anchors for v in n.inputs}
+    places = {v: i for i, v in enumerate(kernel.operands) if v in task.layouts}
+    for y in region.body.outputs:
+        for e in region.body.inputs:
+            alike = e.type.shape == y.type.shape and e.type.dtype.size == y.type.dtype.size
+            if not alike or e in by_anchors or not {e, y} <= places.keys() or not is_known(*e.type.shape):
+                continue
+            if task.layouts[e] == task.layouts[y] and 0 not in task.layouts[y]:
+                pairs.append((places[e], places[y]))
+    return pairs
 
 
 def _buffers(step: Step) -> set[int]:

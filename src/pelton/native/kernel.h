@@ -24,7 +24,8 @@ typedef CONVENTION void kernel(const args *a, idx begin, idx end, void *scratch)
 #endif
 
 /* Kernels run with denormals flushed, rounding to nearest and no traps, whatever the caller has set. Returns the
- * caller's mode. RISC-V flushes nothing and has no traps: results below 2^-126, which other CPUs make zero, stay. */
+ * caller's mode. RISC-V flushes nothing and has no traps: results below 2^-126, which other CPUs make zero, stay. So do
+ * they on cores without floats in registers. */
 static inline uint64_t enter_kernel_mode(void) {
 #if defined(__x86_64__)
     uint32_t before = __builtin_ia32_stmxcsr();
@@ -40,6 +41,14 @@ static inline uint64_t enter_kernel_mode(void) {
     uint64_t before;
     __asm__ volatile("fsrmi %0, 0" : "=r"(before));        /* fcsr.frm: to nearest, ties to even */
     return before;
+#elif defined(__arm__) && defined(__ARM_FP)
+    uint32_t before;
+    __asm__ volatile("vmrs %0, fpscr" : "=r"(before));
+    /* FPSCR.FZ; LTPSIZE stays, without which loops of Armv8.1-M (LE) fault */
+    __asm__ volatile("vmsr fpscr, %0" : : "r"(UINT32_C(1) << 24 | (before & UINT32_C(7) << 16)));
+    return before;
+#else
+    return 0;
 #endif
 }
 
@@ -50,6 +59,10 @@ static inline void leave_kernel_mode(uint64_t before) {
     __asm__ volatile("msr fpcr, %0" : : "r"(before));
 #elif defined(__riscv)
     __asm__ volatile("fsrm %0" : : "r"(before));
+#elif defined(__arm__) && defined(__ARM_FP)
+    __asm__ volatile("vmsr fpscr, %0" : : "r"((uint32_t)before));
+#else
+    (void)before;
 #endif
 }
 

@@ -59,6 +59,8 @@ class Operators:
     def blend(self, x: Operand, indices: Operand, weights: Operand, *, axis: Any, batch_dims: int = 0, name: str = "") -> NetworkTensor:
         """Y[b…, m…, p…, r…] = Σₜ weights[b…, p…, t] · X[b…, m…, indices[b…, p…, t], r…], the axis
         replaced by points p. A weight of 0 contributes nothing, whatever the element."""
+    def byte_sum(self, x: Operand, *, axes: Any, keepdims: bool = True, name: str = "") -> NetworkTensor:
+        """Y = Σ X over the axes in i32, X of bytes."""
     def cache_attention(self, q: Operand, k: Operand, key_scale: Operand, v: Operand, value_scale: Operand, mask: Operand, *, scale: Any, causal: bool = False, name: str = "") -> NetworkTensor:
         """Attention over keys and values as a cache stores them, in f16, bf16 or i8: K · key_scale and
         V · value_scale. Both have numbers of one type. A scale is of all numbers, or of rows: it

@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from pelton.ir import scalar as sc
-from pelton.ir.types import BOOL, I64, DType, TensorType
+from pelton.ir.graph import Value
+from pelton.ir.types import BOOL, I8, I32, I64, U8, DType, TensorType
 
-from .math import abs_, add, exp, is_inf, log, mul, sqrt, sub, where
-from .op import composite, expect, structured
+from .math import abs_, add, cast, exp, is_inf, log, mul, sqrt, sub, where
+from .op import TermLike, composite, expect, structured
 from .shape import reshape
 
 Axes = tuple[int, ...]
@@ -52,6 +53,30 @@ class reduce_sum:
 
     def reference(x, *, axes, keepdims=True):
         return np.sum(x, axes, dtype=x.dtype, keepdims=keepdims)
+
+    flops = _flops
+
+
+@structured(
+    examples=(
+        ("i8[5, 13]", dict(axes=(1,))),
+        ("u8[2, 3, 7, 5]", dict(axes=(2, 3), keepdims=False)),
+        ("i8[2, 37, 7]", dict(axes=(0, 2))),
+        ("u8[3, 1009]", dict(axes=(0, 1))),
+    )
+)
+class byte_sum:
+    """Y = Σ X over the axes in i32, X of bytes."""
+
+    def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
+        expect(x.dtype in (I8, U8), "needs bytes")
+        return reduced(x, axes, keepdims).with_dtype(I32)
+
+    def reference(x, *, axes, keepdims=True):
+        return np.sum(x, axes, dtype=np.int32, keepdims=keepdims)
+
+    def expand(x: Value, *, axes: Axes, keepdims: bool = True) -> TermLike:
+        return reduce_sum(cast(x, to=I32), axes=axes, keepdims=keepdims)
 
     flops = _flops
 

@@ -35,9 +35,9 @@ FLAGS = (
     "-w",
 )
 _ONCE: dict[tuple[str, ...], bytes] = {}  # results that every build needs, compiled once per process
-# how `link` makes one file of an engine's kernels: a shared object, or for WebAssembly an object to be linked again
+# how `link` makes one file of an engine's kernels: a shared object, or an object to be linked again
 SHARED = "ld.lld -shared -nostdlib --no-undefined --build-id=none -z noexecstack --strip-all --gc-sections".split()
-RELOCATABLE = ("wasm-ld", "-r")
+RELOCATABLE, RELOCATABLE_ELF = ("wasm-ld", "-r"), ("ld.lld", "-r")
 
 
 @lru_cache(maxsize=1)
@@ -116,10 +116,13 @@ class ClangCompiler:
         return {s: out[s] for s in sources}
 
     def link(self, objects: Mapping[str, bytes]) -> bytes:
-        """Links kernels in the given order to one shared object without undefined symbols; for WebAssembly, to one
-        object that programs are linked with."""
-        objects = {**objects, "freestanding": self._once("freestanding.c", self._freestanding)}
-        return self._linked(objects, [zig(), *(RELOCATABLE if ISAS[self.isa].is_wasm else SHARED)])
+        """Links kernels in the given order to one shared object without undefined symbols; for targets whose code is
+        relocatable, to one object that programs are linked with."""
+        isa = ISAS[self.isa]
+        if not isa.is_thumb:  # programs for micro-controllers have these functions
+            objects = {**objects, "freestanding": self._once("freestanding.c", self._freestanding)}
+        relocatable = RELOCATABLE if isa.is_wasm else RELOCATABLE_ELF
+        return self._linked(objects, [zig(), *(relocatable if isa.relocatable else SHARED)])
 
     def _linked(self, objects: Mapping[str, bytes], command: Sequence[str]) -> bytes:
         with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
@@ -200,8 +203,9 @@ class ClangCompiler:
         isa = ISAS[self.isa]
         march = [f"-march={isa.march}"] if isa.march else []
         target = ["-target", isa.triple, *march, *isa.flags]
-        position = [] if isa.is_wasm else ["-fPIC"]
-        return [*driver, *target, *FLAGS, *position, *ready, "-I", str(SOURCES)]
+        position = [] if isa.relocatable else ["-fPIC"]
+        small = ["-O2"] if isa.small else []  # the last one counts
+        return [*driver, *target, *FLAGS, *small, *position, *ready, "-I", str(SOURCES)]
 
     def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:
         try:

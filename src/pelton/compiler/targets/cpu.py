@@ -47,7 +47,7 @@ class CpuBackEnd:
         self.target, self.timing = target, timing
         # kernels that cannot be timed here are timed where the engine runs
         replays = options.load_tactics or options.refit
-        travels = lacks(target.isa) and not target.level.is_wasm
+        travels = lacks(target.isa) and not target.level.relocatable
         self.alternatives = ALTERNATIVES[options.level] if travels and not replays else 0
         self.runs_on: Mapping[str, Any] = runs_on(target.isa)
         self.meta: Mapping[str, Any] = {"threads": target.threads}
@@ -129,6 +129,8 @@ def _untimed(target: Target) -> str | None:
     if target.level.is_wasm:
         return None if measure_wasm.node() else "those for WebAssembly are timed by node, which is not installed"
     lacking = lacks(target.isa)
+    if target.level.is_thumb:
+        return f"the engine needs {lacking}"
     return f"the engine needs {lacking}; `pelton tune` times them there" if lacking else None
 
 
@@ -158,8 +160,8 @@ def describe(options: Options) -> tuple[Target, Mapping[str, Any]]:
             isa=isa,
             lanes=of.lanes,
             registers=of.registers,
-            threads=options.threads or cpu.default_threads(),
-            max_packed=options.max_packed or (MAX_DOWNLOADED if of.is_wasm else Target.max_packed),
+            threads=1 if of.small else options.threads or cpu.default_threads(),
+            max_packed=options.max_packed or (MAX_DOWNLOADED if of.relocatable else Target.max_packed),
             half=HALVES.get(options.precision, F32),
             **sizes,
         ),

@@ -1,16 +1,35 @@
-"""Moves, pools and joins quantized bytes directly: ops without arithmetic move before the dequantize."""
+"""Moves, pools, joins and averages quantized bytes directly: the dequantize comes later."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I8, U8, DType
-from pelton.ops.words import concat, dequantize, gather, max_pool, quantize, reshape, slice_, transpose
+from pelton.ops.words import (
+    add,
+    byte_sum,
+    cast,
+    concat,
+    dequantize,
+    div,
+    gather,
+    max_pool,
+    mul,
+    quantize,
+    reduce_mean,
+    reshape,
+    slice_,
+    transpose,
+)
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import elements, is_constant, producer_of, require, rule, uses, when
 
 BYTES = (U8, I8)
+MAX_SUMMED = (2**31 - 1) // (2 * 255)  # bytes of a sum that fits i32, with and without its zero points
 MOVED_TYPES = (*BYTES, DType.F8E4M3FN)
 EQUAL = dict(x="u8[2, 5]", sx=np.float32(0.3), zx=np.uint8(3), s=np.float32(0.3), z=np.uint8(3), axis=0, block=0, to=U8)
 MOVED = dict(x="u8[2, 3]", s=np.float32(0.3), z=np.uint8(3), da=0, db=0)
@@ -155,3 +174,36 @@ def move_before_dequantize(x, s, z=None, i=None, *, da, db, node, **attrs):
     """Bytes are moved and gathered before dequantizing."""
     when(x.type.dtype in MOVED_TYPES and s.type.size == 1 and (z is None or z.type.size == 1))
     return dequantize(node.op(x, *([] if i is None else [i]), **attrs), s, *([] if z is None else [z]))
+
+
+@rule(
+    lambda x, s, **rows: reduce_mean(dequantize(x, s, axis=ANY, block=ANY), **rows),
+    lambda x, s, z, **rows: reduce_mean(dequantize(x, s, z, axis=ANY, block=ANY), **rows),
+    shared=True,
+    examples=[
+        dict(x="u8[2, 5, 6, 7]", s=np.float32(0.3), z=np.uint8(3), axis=0, block=0, axes=(2, 3), keepdims=True),
+        dict(x="i8[2, 5, 6]", s=np.float32(0.3), z=np.int8(-128), axis=0, block=0, axes=(0, 2), keepdims=False),
+    ],
+    rejections=[
+        (
+            dict(x="u8[2, 5]", s="=f32[5]", z=np.zeros(5, np.uint8), axis=1, block=0, axes=(0,), keepdims=True),
+            "a scale for each channel",
+        ),
+        (
+            dict(x="u8[2, 9000000]", s=np.float32(1), z=np.uint8(0), axis=0, block=0, axes=(1,), keepdims=True),
+            "sums may not fit i32",
+        ),
+    ],
+)
+def mean_of_bytes(x, s, z=None, *, axis, block, axes, keepdims):
+    """Σ s (x − z) / n = s (Σ x − n z) / n: bytes are read, and their sum is exact."""
+    when(x.type.dtype in BYTES and is_constant(s) and (z is None or is_constant(z)))
+    require(s.type.size == 1 and (z is None or z.type.size == 1), f"%{x.name} has a scale for each channel")
+    sizes = [x.type.shape[a] for a in axes]
+    when(is_known(*sizes) and math.prod(sizes) > 0)
+    count = math.prod(sizes)
+    require(count <= MAX_SUMMED, "sums may not fit i32")
+    zero = 0 if z is None else int(elements(z).reshape(()))
+    sums = byte_sum(x, axes=axes, keepdims=keepdims)
+    total = cast(add(sums, np.int32(-count * zero)) if zero else sums, to=s.type.dtype)
+    return mul(div(total, count), reshape(s, shape=()))

@@ -87,6 +87,76 @@ AI void sum_copies(int rows, const i32 *x, const i8 *w, const i16 *wide, vi32 (*
     }
 }
 
+// WORDS: the windows of a tile as i16, made once for all outputs of a task. Of every four bytes in the order of the
+// weights, those of the tile's pixels are side by side: the first and third, then the second and fourth.
+enum : idx { WINDOW = KH * ROW / 2 }; // words of a pixel
+
+AI void copy_run(int rows, const i8 *from, idx n, i32 *to) {
+    typedef u32 bytes __attribute__((aligned(1), may_alias));
+    for (; n >= 4; n -= 4, from += 4, to += 2 * rows) {
+        const i32 four = (i32) * (const bytes *)from;
+        to[0] = widen_bytes(SIGNED, 0, four), to[rows] = widen_bytes(SIGNED, 1, four);
+    }
+    if (n > 0) {
+        u32 rest = (u8)from[0];
+        if (n > 1) rest |= (u32)(u8)from[1] << 8;
+        if (n > 2) rest |= (u32)(u8)from[2] << 16;
+        to[0] = widen_bytes(SIGNED, 0, (i32)rest), to[rows] = widen_bytes(SIGNED, 1, (i32)rest);
+    }
+}
+
+AI void copy_windows(int rows, const args *a, const i8 *x, const i8 *padding, idx p, i32 *to) {
+    rolled for (int i = 0; i < rows; i++, p++, to++) {
+        const idx top = (idx)((uidx)p / OW) * SH - PT, left = (idx)((uidx)p % OW) * SW - PL;
+        i32 *next = to;
+        rolled for (idx kh = 0; kh < KH; kh++) {
+            const idx y = top + kh * DH;
+            const bool in = !PADDED || (uidx)y < H;
+            const bool whole = JOINED && in && (!PADDED || (left >= 0 && left + (KW - 1) * DW < W));
+            const i8 *from = x + y * XH + left * XW;
+            i8 row[ROWS ? KW * C : 1];
+            if (ROWS && !whole) {
+                rolled for (idx kw = 0; kw < KW; kw++) {
+                    const bool inside = in && (uidx)(left + kw) < W;
+                    __builtin_memcpy(row + kw * C, inside ? from + kw * XW : padding, C);
+                }
+                from = row;
+            }
+            const bool once = whole || ROWS;
+            rolled for (idx kw = 0; kw < (once ? 1 : KW); kw++) {
+                const bool inside = once || !PADDED || (in && (uidx)(left + kw * DW) < W);
+                copy_run(rows, inside ? from + kw * DW * XW : padding, once ? KW * C : C, next);
+                next += (once ? ROW : C4) / 2 * rows;
+            }
+        }
+    }
+}
+
+AI void sum_words(int rows, const i32 *x, const i8 *w, vi32 (*acc)[NV]) {
+    if (HAS_TILES_BY_WORDS && rows * NV == 2) {
+        tile_by_words(rows, WINDOW / 2, x, w, *acc);
+        return;
+    }
+    rolled for (const i32 *end = x + WINDOW * rows; x < end; x += 2 * rows, w += 4 * NR) {
+        if (!MULTIPLIES_PAIRS) { // a byte by a byte: each is one load
+            const i16_in_memory *halves = (const i16_in_memory *)x;
+            unroll (int k = 0; k < 4; k++)
+                unroll (int j = 0; j < NR; j++)
+                    unroll (int i = 0; i < rows; i++)
+                        acc[i][j / VL][j % VL] += halves[k % 2 * 2 * rows + 2 * i + k / 2] * w[4 * j + k];
+            continue;
+        }
+        i32 of[2 * MR];
+        unroll (int i = 0; i < 2 * rows; i++) of[i] = x[i];
+        unroll (int j = 0; j < NV; j++) {
+            vi32 four = *(const vi32_in_memory *)(w + 4 * j * VL), even, odd;
+            unroll (int k = 0; k < VL; k++) even[k] = widen_bytes(1, 0, four[k]), odd[k] = widen_bytes(1, 1, four[k]);
+            unroll (int i = 0; i < rows; i++) acc[i][j] = dot_i16(acc[i][j], bc_i32(of[i]), even);
+            unroll (int i = 0; i < rows; i++) acc[i][j] = dot_i16(acc[i][j], bc_i32(of[rows + i]), odd);
+        }
+    }
+}
+
 AI void step(idx how, int rows, const i8 *const *at, idx k, const i8 *w, vi32 (*acc)[NV], const i8 *next) {
     prefetch(next);
     const vi32 flip = bc_i32(FLIPPED ? (i32)0x80808080 : 0);
@@ -144,7 +214,7 @@ AI void sum(int rows, idx n, const i8 *const *at, const i8 *w, const u16 *list, 
 // True if a tile's pixels are of one row, and their windows inside of the image. Where a multiply-add takes a lane,
 // such tiles have code of their own: one address instead of one for each pixel.
 AI bool lies_inside(int rows, const args *a, idx p) {
-    const idx y = (idx)((u64)p / OW), z = p - y * OW, top = y * SH - PT, left = z * SW - PL;
+    const idx y = (idx)((uidx)p / OW), z = p - y * OW, top = y * SH - PT, left = z * SW - PL;
     if (!BY_LANE || rows < MR || z + rows > OW) return false;
     return !PADDED || (top >= 0 && top + (KH - 1) * DH < H && left >= 0 && left + (rows - 1) * SW + (KW - 1) * DW < W);
 }
@@ -152,7 +222,7 @@ AI bool lies_inside(int rows, const args *a, idx p) {
 // The sums of an inner tile.
 AI const i8 *inner_sums(int rows, const args *a, const i8 *x, const i8 *w, const u16 *list, vi32 (*acc)[NV],
                         const i8 *next, idx p) {
-    const i8 *from = x + (idx)((u64)p / OW) * SH * XH + (idx)((u64)p % OW) * SW * XW - PT * XH - PL * XW, *at[MR];
+    const i8 *from = x + (idx)((uidx)p / OW) * SH * XH + (idx)((uidx)p % OW) * SW * XW - PT * XH - PL * XW, *at[MR];
     for (idx kh = 0; kh < KH; kh++, from += DH * XH)
         for (idx kw = 0; kw < (JOINED ? 1 : KW); kw++) {
             unroll (int i = 0; i < rows; i++) at[i] = from + kw * DW * XW + i * SW * XW;
@@ -180,7 +250,10 @@ AI void tile(
         unroll (int j = 0; j < NV; j++) acc[i][j] = *(const vi32_in_memory *)(w + 4 * j * VL);
     }
     w += 4 * NR;
-    if (COPIED) {
+    if (DOT == WORDS) {
+        sum_words(rows, copies, w, acc);
+        w += KH * ROW * NR;
+    } else if (COPIED) {
         sum_copies(rows, copies, w, wide, acc, next);
         w += C4 * NR;
     } else if (is_inner) {
@@ -188,7 +261,7 @@ AI void tile(
     } else for (idx kh = 0; kh < KH; kh++) {
         bool whole = inside;
         if (PADDED && JOINED) {
-            unroll (int i = 0; i < rows; i++) whole &= (u64)(top[i] + kh * DH) < H;
+            unroll (int i = 0; i < rows; i++) whole &= (uidx)(top[i] + kh * DH) < H;
         }
         if (JOINED && (!PADDED || whole)) {
             unroll (int i = 0; i < rows; i++) at[i] = x + (top[i] + kh * DH) * XH + left[i] * XW;
@@ -200,7 +273,7 @@ AI void tile(
             for (int i = 0; i < rows; i++) {
                 const idx y = top[i] + kh * DH;
                 for (idx kw = 0; kw < KW; kw++) {
-                    const bool in = (u64)y < H && (u64)(left[i] + kw) < W;
+                    const bool in = (uidx)y < H && (uidx)(left[i] + kw) < W;
                     __builtin_memcpy(copies[i] + kw * C, in ? x + y * XH + (left[i] + kw) * XW : padding, C);
                 }
             }
@@ -211,7 +284,7 @@ AI void tile(
         } else for (idx kw = 0; kw < KW; kw++) {
             unroll (int i = 0; i < rows; i++) {
                 const idx y = top[i] + kh * DH, z = left[i] + kw * DW;
-                at[i] = !PADDED || ((u64)y < H && (u64)z < W) ? x + y * XH + z * XW : padding;
+                at[i] = !PADDED || ((uidx)y < H && (uidx)z < W) ? x + y * XH + z * XW : padding;
             }
             sum(rows, C, at, w, list, acc, next);
             w += C4 * NR, next += C4 / 4 * STEP;
@@ -223,7 +296,7 @@ AI void tile(
         __builtin_memcpy(place, w, sizeof place);
         unroll (int i = 0; i < rows; i++) {
             const idx y = top[i] + place[0] % KH * DH, z = left[i] + place[1] % KW * DW;
-            const i8 *from = !PADDED || ((u64)y < H && (u64)z < W) ? x + y * XH + z * XW : padding;
+            const i8 *from = !PADDED || ((uidx)y < H && (uidx)z < W) ? x + y * XH + z * XW : padding;
             const vi32 one = bc_i32(SIGNED ? from[place[2] % C] : (u8)from[place[2] % C]);
             unroll (int j = 0; j < NV; j++) acc[i][j] += one * *(const vi32_in_memory *)(w + PLACE + 4 * j * VL);
         }
@@ -235,8 +308,10 @@ AI void tile(
         }
 }
 
+enum : idx { COPY = DOT == WORDS ? WINDOW : COPIED ? C4 / 2 : 0 }; // words of a pixel
+
 #define TILE(rows, edge) \
-    tile(rows, edge, a, &T, x, padding, w, list, copies + (p - p0) * (COPIED ? C4 / 2 : 0), wide, next, b, p, g, n)
+    tile(rows, edge, a, &T, x, padding, w, list, copies + (p - p0) * COPY, wide, next, b, p, g, n)
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
@@ -252,6 +327,12 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
         if (COPIED)
             for (idx p = p0; p < p1; p++)
                 copy_pixel(x + p / OW * SH * XH + p % OW * SW * XW, copies + (p - p0) * (C4 / 2));
+        if (DOT == WORDS) {
+            idx p = p0;
+            for (; p + MR <= p1; p += MR) copy_windows(MR, a, x, padding, p, copies + (p - p0) * WINDOW);
+            if (p < p1)
+                COUNTED(PIXELS % MR, MR, copy_windows(COUNT, a, x, padding, p, copies + (p - p0) * WINDOW));
+        }
         const idx panel = g * PANELS + n0 / NR;
         const i8 *w = (const i8 *)a[1].p + panel * PANEL;
         const u16 *list = DOT == SORTED ? (const u16 *)a[ORDER].p + panel * LISTS * LIST : 0;

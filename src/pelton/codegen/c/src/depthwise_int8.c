@@ -21,7 +21,7 @@ enum : idx { TW = 6, NV = 4, RB = 1 };
 enum : idx {
     FOURS = (KH + 3) / 4,
     STEP = VL * (DOT == WIDE ? 8 : 4), // bytes of the filters that a step multiplies by: i16 where factors are widened
-    VECTOR = 4 * VL + FOURS * KW * STEP
+    VECTOR = 4 * VL + (DOT == WORDS ? KH * KW * 2 * VL : FOURS * KW * STEP)
 };
 // FLIPPED: instructions multiply bytes of the other sign; an i8 is a u8 less 128.
 #define RBS ((OH + RB - 1) / RB)
@@ -33,7 +33,14 @@ typedef u8 vu8x4_in_memory __attribute__((ext_vector_type(4 * VL), aligned(1), m
 #define ZIP_8(i, n) ZIP_4(i, n), ZIP_4((i) + 4, n)
 // Vectors, and the low and high halves of their 128-bit parts, zipped; a PART has, of four vectors of channels, four of
 // each.
-#if VL == 4
+#if VL == 2
+#define ZIP 0, 2, 1, 3
+#define LOW_BYTES ZIP_4(0, 8)
+#define HIGH_BYTES ZIP_4(4, 8)
+#define LOW_WORDS 0, 4, 1, 5
+#define HIGH_WORDS 2, 6, 3, 7
+#define PARTS 0, 1
+#elif VL == 4
 #define ZIP ZIP_4(0, 4)
 #define LOW_BYTES ZIP_8(0, 16)
 #define HIGH_BYTES ZIP_8(8, 16)
@@ -81,6 +88,48 @@ AI vi32 step(vi32 acc, vi32 x, const i8 *w) {
     return dot_wide(SIGNED, acc, x, *(const vi16x2_in_memory *)w, *(const vi16x2_in_memory *)(w + 4 * VL));
 }
 
+// A tap of one or two vectors of channels.
+AI void tap_by_words(int vectors, bool inside, const i8 *from, i8 padding, const i8 *w, int lanes, vi32 *acc) {
+    if (vectors == 2 && VL == 2) {
+        typedef u32 bytes __attribute__((aligned(1), may_alias));
+        const i32 x = (i32)(inside ? *(const bytes *)from : 0x01010101u * (u8)padding);
+        const i32 even = widen_bytes(SIGNED, 0, x), odd = widen_bytes(SIGNED, 1, x);
+        const i32 low = *(const i32_in_memory *)w, high = *(const i32_in_memory *)(w + VECTOR);
+        acc[0].x += (i16)even * (i16)low, acc[0].y += (i16)odd * (low >> 16);
+        acc[1].x += (even >> 16) * (i16)high, acc[1].y += (odd >> 16) * (high >> 16);
+        return;
+    }
+    unroll (int j = 0; j < vectors; j++) {
+        const vi16 factors = *(const vi16_in_memory *)(w + j * VECTOR);
+        vi32 x = SIGNED ? (vi32)(i32)padding : (vi32)(i32)(u8)padding;
+        if (inside) {
+            const i8 *at = from + j * VL;
+            x = SIGNED ? CONVERT(ldn_i8(at, lanes), i32) : CONVERT(ldn_u8((const u8 *)at, lanes), i32);
+        }
+        acc[j] += x * CONVERT(factors, i32);
+    }
+}
+
+// WORDS: one pixel, with the filters as i16, tap by tap. Two vectors of two channels are widened together.
+AI void pixel_by_words(bool edge, int vectors, const args *a, const tail *t, const i8 *const *row, const i8 *w,
+                       i8 padding, idx b, idx p, idx q, idx c, int lanes) {
+    const idx left = q * SW - PL;
+    vi32 acc[NV];
+    unroll (int j = 0; j < vectors; j++) acc[j] = *(const vi32_in_memory *)(w + j * VECTOR);
+    w += 4 * VL;
+    rolled for (idx kh = 0; kh < KH; kh++) {
+        const i8 *from = row[kh] + left * XW + c;
+#define TAP(kw) do { \
+        const bool inside = !edge || (uidx)(left + (kw) * DW) < W; \
+        tap_by_words(vectors, inside, from + (kw) * DW * XW, padding, w, lanes, acc); \
+        w += 2 * VL; \
+    } while (0)
+        if (edge || KW > 5) rolled for (idx kw = 0; kw < KW; kw++) TAP(kw);
+        else unroll (idx kw = 0; kw < KW; kw++) TAP(kw);
+    }
+    unroll (int j = 0; j < vectors; j++) finish(t, acc[j], b, p * OW + q, c + j * VL, lanes);
+}
+
 // True if pixel i of a block reads its column z. Loops run over the few pixels: clang took 20 seconds for loops over
 // the 31 columns of a wide window.
 #define READS(i, z) ((z) >= (i) * SW && ((z) - (i) * SW) % DW == 0 && ((z) - (i) * SW) / DW < KW)
@@ -100,7 +149,7 @@ AI void pixels(int count, int edge, int vectors, const args *a, const tail *t, c
         if (!is_read) continue;
         unroll (int f = 0; f < FOURS; f++) {
             vi32 x[NV];
-            if (edge && (u64)(left + z) >= W) {
+            if (edge && (uidx)(left + z) >= W) {
                 unroll (int j = 0; j < vectors; j++) x[j] = outside;
             } else if (vectors == 4) {
                 zip_four(row + 4 * f, KH - 4 * f, (left + z) * XW + c, x);
@@ -126,6 +175,12 @@ AI void pixels(int count, int edge, int vectors, const args *a, const tail *t, c
 AI void columns(int vectors, const args *a, const tail *t, const i8 *const *row, const i8 *filters, i8 padding, idx b,
                 idx p, idx c, int lanes) {
     const i8 *w = filters + c / VL * VECTOR;
+    if (DOT == WORDS) {
+#define PIXEL(count, edge, q) pixel_by_words(edge, vectors, a, t, row, w, padding, b, p, q, c, lanes)
+#define PIXEL_OF_BORDER(q) PIXEL(1, 1, q)
+        EACH_BLOCK(PIXEL, PIXEL_OF_BORDER);
+        return;
+    }
 #define PIXELS(count, edge, q) pixels(count, edge, vectors, a, t, row, w, padding, b, p, q, c, lanes)
 #define BORDER(q) PIXELS(1, 1, q)
     EACH_BLOCK(PIXELS, BORDER);
@@ -144,7 +199,7 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
             const i8 *row[KH];
             unroll (int kh = 0; kh < KH; kh++) {
                 const idx y = p * SH - PT + kh * DH;
-                row[kh] = !PADDED || (u64)y < H ? x + y * XH : absent;
+                row[kh] = !PADDED || (uidx)y < H ? x + y * XH : absent;
             }
             idx c = 0;
             for (; c + NV * VL <= C; c += NV * VL) columns(NV, a, &T, row, w, padding, b, p, c, VL);

@@ -4,8 +4,9 @@
 
 // AT_ONCE: one instruction. PAIRS: two products are added in i16 first, which the build has shown to be exact for these
 // weights. Both multiply u8 by i8 on x86, i8 by i8 elsewhere. WIDE: factors are widened to i16; exact for all. SORTED:
-// PAIRS where that is exact for the weights of a step, WIDE for the other steps, which come last.
-enum : idx { AT_ONCE = 0, PAIRS = 1, WIDE = 2, SORTED = 3 };
+// PAIRS where that is exact for the weights of a step, WIDE for the other steps, which come last. WORDS: the image is
+// widened to i16 first, once for all weights, the weights in each step; exact for all.
+enum : idx { AT_ONCE = 0, PAIRS = 1, WIDE = 2, SORTED = 3, WORDS = 4 };
 
 typedef i16 vi16x2 __attribute__((ext_vector_type(2 * VL)));
 typedef u16 vu16x2 __attribute__((ext_vector_type(2 * VL)));
@@ -35,16 +36,73 @@ AI vi32 madd(vi16x2 a, vi16x2 b) {
 #endif
 }
 
+#if defined __arm__ && !defined __ARM_FEATURE_DSP
+enum { MULTIPLIES_PAIRS = 0 };
+#else
+enum { MULTIPLIES_PAIRS = 1 };
+#endif
+
 // A step of a sum of products of i16, two to a lane.
 AI vi32 dot_i16(vi32 acc, vi32 x, vi32 w) {
 #if defined __AVX512VNNI__ && VL == 16
     return __builtin_ia32_vpdpwssd512(acc, x, w);
 #elif defined __AVXVNNI__ && VL == 8
     return __builtin_ia32_vpdpwssd256(acc, x, w);
+#elif defined __ARM_FEATURE_DSP && !defined __aarch64__
+    unroll (int i = 0; i < VL; i++) acc[i] = __builtin_arm_smlad(x[i], w[i], acc[i]);
+    return acc;
 #else
     return acc + madd((vi16x2)x, (vi16x2)w);
 #endif
 }
+
+// Of four bytes the first and third as i16, or (odd) the second and fourth.
+AI i32 widen_bytes(bool is_signed, bool odd, i32 x) {
+    const u32 two = odd ? (u32)x >> 8 | (u32)x << 24 : (u32)x;
+#if defined __ARM_FEATURE_DSP && !defined __aarch64__ // with the rotation, one instruction
+    return is_signed ? __builtin_arm_sxtb16((i32)two) : __builtin_arm_uxtb16((i32)two);
+#else
+    return (i32)((two & 0x00ff00ff) | (is_signed ? (two & 0x00800080) * 0x1fe : 0));
+#endif
+}
+
+// Sums by WORDS that fill the registers: two pixels by two outputs, or one pixel by four outputs. x: in each step the
+// first and third byte of every four of each pixel, then the second and fourth; w: four bytes of each output. acc: of
+// the outputs for the first pixel, then for the second.
+// Clang holds pixels, weights and sums in more registers than there are: 23 instructions for two by two where 17 do.
+#if defined __ARM_FEATURE_DSP && !defined __aarch64__ && VL == 2
+enum { HAS_TILES_BY_WORDS = 1 };
+#define TWO_BY_TWO \
+    "ldrd %[w0], %[w1], [%[w]], #8\n ldrd %[x0], %[x1], [%[x]], #8\n" \
+    "sxtb16 %[t], %[w0]\n smlad %[a], %[x0], %[t], %[a]\n smlad %[c], %[x1], %[t], %[c]\n" \
+    "sxtb16 %[t], %[w1]\n smlad %[b], %[x0], %[t], %[b]\n smlad %[d], %[x1], %[t], %[d]\n" \
+    "ldrd %[x0], %[x1], [%[x]], #8\n sxtb16 %[w0], %[w0], ror #8\n sxtb16 %[w1], %[w1], ror #8\n" \
+    "smlad %[a], %[x0], %[w0], %[a]\n smlad %[c], %[x1], %[w0], %[c]\n" \
+    "smlad %[b], %[x0], %[w1], %[b]\n smlad %[d], %[x1], %[w1], %[d]\n"
+#define TWO_OUTPUTS(a, b) \
+    "ldrd %[w0], %[w1], [%[w]], #8\n" \
+    "sxtb16 %[t], %[w0]\n smlad %[" a "], %[x0], %[t], %[" a "]\n" \
+    "sxtb16 %[t], %[w1]\n smlad %[" b "], %[x0], %[t], %[" b "]\n" \
+    "sxtb16 %[w0], %[w0], ror #8\n smlad %[" a "], %[x1], %[w0], %[" a "]\n" \
+    "sxtb16 %[w1], %[w1], ror #8\n smlad %[" b "], %[x1], %[w1], %[" b "]\n"
+#define ONE_BY_FOUR "ldrd %[x0], %[x1], [%[x]], #8\n" TWO_OUTPUTS("a", "b") TWO_OUTPUTS("c", "d")
+#define TILE_LOOP(step) \
+    __asm__ volatile("1:\n" step "cmp %[x], %[end]\n bne 1b" \
+                     : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), [x] "+r"(x), [w] "+r"(w), [x0] "=&r"(x0), \
+                       [x1] "=&r"(x1), [w0] "=&r"(w0), [w1] "=&r"(w1), [t] "=&r"(t) \
+                     : [end] "r"(end) : "cc", "memory")
+AI void tile_by_words(int pixels, idx steps, const i32 *x, const i8 *w, vi32 *acc) {
+    i32 a = acc[0].x, b = acc[0].y, c = acc[1].x, d = acc[1].y, x0, x1, w0, w1, t;
+    const i32 *const end = x + 2 * pixels * steps;
+    if (pixels == 1) TILE_LOOP(ONE_BY_FOUR);
+    else if (steps % 2) TILE_LOOP(TWO_BY_TWO);
+    else TILE_LOOP(TWO_BY_TWO TWO_BY_TWO);
+    acc[0] = (vi32){ a, b }, acc[1] = (vi32){ c, d };
+}
+#else
+enum { HAS_TILES_BY_WORDS = 0 };
+AI void tile_by_words(int pixels, idx steps, const i32 *x, const i8 *w, vi32 *acc) {}
+#endif
 
 // Of bytes: the products of neighbours, added in i16.
 AI vi16x2 madd_bytes(vi32 x, vi32 w) {

@@ -12,6 +12,8 @@
 #define VL 16
 #elif defined __AVX__
 #define VL 8
+#elif defined __arm__
+#define VL 2
 #else
 #define VL 4
 #endif
@@ -20,8 +22,10 @@
 // Of elements, sizes and tiles: as wide as the runtime's (kernel.h), whatever the size of a long.
 #if __SIZEOF_POINTER__ == 4
 typedef __INT32_TYPE__ idx;
+typedef __UINT32_TYPE__ uidx;
 #else
 typedef __INT64_TYPE__ idx;
+typedef __UINT64_TYPE__ uidx;
 #endif
 typedef union { void *p; idx d; } args;
 enum : idx { NOWHERE = -((idx)1 << (8 * sizeof(idx) - 2)) }; // an offset far before every buffer
@@ -78,14 +82,16 @@ typedef vi32 vbool;
 
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #define CONVERT(x, T) __builtin_convertvector(x, v##T)
-#if VL == 4
+#if VL == 2
+#define LANES 0, 1
+#elif VL == 4
 #define LANES 0, 1, 2, 3
 #elif VL == 8
 #define LANES 0, 1, 2, 3, 4, 5, 6, 7
 #elif VL == 16
 #define LANES 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 #else
-#error "VL is 4, 8 or 16"
+#error "VL is 2, 4, 8 or 16"
 #endif
 
 // True if multiply-adds take one lane of a vector as a factor: loads of four factors are then one.
@@ -106,6 +112,10 @@ AI __attribute__((overloadable)) vf64 vec_fma(vf64 a, vf64 b, vf64 c) { return a
 #elif defined __FMA__ || defined __aarch64__ || defined __riscv_v
 #define FUSED 1
 #define vec_fma(a, b, c) __builtin_elementwise_fma(a, b, c)
+#elif defined __ARM_FEATURE_FMA // of micro-controllers: f32 alone
+#define FUSED 0
+#define vec_fma(a, b, c) \
+    __builtin_choose_expr(sizeof((a)[0]) == sizeof(f32), __builtin_elementwise_fma(a, b, c), (a) * (b) + (c))
 #else
 #define FUSED 0
 #define vec_fma(a, b, c) ((a) * (b) + (c))
@@ -119,7 +129,9 @@ AI __attribute__((overloadable)) vf64 vec_fma(vf64 a, vf64 b, vf64 c) { return a
 AI int any(vi32 mask) { return __builtin_reduce_or(mask) != 0; }
 AI int all(vi32 mask) { return __builtin_reduce_and(mask) != 0; }
 
-#if VL == 4
+#if VL == 2
+#define FOLD(r, op) r = op(r, SHUFFLE(r, r, 1, 0))
+#elif VL == 4
 #define FOLD(r, op) r = op(r, SHUFFLE(r, r, 2, 3, 0, 1)), r = op(r, SHUFFLE(r, r, 1, 0, 3, 2))
 #elif VL == 8
 #define FOLD(r, op) \
@@ -205,7 +217,13 @@ EACH_INTEGER(INTEGER)
 
 // LOW_PAIRS and HIGH_PAIRS zip two vectors within each 128-bit part. EVENS and ODDS unzip such pairs: lane i is then of
 // pair ZIPPED[i].
-#if VL == 4
+#if VL == 2
+#define LOW_PAIRS 0, 2
+#define HIGH_PAIRS 1, 3
+#define EVENS 0, 2
+#define ODDS 1, 3
+#define ZIPPED LANES
+#elif VL == 4
 #define LOW_PAIRS 0, 4, 1, 5
 #define HIGH_PAIRS 2, 6, 3, 7
 #define EVENS 0, 2, 4, 6
@@ -232,12 +250,17 @@ EACH_INTEGER(INTEGER)
 #endif
 // r[i] of VL rows of VL lanes becomes column i: 4 by 4 within each 128-bit part, then by whole parts.
 AI void transpose_f32(vf32 *r) {
+#if VL == 2
+    const vf32 low = SHUFFLE(r[0], r[1], LOW_PAIRS), high = SHUFFLE(r[0], r[1], HIGH_PAIRS);
+    r[0] = low, r[1] = high;
+#else
     unroll (int i = 0; i < VL; i += 4) {
         vf32 a = SHUFFLE(r[i], r[i + 2], LOW_PAIRS), b = SHUFFLE(r[i], r[i + 2], HIGH_PAIRS);
         vf32 c = SHUFFLE(r[i + 1], r[i + 3], LOW_PAIRS), d = SHUFFLE(r[i + 1], r[i + 3], HIGH_PAIRS);
         r[i] = SHUFFLE(a, c, LOW_PAIRS), r[i + 1] = SHUFFLE(a, c, HIGH_PAIRS);
         r[i + 2] = SHUFFLE(b, d, LOW_PAIRS), r[i + 3] = SHUFFLE(b, d, HIGH_PAIRS);
     }
+#endif
 #if VL >= 8
     unroll (int i = 0; i < VL; i++) if (!(i & 4)) {
         vf32 a = r[i], b = r[i + 4];

@@ -69,6 +69,12 @@ AI vi32 round_within_i32(vf32 v) {
     return (vi32)__builtin_ia32_cvtps2dq256(v);
 #elif defined __aarch64__ // fcvtns
     return (vi32)__builtin_neon_vcvtnq_s32_v((signed_bytes)v, INT32X4);
+#elif defined __arm__ && __ARM_FP & 4
+    vi32 whole;
+    unroll (int i = 0; i < VL; i++) whole[i] = __builtin_bit_cast(i32, __builtin_arm_vcvtr_f(v[i], 0));
+    return whole;
+#elif defined __arm__ // without floats in registers; the smallest bits of a sum with 1.5 · 2²³
+    return (vi32)((v == v ? v : (vf32)0) + 0x1.8p23f) - 0x4b400000;
 #else
     return CONVERT(__builtin_elementwise_rint(v == v ? v : (vf32)0), i32);
 #endif

@@ -11,7 +11,7 @@
 
 // Both propagate NaN. On x86 min and max return their second operand where one is NaN: with a constant argument one
 // instruction is left.
-#if defined __x86_64__
+#if defined __x86_64__ || defined __arm__
 #define EXTREME(T, I, name, beyond) \
     AI v##T T##_##name(v##T a, v##T b) { \
         if (__builtin_constant_p(a[0])) return (v##T)((v##I)(a beyond b ? a : b) | (a != a)); \
@@ -22,6 +22,43 @@
 #define EXTREMES(T, I) \
     AI v##T T##_minimum(v##T a, v##T b) { return __builtin_elementwise_minimum(a, b); } \
     AI v##T T##_maximum(v##T a, v##T b) { return __builtin_elementwise_maximum(a, b); }
+#endif
+
+// Where these would be calls of libm, as they are in cores without a rounding instruction for this type. MAGIC is the
+// smallest number that has no smaller bits than 1.
+#if defined __arm__ && !(defined __ARM_FPV5__ && __ARM_FP & 8)
+#define ROUND_BY_SUMS(T, I, MAGIC) \
+    AI v##T T##_trunc(v##T x) { \
+        const v##I small = T##_abs(x) < (T)(MAGIC); \
+        return small ? T##_copysign(CONVERT(CONVERT((small ? x : (v##T)0), I), T), x) : x; \
+    } \
+    AI v##T T##_rint(v##T x) { \
+        const v##T magnitude = T##_abs(x); \
+        return magnitude < (T)(MAGIC) ? T##_copysign(magnitude + (T)(MAGIC) - (T)(MAGIC), x) : x; \
+    } \
+    AI v##T T##_floor(v##T x) { \
+        const v##T t = T##_trunc(x); \
+        return t > x ? t - 1 : t; \
+    } \
+    AI v##T T##_ceil(v##T x) { \
+        const v##T t = T##_trunc(x); \
+        return t < x ? t + 1 : t; \
+    }
+#endif
+#define ROUND_BY_INSTRUCTION(T) \
+    AI v##T T##_floor(v##T x) { return __builtin_elementwise_floor(x); } \
+    AI v##T T##_ceil(v##T x) { return __builtin_elementwise_ceil(x); } \
+    AI v##T T##_rint(v##T x) { return __builtin_elementwise_rint(x); } \
+    AI v##T T##_trunc(v##T x) { return __builtin_elementwise_trunc(x); }
+#if defined __arm__ && !defined __ARM_FPV5__
+#define ROUND_f32 ROUND_BY_SUMS(f32, i32, 0x1p23)
+#else
+#define ROUND_f32 ROUND_BY_INSTRUCTION(f32)
+#endif
+#if defined ROUND_BY_SUMS
+#define ROUND_f64 ROUND_BY_SUMS(f64, i64, 0x1p52)
+#else
+#define ROUND_f64 ROUND_BY_INSTRUCTION(f64)
 #endif
 
 #define FLOAT(T, I) \
@@ -36,10 +73,7 @@
     AI v##T T##_copysign(v##T x, v##T sign) { return __builtin_elementwise_copysign(x, sign); } \
     AI v##T T##_sign(v##T x) { return x == 0 ? (v##T)0 : x == x ? T##_copysign((v##T)1, x) : x; } \
     AI v##T T##_sqrt(v##T x) { return __builtin_elementwise_sqrt(x); } \
-    AI v##T T##_floor(v##T x) { return __builtin_elementwise_floor(x); } \
-    AI v##T T##_ceil(v##T x) { return __builtin_elementwise_ceil(x); } \
-    AI v##T T##_rint(v##T x) { return __builtin_elementwise_rint(x); } \
-    AI v##T T##_trunc(v##T x) { return __builtin_elementwise_trunc(x); } \
+    ROUND_##T \
     AI vi32 T##_isnan(v##T x) { return CONVERT(x != x, i32); } \
     AI vi32 T##_isinf(v##T x) { return CONVERT(T##_abs(x) == INFINITY, i32); } \
     COMMON(T, I)

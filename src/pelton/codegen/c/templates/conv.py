@@ -24,6 +24,7 @@ MAX_GROUP_CHANNELS = 128
 @template
 class Direct(ChannelsLast):
     name = "conv"
+    each_once = True
     dynamic = True
     needs_constant_filters = False
 

@@ -26,7 +26,7 @@ BYTES = (U8, I8)
 FILTERS = (I8, I16)  # i16 for weights of which few are beyond i8
 PLACE = 16  # bytes, as in conv_int8.c
 # How four products are added, as in dot.h; WIDE is exact for all operands.
-AT_ONCE, PAIRS, WIDE, SORTED = 0, 1, 2, 3
+AT_ONCE, PAIRS, WIDE, SORTED, WORDS = 0, 1, 2, 3, 4
 # Least share of steps by pairs for sorting. WIDE is faster for single pixels: it reads copies of them.
 SORTED_FROM, SORTED_FROM_SINGLE = 0.125, 0.45
 
@@ -51,6 +51,8 @@ class BytesProduct:
 
     def register_tiles(self, region: Region, columns: int, rows: Size, target: Target) -> Iterable[tuple[int, int]]:
         """Returns (rows, vectors of columns) of register tiles, the best guess first."""
+        if target.level.dot == "words":  # four sums, and the factors of eight products, are all that registers hold
+            return ((1, 2),) if rows == 1 and columns > target.lanes else ((2, 1),)
         return register_tiles(columns, rows, target)
 
     def filters(self, array: np.ndarray, nr: int, target: Target, signed: bool, **more: Any) -> FilterForm:
@@ -63,6 +65,7 @@ class DirectInt8(BytesProduct, ChannelsLast):
     """Convolutions of u8 or i8 images and i8 filters; biases and padding values may be computed."""
 
     name = "conv_int8"
+    each_once = True
     dynamic = True
     needs_constant_filters = False  # but see `operands_rejection`
 
@@ -183,6 +186,9 @@ def _tactics(
         nr = nv * target.lanes
         mr = min(mr, rows)
         panels = ceil_div(columns, nr)
+        if target.level.dot == "words":  # a tile's windows are copied: as few as possible at once
+            yield Tactic(name, target.isa, (("MR", mr), ("NV", nv), ("MB", mr), ("NB", panels * nr)))
+            continue
         blocks = task_blocks(rows, panels, batch, target.threads, mr)
         for mb, per in _balanced(blocks, rows, panels, batch, target.threads) if is_known(rows) else blocks:
             choice = (mr, nv, mb, per * nr)
@@ -227,8 +233,11 @@ class Filters:
         self.runs = array.reshape(len(array), array.shape[1] // kw, -1, array.shape[3]) if rows else array
         self.runs = np.clip(self.runs, -128, 127)
         self.beyond = places_beyond(array, nr)
-        self.fits = None if target.level.dot == "fours" else steps_by_pairs(self.runs, nr, target.level.factor)
-        self.dot = AT_ONCE if self.fits is None else dot_method(self.fits, self.runs.shape[2], single)
+        self.fits = steps_by_pairs(self.runs, nr, target.level.factor) if target.level.dot == "pairs" else None
+        if self.fits is None:
+            self.dot = AT_ONCE if target.level.dot == "fours" else WORDS
+        else:
+            self.dot = dot_method(self.fits, self.runs.shape[2], single)
         self.copied = single and self.dot == WIDE
         self.signed, self.offset = signed, added_to_bytes(self.dot, signed, target)
 
@@ -237,7 +246,9 @@ class Filters:
         return constants(**how, COPIED=self.copied) + macro("ORDER", "2" if self.dot == SORTED else "0")
 
     def scratch(self, tactic: Tactic) -> int:
-        """Returns the bytes for copies of a task's pixels, and of a panel, as i16."""
+        """Returns the bytes for copies of a task's pixels, and of a panel, as i16; by words, of a task's windows."""
+        if self.dot == WORDS:
+            return tactic["MB"] * self.runs.shape[1] * ceil_div(self.runs.shape[2], 4) * 8
         return (tactic["MB"] + self.nr) * ceil_div(self.array.shape[2], 4) * 8 if self.copied else 0
 
     def packed(self, *sources: Value) -> tuple[Packed, ...]:
@@ -307,7 +318,7 @@ def dot_method(fits: np.ndarray, channels: int, single: bool) -> int:
 def added_to_bytes(dot: int, signed: bool, target: Target) -> int:
     """Returns what is added to the bytes of an image before a sum by `dot` multiplies them: 128 or -128 if it takes
     bytes of the other sign, else 0."""
-    if dot == WIDE or signed == (target.level.factor == "i8"):
+    if dot in (WIDE, WORDS) or signed == (target.level.factor == "i8"):
         return 0
     return 128 if signed else -128
 

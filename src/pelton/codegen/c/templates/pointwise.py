@@ -86,6 +86,7 @@ class Transpose(Template):
 @template
 class Pointwise(Template):
     name = "pointwise"
+    each_once = True
     dynamic = True
 
     def rejection(self, region: Region) -> str | None:

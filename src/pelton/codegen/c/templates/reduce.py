@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pelton.ir.types import BOOL, F64, I64, DType
+from pelton.ir.types import BOOL, F64, I32, I64
 from pelton.plan.layout import Layouts, Order, Strides
 from pelton.plan.region import Region
 
@@ -113,13 +113,13 @@ class ReductionTemplate(Sweep):
 class Reduce(ReductionTemplate):
     name = "reduce"
     dynamic = True
-    anchors = tuple(KINDS)
+    anchors = (*KINDS, "byte_sum")
 
     def node_rejection(self, region: Region) -> str | None:
         name, dtype = region.anchor.op.name, region.anchor.inputs[0].type.dtype
         if dtype is BOOL and name not in ("reduce_max", "reduce_min"):
             return f"{name} of bool"
-        if name == "reduce_mean" and dtype.is_integer and dtype not in (I64, DType.I32):
+        if name == "reduce_mean" and dtype.is_integer and dtype not in (I64, I32):
             return f"a mean of {dtype.value}, whose sum does not fit"
         return None
 
@@ -128,7 +128,10 @@ class Reduce(ReductionTemplate):
         x, dtype = node.inputs[0], node.inputs[0].type.dtype
         mean = node.op.name == "reduce_mean"
         block, rows, cols = self.sizes(region, layouts)
-        block += reduction_macros(KINDS[node.op.name], dtype, I64 if mean and dtype.is_integer else None)
+        within = I64 if mean and dtype.is_integer else None
+        if node.op.name == "byte_sum":
+            within = I32
+        block += reduction_macros(KINDS.get(node.op.name, "sum"), dtype, within)
         result = "v"
         if mean and dtype.is_float:
             result = f"((v) / {'COUNT' if dtype is F64 else '(float)COUNT'})"
