@@ -3,8 +3,27 @@
 from .batch import TokenBatch
 from .decoder import Decoder
 from .description import Description, DecoderPorts
+from .generation import Answer, GenerationRequest, Piece, TokenLogprob, Usage
+from .model import LanguageModel
 from .opening import open
+from .sampling import Sampling
 from .sequence import TokenSequence
 from .tokens import Tokens, TokenStream
 
-__all__ = ["TokenBatch", "Decoder", "Description", "DecoderPorts", "TokenSequence", "TokenStream", "Tokens", "open"]
+__all__ = [
+    "Answer",
+    "Decoder",
+    "DecoderPorts",
+    "Description",
+    "GenerationRequest",
+    "LanguageModel",
+    "Piece",
+    "Sampling",
+    "TokenBatch",
+    "TokenLogprob",
+    "TokenSequence",
+    "TokenStream",
+    "Tokens",
+    "Usage",
+    "open",
+]

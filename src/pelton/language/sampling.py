@@ -17,6 +17,7 @@ FIRST = 256  # tokens that are sorted for top p; four times as many if their sum
 class Sampling:
     """How to choose a token from logits, in this order.
 
+    0. logit_bias: pairs of a token and a number that its logit gets added.
     1. repetition_penalty: logits of tokens that the prompt or the answer has are divided by it where positive, and
        multiplied where negative (Keskar et al., "CTRL", 2019). 1: off.
     2. presence_penalty, frequency_penalty: subtracted from logits of tokens that the answer has; the second, as often
@@ -39,6 +40,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     seed: int | None = None
     temperature_last: bool = False
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -73,6 +75,7 @@ class Sampler:
         self._rng = np.random.Generator(np.random.Philox(sampling.seed))
         self._counts = np.zeros(vocabulary if sampling.penalized else 0, np.float32)  # of tokens of the answer
         self._seen = np.zeros(len(self._counts), bool)
+        self._bias = _bias(sampling.logit_bias, vocabulary)
         if sampling.penalized:
             self._seen[list(prompt)] = True
 
@@ -87,7 +90,8 @@ class Sampler:
 
         Raises ModelError for logits of which none is a number.
         """
-        x = self._penalized(logits) if len(self._counts) else logits
+        x = logits if self._bias is None else logits + self._bias
+        x = self._penalized(x) if len(self._counts) else x
         if allowed is not None:
             x = np.where(allowed, x, np.float32(-np.inf))
         top = int(x.argmax())
@@ -126,6 +130,18 @@ class Sampler:
         i = int(np.searchsorted(sums, self._rng.random() * sums[-1], side="right"))
         i = min(i, len(sums) - 1)
         return i if ids is None else int(ids[i])
+
+
+def _bias(pairs: Sequence[tuple[int, float]], vocabulary: int) -> np.ndarray | None:
+    """Returns what logits get added, f32 [vocabulary]; None for nothing. Raises InputError for other tokens."""
+    if not pairs:
+        return None
+    out = np.zeros(vocabulary, np.float32)
+    for token, value in pairs:
+        if not 0 <= token < vocabulary or not math.isfinite(value):
+            raise InputError(f"logit_bias is for tokens 0 to {vocabulary - 1}, got {token}: {value}")
+        out[token] = value
+    return out
 
 
 def nucleus(x: np.ndarray, p: float) -> np.ndarray:

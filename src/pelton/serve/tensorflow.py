@@ -17,6 +17,7 @@ import orjson
 from . import tensorflow_examples
 from . import tensorflow_json as values
 from .model import ServedModel
+from .openai.listing import listed
 from .requests import InferRequest, OutputRequest, RequestError
 from .server import Server
 
@@ -36,6 +37,10 @@ class TensorFlowApi:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         arrived = time.monotonic_ns()
         method, path, application = scope["method"], scope["path"], scope["pelton.application"]
+        models = listed(self.server, path) if method == "GET" else None
+        if models is not None:
+            await application.answer(send, 200, orjson.dumps(models), [JSON], scope["pelton.headers"])
+            return
         match = {"GET": LOOK, "POST": RUN}[method].fullmatch(path) if method in ("GET", "POST") else None
         if match is None:
             if method == "GET" and path.rstrip("/").lower() == "/v1/models":
