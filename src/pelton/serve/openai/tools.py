@@ -120,8 +120,7 @@ def _tool(tool: Any, where: str) -> tuple[str, Mapping[str, Any]]:
 
 def compact(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a JSON schema whose texts are on one line: a weak model may write spaces without end otherwise."""
-    style = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    return {**schema, "x-guidance": {**style, **(schema.get("x-guidance") or {})}}
+    return {**schema, "x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
 
 
 def grammar(tools: Tools, form: CallFormat, tokens: Tokens) -> str:
