@@ -272,7 +272,8 @@ class Application:
         if error.fault in ("large", "late", "unauthenticated"):
             headers.append((b"connection", b"close"))  # what is left of the body is not read
         status, content = error.status, {"error": str(error)}
-        if isinstance(error, OpenAiError) or scope["path"] in OPENAI_PATHS:
+        listing = scope["path"] == "/v1/models" and error.fault == "unauthenticated"
+        if isinstance(error, OpenAiError) or listing or scope["path"] in OPENAI_PATHS:
             status, content = status_of(error), body_of(error)
         await self.answer(send, status, orjson.dumps(content), headers)
 
