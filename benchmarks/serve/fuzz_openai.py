@@ -67,6 +67,6 @@ def damaged(draw: random.Random, model: str) -> tuple[str, bytes]:
         content["messages"] = [{"role": draw.choice(["user", "tool", "x"]), "content": draw.choice(TEXTS)}]
     if draw.random() < 0.75:
         content = fuzz_requests.damage(draw, content)
-    if isinstance(content, dict) and draw.random() < 0.7:
-        content["model"] = model
+    if isinstance(content, dict) and (which := draw.random()) < 0.75:
+        content["model"] = model if which < 0.7 else "absent"
     return path, fuzz_requests.text(draw, content)
