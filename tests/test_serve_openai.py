@@ -40,8 +40,13 @@ def test_models_are_listed(client):
     # the model is on the page and in the repository's index, and has no tensors
     assert "language model, 3 answers at once" in client.client.get("/page.json").text
     assert client.client.get("/v2/models/tiny").json()["platform"] == "pelton_language"
-    refused = client.client.post("/v2/models/tiny/infer", '{"inputs": []}')
-    assert refused.status_code == 501 and "/v1/chat/completions" in refused.text
+    for path, body in (
+        ("/v2/models/tiny/infer", {"inputs": []}),
+        ("/v2/models/tiny/generate", {"text": "a"}),
+        ("/v1/models/tiny:predict", {"instances": [1]}),
+    ):
+        refused = client.client.post(path, json.dumps(body))
+        assert refused.status_code == 501 and "/v1/chat/completions" in refused.text
 
 
 def test_a_chat_completion_is_what_the_model_generates(client):

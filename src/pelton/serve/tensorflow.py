@@ -20,6 +20,7 @@ from .model import ServedModel
 from .openai.listing import listed
 from .requests import InferRequest, OutputRequest, RequestError
 from .server import Server
+from .text_model import NO_TENSORS, TextModel
 
 SIGNATURE, METHOD = "serving_default", "tensorflow/serving/"
 _PLACE = r"/v1/models/([^/:]+)(?:/versions/([0-9]+)|/labels/([^/:]+))?"
@@ -54,6 +55,8 @@ class TensorFlowApi:
             body = orjson.dumps(look(name, version, label), option=orjson.OPT_INDENT_2)
         else:
             model = self._model(name, version, label)
+            if isinstance(model, TextModel):
+                raise RequestError(f"model {name!r} {NO_TENSORS}", "unsupported")
             run = {"predict": predict, "classify": classify, "regress": regress}[action.lower()]
             inputs, write = run(model, scope["pelton.body"])
             request = InferRequest(name, "" if version is None and label is None else model.version, inputs)
