@@ -94,6 +94,13 @@ def test_text_that_is_no_call_stays_text(form, text):
         assert not calls and rest in (text, text.replace("[TOOL_CALLS]", ""))
 
 
+def test_a_forced_call_that_is_cut_off_is_dropped():
+    text = WRITTEN[HERMES][0][:-30]
+    parser = CallParser(HERMES, NAMES, forced=True)
+    (call,) = [*parser.push(text), *parser.finish()]
+    assert call.name == "get_weather"
+
+
 def test_text_is_passed_on_as_it_comes():
     parser = CallParser(HERMES, NAMES)
     assert parser.push("Hello ") == ["Hello "] and parser.push("a <too") == ["a "]

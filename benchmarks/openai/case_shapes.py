@@ -72,7 +72,7 @@ def the_raw_response_is_of_events(s: Servers) -> None:
 
 @case("tools")
 def a_required_call(s: Servers) -> None:
-    choice = s.chat(tools=[WEATHER, NOW], tool_choice="required", max_tokens=200).choices[0]
+    choice = s.chat(tools=[WEATHER, NOW], tool_choice="required", max_tokens=400).choices[0]
     assert choice.finish_reason == "tool_calls", choice
     for call in choice.message.tool_calls:
         arguments = json.loads(call.function.arguments)
@@ -97,7 +97,7 @@ def a_single_call(s: Servers) -> None:
 
 @case("tools")
 def calls_in_a_stream(s: Servers) -> None:
-    options = {"tools": [WEATHER, NOW], "tool_choice": "required", "max_tokens": 200}
+    options = {"tools": [WEATHER, NOW], "tool_choice": "required", "max_tokens": 400}
     names, arguments, reasons = {}, {}, set()
     for chunk in s.chat(stream=True, **options):
         for part in chunk.choices[0].delta.tool_calls or ():

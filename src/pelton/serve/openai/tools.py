@@ -185,11 +185,13 @@ class ToolCall:
 
 @dataclass
 class CallParser:
-    """Finds calls in an answer as it arrives. names: the functions that there are."""
+    """Finds calls in an answer as it arrives. names: the functions that there are. forced: the answer is made of calls
+    alone, so that a text at its end is a call that was cut off, which is dropped."""
 
     form: CallFormat
     names: frozenset[str]
     single: bool = False
+    forced: bool = False
     calls: int = 0
     _held: str = ""
     _inside: bool = False  # behind a `begin`
@@ -220,11 +222,10 @@ class CallParser:
     def finish(self) -> list[str | ToolCall]:
         """Returns what is left at the end of the answer."""
         rest, self._held = self._held, ""
-        if not rest:
-            return []
-        if self._inside or self._bare:
-            return self._tidy(self._calls(rest, (self.form.begin if self._inside else "") + rest))
-        return self._tidy([rest])
+        parts: list[str | ToolCall] = [rest]
+        if rest and (self._inside or self._bare):
+            parts = self._calls(rest, (self.form.begin if self._inside else "") + rest)
+        return self._tidy([p for p in parts if isinstance(p, ToolCall)] if self.forced else parts)
 
     def _decide(self) -> bool:
         """Finds out whether the answer begins with JSON; returns False while this is open."""

@@ -108,7 +108,9 @@ class ChatWriter(AnswerWriter):
 
     def _parser(self) -> CallParser | None:
         tools, form = self.call.tools, self.call.form
-        return None if tools is None or form is None else CallParser(form, frozenset(tools.parameters), tools.single)
+        if tools is None or form is None:
+            return None
+        return CallParser(form, frozenset(tools.parameters), tools.single, bool(tools.forced))
 
     def start(self) -> Iterator[dict[str, Any]]:
         for i in range(len(self.call.requests)):
