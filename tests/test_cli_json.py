@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 SCHEMAS = {path.name: json.loads(path.read_text("utf-8")) for path in FOLDER.glob("*.json")}
 KNOWN = referencing.Registry().with_resources((n, referencing.Resource.from_contents(s)) for n, s in SCHEMAS.items())
 # commands that answer with a script, until they are stopped, and in the form of another tool
-WITHOUT = {"completion", "serve", "trtexec"}
+WITHOUT = {"chat", "completion", "serve", "trtexec"}
 
 
 def faults(schema: dict, answer: object) -> list[str]:

@@ -136,7 +136,8 @@ def _joined_port(ports: Sequence[Port], shape: Sequence[Entry]) -> Port:
     return replace(
         first,
         shape=tuple(shape),
-        indices=min(ranges, key=lambda r: r.high) if ranges else None,
+        # each engine checks its own range; an index that none accepts is known beforehand
+        indices=max(ranges, key=lambda r: r.high) if len(ranges) == len(ports) else None,
         shares=first.shares if len({p.shares for p in ports}) == 1 else None,
     )
 

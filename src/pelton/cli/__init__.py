@@ -19,6 +19,7 @@ from . import (
     bench,
     build,
     cache,
+    chat,
     check,
     compare,
     completion,
@@ -30,6 +31,7 @@ from . import (
     export,
     flags,
     formats,
+    generate,
 )
 from . import import_env, inspect, output, refit, run, serve, sign, streams, terminal, trace, trtexec, tune, view
 
@@ -48,6 +50,7 @@ EXAMPLES = """from a model to an answer:
 GROUPS = {
     "build": (build, tune, refit, sign),
     "run and measure": (run, serve, bench, trtexec, demo),
+    "language models": (generate, chat),
     "understand": (inspect, view, explain, trace, check, compare),
     "convert and formats": (convert, compress, export, formats, import_env),
     "machine": (doctor, cache, completion),

@@ -2,23 +2,25 @@
 
 from .batch import TokenBatch
 from .decoder import Decoder
-from .description import Description, DecoderPorts
-from .generation import Answer, GenerationRequest, Piece, TokenLogprob, Usage
+from .description import DecoderPorts, Description
+from .generation import Answer, AnswerPiece, GenerationRequest, TokenLogprob, Usage
 from .model import LanguageModel
 from .opening import open
 from .sampling import Sampling
+from .scheduler import Scheduler
 from .sequence import TokenSequence
 from .tokens import Tokens, TokenStream
 
 __all__ = [
     "Answer",
+    "AnswerPiece",
     "Decoder",
     "DecoderPorts",
     "Description",
     "GenerationRequest",
     "LanguageModel",
-    "Piece",
     "Sampling",
+    "Scheduler",
     "TokenBatch",
     "TokenLogprob",
     "TokenSequence",

@@ -75,7 +75,7 @@ class TensorPlace:
 
 
 @dataclass(frozen=True)
-class Family:
+class DecoderFamily:
     """An architecture, and the places of its tensors in a file.
 
     places: a name of the parts below → its place; "{}" stands for the number of a layer. Parts have ".weight" and,

@@ -66,9 +66,10 @@ def _message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
         )
     content = message.get("content")
     if content is None or isinstance(content, str):
-        return {**message, "content": content} if "content" in message or "tool_calls" in message else {**message}
-    texts = [p.get("text") if isinstance(p, Mapping) and p.get("type") == "text" else None for p in content]
-    if not isinstance(content, Sequence) or not all(isinstance(t, str) for t in texts):
+        return {**message, "content": content} if "tool_calls" in message else {**message}
+    parts = content if isinstance(content, (list, tuple)) else [content]
+    texts = [p.get("text") if isinstance(p, Mapping) and p.get("type") == "text" else None for p in parts]
+    if not all(isinstance(t, str) for t in texts):
         raise InputError(f"the content of message {number} is a text, or a list of parts of type text")
     return {**message, "content": "".join(str(t) for t in texts)}
 

@@ -70,7 +70,7 @@ def _network(
     ids, mask = inputs.text("input_ids", "input_ids"), inputs.text("attention_mask", "attention_mask")
     patterns = [inputs.text(name) for name in CACHES if name in inputs.values]
     past = [p.replace("%d", str(i)) for i in range(description.layers) for p in patterns]
-    net = EditableNetwork.from_graph(load(path, _ranges(path, ids, mask, past, sizes)).graph)
+    net = EditableNetwork.from_graph(load(path, _ranges(path, (ids, mask), past, description.head_size, sizes)).graph)
     ports = {t.name: t for t in net.inputs}
     for name in (ids, mask):
         if name not in ports:
@@ -101,8 +101,8 @@ def _network(
     )
 
 
-def _ranges(path: Path, ids: str, mask: str, past: list[str], sizes: DecoderSizes) -> dict[str, str]:
-    """Returns the ranges of the dimensions that the model's inputs name."""
+def _ranges(path: Path, first: tuple[str, str], past: list[str], head_size: int, sizes: DecoderSizes) -> dict[str, str]:
+    """Returns the ranges of the dimensions that the model's inputs name. first: the inputs of ids and of the mask."""
     with Needs("reading ONNX models"):
         import onnx
 
@@ -113,11 +113,13 @@ def _ranges(path: Path, ids: str, mask: str, past: list[str], sizes: DecoderSize
     most, ranges = sizes.context, dict[str, str]()
     named = {v.name: [d.dim_param for d in v.type.tensor_type.shape.dim] for v in inputs}
     total = f"1..{min(2 * sizes.prompt, most)}..{most}"
-    for name, texts in ((ids, (BATCH, f"1..{sizes.prompt}..{most}")), (mask, (BATCH, total))):
-        ranges |= {d: text for d, text in zip(named.get(name, ()), texts) if d}
+    for name, count in zip(first, (f"1..{sizes.prompt}..{most}", total)):
+        ranges |= {d: text for d, text in zip(named.get(name, ()), (BATCH, count)) if d}
     for name in past:
         dims = named.get(name, ())
-        ranges |= {d: f"1..{most}..{most}" for d in dims[2:3] if len(dims) == 4 and d and d not in ranges}
+        if len(dims) == 4:
+            texts = {dims[2]: f"1..{most}..{most}", dims[3]: f"{head_size}"}
+            ranges |= {d: text for d, text in texts.items() if d and d not in ranges}
     return ranges
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -64,7 +63,7 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True)
-class Piece:
+class AnswerPiece:
     """Part of an answer. tokens: those that its text ends; logprobs: of these, if the request asked for them."""
 
     text: str
@@ -99,7 +98,7 @@ class Answer:
 
     def __init__(self) -> None:
         self._ready = threading.Condition()
-        self._pieces: list[Piece] = []
+        self._pieces: list[AnswerPiece] = []
         self._listeners: list[Callable[[], None]] = []
         self._error: BaseException | None = None
         self._cancelled = False
@@ -108,7 +107,7 @@ class Answer:
 
     # --- for readers
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[AnswerPiece]:
         at = 0
         while True:
             with self._ready:
@@ -121,7 +120,9 @@ class Answer:
             at += len(new)
             yield from new
 
-    async def __aiter__(self) -> AsyncIterator[Piece]:
+    async def __aiter__(self) -> AsyncIterator[AnswerPiece]:
+        import asyncio  # takes as long to import as all of this room
+
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -197,7 +198,7 @@ class Answer:
 
     # --- for the scheduler
 
-    def put(self, piece: Piece) -> None:
+    def put(self, piece: AnswerPiece) -> None:
         """Adds a piece."""
         with self._ready:
             self._pieces.append(piece)

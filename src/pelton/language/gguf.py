@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pelton.errors import ModelError
 
-from .architecture import Family
+from .architecture import DecoderFamily
 from .description import DecoderPorts, Description
 from .gguf_family import gguf_family
 from .gguf_file import GgufFile
@@ -56,7 +56,7 @@ class _Model:
         return GgufFile(self.path)
 
     @cached_property
-    def family(self) -> Family:
+    def family(self) -> DecoderFamily:
         return gguf_family(self.file)
 
     def tokens(self) -> Tokens:

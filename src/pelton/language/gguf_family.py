@@ -9,7 +9,7 @@ import numpy as np
 
 from pelton.errors import ModelError
 
-from .architecture import Architecture, Family, Rotation, TensorPlace
+from .architecture import Architecture, DecoderFamily, Rotation, TensorPlace
 from .families import FAMILIES, HARMLESS
 from .gguf_file import GgufFile
 from .source import LanguageSettings
@@ -52,7 +52,7 @@ IGNORED = {"vocab_size", "attention.causal", "rope.scaling.finetuned", "attentio
 LARGEST = {"gemma2": 46, "gemma3": 62}
 
 
-def gguf_family(file: GgufFile) -> Family:
+def gguf_family(file: GgufFile) -> DecoderFamily:
     """Returns the family of a file. Raises ModelError for an architecture that is not known, and for metadata whose
     meaning is not, by their names."""
     kind = file.metadata.get(ARCHITECTURE)
@@ -69,7 +69,7 @@ def gguf_family(file: GgufFile) -> Family:
     if unknown:
         raise ModelError(f"{file.path}: {prefix}{unknown[0]} is not supported")
     a = replace(family.architecture, family=kind, norm_from=0.0)  # files have the whole weights of norms
-    return Family(_rotated(a, kind, file), _places(a, file))
+    return DecoderFamily(_rotated(a, kind, file), _places(a, file))
 
 
 def _settings(kind: str, m: LanguageSettings, file: GgufFile) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pelton.errors import ModelAbsent, ModelError
 
-from .architecture import Family
+from .architecture import DecoderFamily
 from .description import DecoderPorts, Description
 from .families import family_of
 from .families.gpt2 import PREFIX
@@ -83,7 +83,7 @@ def huggingface_model(folder: Path) -> LanguageSource:
 
 
 def _network(
-    folder: Path, files: tuple[Path, ...], family: Family, tied: bool, sizes: DecoderSizes
+    folder: Path, files: tuple[Path, ...], family: DecoderFamily, tied: bool, sizes: DecoderSizes
 ) -> tuple[Network, DecoderPorts, list[str]]:
     from .decoder_network import decoder_network  # the compiler's, which later starts do not import
     from .weights import DecoderWeights

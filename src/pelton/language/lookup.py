@@ -9,7 +9,7 @@ TRIALS = 32  # steps without a draft, after which one is tried again
 SHARE = 1 / 8  # of the latest time or count in a running mean
 
 
-class Lookup:
+class TokenLookup:
     """The tokens of one answer and its prompt, and where each group of them was last."""
 
     def __init__(self, ids: Sequence[int]):

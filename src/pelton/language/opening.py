@@ -57,7 +57,8 @@ def open(
     most = source.description.context
     if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 2 <= context <= most):
         raise InputError(f"context is a number of tokens from 2 to {most}, the model's own, got {context!r}")
-    sizes = DecoderSizes(context or min(most, CONTEXT), PROMPT)
+    context = context or min(most, CONTEXT)
+    sizes = DecoderSizes(context, min(PROMPT, context))
     options = Options(level=level, precision=precision, threads=threads, cache_dir=cache_folder, kv_cache=CACHES[cache])
     engine, record = _engine(source, sizes, options)
     description = described({**record["description"], "digest": record["digest"]})

@@ -13,7 +13,7 @@ from .sequence import TokenSequence
 
 
 @dataclass
-class Place:
+class SequencePlace:
     """A sequence of a batch.
 
     exact: its first tokens, so many, whose keys and values are bit for bit those of a prompt. Those that were
@@ -56,15 +56,15 @@ class Place:
         return True
 
 
-class Places:
+class SequencePlaces:
     """The sequences of a batch, those of finished answers included, which later prompts continue."""
 
     def __init__(self, batch: TokenBatch):
         self.batch = batch
-        self.all = [Place(i, batch[i]) for i in range(len(batch))]
+        self.all = [SequencePlace(i, batch[i]) for i in range(len(batch))]
         self._clock = 0
 
-    def take(self, prompt: Sequence[int]) -> Place | None:
+    def take(self, prompt: Sequence[int]) -> SequencePlace | None:
         """Returns a place whose sequence is the beginning of the prompt, as long as there is one; None if all are busy.
 
         More than FEW tokens of the prompt remain, of prompts that have more: shorter runs have other kernels.
@@ -89,8 +89,8 @@ class Places:
         place.busy, place.used, place.target = True, self._tick(), ()
         return place
 
-    def free(self, place: Place, target: Sequence[int]) -> None:
-        """Returns a place; its sequence stays until another prompt needs the place. target: see `Place`."""
+    def free(self, place: SequencePlace, target: Sequence[int]) -> None:
+        """Returns a place; its sequence stays until another prompt needs the place. target: see `SequencePlace`."""
         place.busy, place.used, place.target = False, self._tick(), tuple(target)
 
     def settle(self, most: int) -> bool:
@@ -110,7 +110,7 @@ class Places:
         place.exact, place.used, place.target = len(tokens), self._tick(), ()
         return True
 
-    def _longest(self, prompt: Sequence[int]) -> tuple[Place | None, int]:
+    def _longest(self, prompt: Sequence[int]) -> tuple[SequencePlace | None, int]:
         best, length = None, 0
         for place in self.all:
             n = min(common_beginning(place.ids, prompt), place.exact, len(prompt) - FEW - 1)
@@ -119,7 +119,7 @@ class Places:
                 best, length = place, n
         return best, length
 
-    def _oldest(self, free: list[Place]) -> Place:
+    def _oldest(self, free: list[SequencePlace]) -> SequencePlace:
         """Returns an empty place, else that which was used least recently; of equal ones that next to busy ones, as a
         step runs all between the first and the last."""
         busy = [p.number for p in self.all if p.busy] or [0]

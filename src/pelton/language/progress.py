@@ -6,24 +6,27 @@ import time
 
 import numpy as np
 
-from .generation import Answer, GenerationRequest, Piece, TokenLogprob, Usage
+from .generation import Answer, GenerationRequest, AnswerPiece, TokenLogprob, Usage
 from .grammar import Grammar
-from .lookup import Lookup
-from .places import Place
+from .lookup import TokenLookup
+from .places import SequencePlace
 from .sampling import Sampler, log_probabilities
 from .stops import StopFilter
 from .tokens import Tokens
 
+DRAFT = 3  # tokens of a draft
+
 
 class Progress:
-    """A request that waits or runs. prompt: its tokens. pending: the last token, which no run has seen yet."""
+    """A request that waits or runs. prompt: its tokens. pending: the last token, which no run has seen yet. reach: the
+    tokens of the next draft, more than DRAFT once all of one were right."""
 
     def __init__(
         self, request: GenerationRequest, prompt: list[int], tokens: Tokens, vocabulary: int, grammar: Grammar | None
     ):
         self.request, self.prompt, self.grammar = request, prompt, grammar
         self.answer = Answer()
-        self.place: Place | None = None
+        self.place: SequencePlace | None = None
         self.pending = -1
         self.output: list[int] = []
         self.drafted = self.accepted = self.cached = 0
@@ -32,7 +35,8 @@ class Progress:
         self._stream, self._stops = tokens.stream(), StopFilter(request.stop)
         self._held: list[int] = []  # tokens whose text is not out
         self._logprobs: list[TokenLogprob] = []
-        self._lookup: Lookup | None = None
+        self.reach = DRAFT
+        self._lookup: TokenLookup | None = None
         self._began, self._first = time.monotonic(), 0.0
 
     def choose(self, logits: np.ndarray) -> int:
@@ -70,7 +74,7 @@ class Progress:
     def draft(self, most: int) -> list[int]:
         """Returns tokens that may follow the answer so far, at most so many."""
         if self._lookup is None:
-            self._lookup = Lookup(self.prompt)
+            self._lookup = TokenLookup(self.prompt)
         for token in self.output[len(self._lookup) - len(self.prompt) :]:
             self._lookup.add(token)
         if self.request.max_tokens is not None:
@@ -79,7 +83,7 @@ class Progress:
 
     def _put(self, text: str) -> None:
         if text:
-            self.answer.put(Piece(text, tuple(self._held), tuple(self._logprobs)))
+            self.answer.put(AnswerPiece(text, tuple(self._held), tuple(self._logprobs)))
             self._held, self._logprobs = [], []
 
     def _end(self, reason: str) -> bool:
@@ -87,9 +91,9 @@ class Progress:
             rest = self._stops.push(self._stream.finish())
             rest = rest if self._stops.stopped else rest + self._stops.finish()
             if rest or self._held:
-                self.answer.put(Piece(rest, tuple(self._held), tuple(self._logprobs)))
+                self.answer.put(AnswerPiece(rest, tuple(self._held), tuple(self._logprobs)))
         elif self._held:
-            self.answer.put(Piece("", tuple(self._held), tuple(self._logprobs)))
+            self.answer.put(AnswerPiece("", tuple(self._held), tuple(self._logprobs)))
         if self._stops.stopped:
             reason = "stop"
         self.answer.close(reason, self.usage())

@@ -25,8 +25,8 @@ def rotation(settings: LanguageSettings, pairs: int, context: int, theta: float 
     """
     values = settings.value("rope_parameters")
     scaling = settings.value("rope_scaling")
-    values = values if isinstance(values, Mapping) else {**(scaling if isinstance(scaling, Mapping) else {})}
-    own = LanguageSettings(dict(values), settings.path)
+    given = next((v for v in (values, scaling) if isinstance(v, Mapping)), {})
+    own = LanguageSettings(dict(given), settings.path)
     base = own.number("rope_theta", settings.number("rope_theta", theta))
     return scaled(own, base, pairs, context, settings.value("original_max_position_embeddings"))
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from pelton.errors import InputError, ModelError
 
-FIRST = 256  # tokens that are sorted for top p; four times as many if their sum does not reach it
+FIRST = 256  # tokens that are sorted for top p; more if their sum does not reach it
+BLOCK = 32  # numbers whose largest, or sum, is looked at first
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Sampler:
             x = x / np.float32(s.temperature)
         ids: np.ndarray | None = None
         if 0 < s.top_k < len(x):
-            ids = np.sort(np.argpartition(x, len(x) - s.top_k)[len(x) - s.top_k :])
+            ids = largest(x, s.top_k)
             x = x[ids]
         if s.top_p < 1:
             best = nucleus(x, s.top_p)
@@ -126,9 +127,7 @@ class Sampler:
             x, ids = x[best], best if ids is None else ids[best]
         if s.temperature_last:
             x = x / np.float32(s.temperature)
-        sums = np.exp(x - x.max()).cumsum(dtype=np.float64)
-        i = int(np.searchsorted(sums, self._rng.random() * sums[-1], side="right"))
-        i = min(i, len(sums) - 1)
+        i = draw(np.exp(x - x.max()), self._rng.random())
         return i if ids is None else int(ids[i])
 
 
@@ -144,25 +143,52 @@ def _bias(pairs: Sequence[tuple[int, float]], vocabulary: int) -> np.ndarray | N
     return out
 
 
+def draw(weights: np.ndarray, u: float) -> int:
+    """Returns the index where the sums of weights reach the part u of all of them."""
+    whole = len(weights) // BLOCK * BLOCK
+    blocks = weights[:whole].reshape(-1, BLOCK).sum(1, dtype=np.float64)
+    sums = np.append(blocks, weights[whole:].sum(dtype=np.float64)).cumsum()
+    target = min(u * sums[-1], np.nextafter(sums[-1], 0))
+    block = min(int(np.searchsorted(sums, target, side="right")), len(sums) - 1)
+    part = weights[block * BLOCK : (block + 1) * BLOCK]
+    within = part.cumsum(dtype=np.float64)
+    i = int(np.searchsorted(within, target - (sums[block - 1] if block else 0.0), side="right"))
+    return block * BLOCK + min(i, int(np.flatnonzero(part)[-1]))
+
+
+def largest(x: np.ndarray, count: int) -> np.ndarray:
+    """Returns the indices of the largest numbers, in falling order; of equal ones the first."""
+    blocks = len(x) // BLOCK
+    if count < blocks // 2:
+        # as many blocks have a number as large as the count-th largest of their maxima
+        tops = x[: blocks * BLOCK].reshape(blocks, BLOCK).max(1)
+        candidates = np.flatnonzero(x >= np.partition(tops, blocks - count)[blocks - count])
+    elif count < len(x):
+        candidates = np.flatnonzero(x >= np.partition(x, len(x) - count)[len(x) - count])
+    else:
+        candidates = np.arange(len(x))
+    return candidates[np.lexsort((candidates, -x[candidates]))[:count]]
+
+
 def nucleus(x: np.ndarray, p: float) -> np.ndarray:
     """Returns the indices of the largest logits, falling, whose probabilities reach a sum of p; one at least."""
     e = np.exp(x - x.max())
-    need, count = p * e.sum(dtype=np.float64), FIRST
-    while True:
-        count = min(count, len(x))
-        best = np.argpartition(x, len(x) - count)[len(x) - count :] if count < len(x) else np.arange(len(x))
-        best = best[np.lexsort((best, -x[best]))]  # equal ones by number
+    total = e.sum(dtype=np.float64)
+    best = largest(x, FIRST)
+    sums = e[best].cumsum(dtype=np.float64)
+    if sums[-1] < p * total:
+        # all that are less likely than this sum to less than the rest, 1 − p
+        least = (1 - p) * total / len(x)
+        best = np.flatnonzero(e >= min(least, e[best[-1]]))
+        best = best[np.lexsort((best, -x[best]))]
         sums = e[best].cumsum(dtype=np.float64)
-        if sums[-1] >= need or count == len(x):
-            return best[: int(np.searchsorted(sums, need, side="left")) + 1]
-        count *= 4
+    return best[: int(np.searchsorted(sums, p * total, side="left")) + 1]
 
 
 def log_probabilities(logits: np.ndarray, tokens: Iterable[int], most: int) -> tuple[list[float], list[int]]:
     """Returns log probabilities of these tokens under the logits as the model made them, and the `most` likely tokens,
     in falling order."""
-    x = logits.astype(np.float64)
-    total = x.max() + math.log(np.exp(x - x.max()).sum())
-    best = np.argpartition(x, len(x) - most)[len(x) - most :] if 0 < most < len(x) else np.arange(len(x) if most else 0)
-    best = best[np.lexsort((best, -x[best]))]
-    return [float(x[t] - total) for t in (*tokens, *best)], [int(t) for t in best]
+    top = logits.max()
+    total = float(top) + math.log(np.exp(logits - top).sum(dtype=np.float64))
+    best = [int(t) for t in largest(logits, most)] if most else []
+    return [float(logits[t]) - total for t in (*tokens, *best)], best

@@ -42,7 +42,7 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
         tree = super()._parse(source, name, filename)
         for joint in [*tree.find_all(nodes.Concat)]:  # a ~ b is not intercepted, + is
             texts = [nodes.Filter(n, "string", [], [], None, None) for n in joint.nodes]
-            whole = texts[0]
+            whole: nodes.Expr = texts[0]
             for text in texts[1:]:
                 whole = nodes.Add(whole, text)
             joint.nodes = [whole]

@@ -19,8 +19,8 @@ from .decoder import Decoder
 from .generation import Answer, GenerationRequest
 from .grammar import Grammars
 from .lookup import Speed
-from .places import Places, prompt_part
-from .progress import Progress
+from .places import SequencePlaces, prompt_part
+from .progress import DRAFT, Progress
 from .sessions import read_session, write_session
 
 CHUNK = 512  # tokens of a prompt in one run
@@ -41,7 +41,7 @@ class Scheduler:
     def __init__(self, decoder: Decoder, sequences: int = 4, capacity: int | None = None, *, speculate: bool = True):
         self.decoder = decoder
         self.capacity = capacity or decoder.description.context
-        self.places = Places(decoder.batch(sequences if decoder.ports.batch else 1, self.capacity))
+        self.places = SequencePlaces(decoder.batch(sequences if decoder.ports.batch else 1, self.capacity))
         self.grammars = Grammars(decoder.tokens, decoder.description.vocabulary)
         self._draft = decoder.description.few - 1 if speculate else 0
         self._speed = Speed()
@@ -261,7 +261,7 @@ class Scheduler:
             logits = self.places.batch.step({number: p.pending for number, p in each.items()})
         except (Error, MemoryError) as e:
             if len(each) == 1:
-                self._fail(*each.values(), e)
+                self._fail(next(iter(each.values())), e)
             else:
                 self._step_apart(each)
             return
@@ -277,7 +277,7 @@ class Scheduler:
             return False
         sequence = place.sequence
         before, room = sequence.length, self.capacity - sequence.length
-        draft = progress.draft(min(self._draft, room - 1))
+        draft = progress.draft(min(progress.reach, self._draft, room - 1))
         if not draft or not self._speed.pays() or sequence.runner.is_long(before + 1 + len(draft)) != sequence.long:
             return False
         began = time.perf_counter()
@@ -293,6 +293,7 @@ class Scheduler:
                 break
         if sequence.length > before + used:
             sequence.rewind(before + used)
+        progress.reach = self._draft if used > len(draft) else DRAFT
         self._speed.drafted(seconds, used)
         progress.drafted, progress.accepted = progress.drafted + len(draft), progress.accepted + used - 1
         return True

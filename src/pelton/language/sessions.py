@@ -16,13 +16,13 @@ import numpy as np
 from pelton.errors import InputAbsent, InputError
 from pelton.system import files
 
-from .places import Place
+from .places import SequencePlace
 
 FORMAT = 1
 OVERHEAD = 1 << 20  # bytes of headers
 
 
-def write_session(path: str | os.PathLike[str], digest: str, places: Sequence[Place]) -> None:
+def write_session(path: str | os.PathLike[str], digest: str, places: Sequence[SequencePlace]) -> None:
     """Writes what these places have, in their order. Raises OSError."""
     content: dict[str, Any] = {"format": np.array(FORMAT), "digest": np.array(digest)}
     for i, place in enumerate(places):

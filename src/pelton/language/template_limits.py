@@ -123,7 +123,7 @@ def weight(value: Any) -> int:
     while rest and total <= LONGEST:
         item = rest.pop()
         total += len(item) if isinstance(item, str) else 1
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):  # Mapping would call Python code, which counts as a step of the template
             rest += [*item.keys(), *item.values()]
         elif isinstance(item, (list, tuple)):
             rest += item

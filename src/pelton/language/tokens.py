@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 INCOMPLETE = "\ufffd"  # what the end of a text decodes to while a character lacks bytes
-LONGEST = 8  # tokens that one character or its joint with others may take
+LONGEST = 16  # characters in a row that may yet become others
 
 
 class Coder(Protocol):
@@ -98,24 +98,28 @@ class TokenStream:
     def __init__(self, tokens: Tokens, special: bool = False):
         self._tokens, self._special = tokens, special
         self._ids: list[int] = []  # those that later ones may join with
-        self._emitted = 0  # of these, whose text is out
+        self._before = 0  # of these, which earlier ones may have joined with
+        self._sent = 0  # characters of their text that are out
 
     def push(self, id: int) -> str:
         """Adds a token; returns the text that is now certain, which may be ""."""
-        self._ids.append(int(id))
-        text, before = self._texts()
-        if len(text) <= len(before) or text.endswith(INCOMPLETE) and len(self._ids) - self._emitted < LONGEST:
+        id = int(id)
+        if id in self._tokens.special and not self._special:
             return ""
-        self._ids, self._emitted = self._ids[self._emitted :], len(self._ids) - self._emitted
-        return text[len(before) :]
+        self._ids.append(id)
+        text = self._tokens.decode(self._ids, self._special)
+        certain = text.rstrip(INCOMPLETE)
+        if len(text) - len(certain) > LONGEST:  # these are no characters
+            certain = text
+        piece = certain[self._sent :]
+        self._sent = max(self._sent, len(certain))
+        if piece and certain == text:
+            self._ids, self._before = self._ids[self._before :], len(self._ids) - self._before
+            self._sent = len(self._tokens.decode(self._ids, self._special))
+        return piece
 
     def finish(self) -> str:
         """Returns the rest of the text, with U+FFFD for a character that lacks bytes; the stream begins anew."""
-        text, before = self._texts()
-        self._ids, self._emitted = [], 0
-        return text[len(before) :]
-
-    def _texts(self) -> tuple[str, str]:
-        """Returns the text of all tokens held, and of those that are out."""
-        decode = self._tokens.decode
-        return decode(self._ids, self._special), decode(self._ids[: self._emitted], self._special)
+        rest = self._tokens.decode(self._ids, self._special)[self._sent :]
+        self._ids, self._before, self._sent = [], 0, 0
+        return rest

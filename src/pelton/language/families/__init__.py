@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pelton.errors import ModelError
 
-from pelton.language.architecture import Family
+from pelton.language.architecture import DecoderFamily
 from pelton.language.source import LanguageSettings
 
 from .gemma import gemma2, gemma3
@@ -16,7 +16,7 @@ from .phi import phi3
 from .qwen import qwen2, qwen3
 from .starcoder import starcoder2
 
-FAMILIES: dict[str, Callable[[LanguageSettings], Family]] = {
+FAMILIES: dict[str, Callable[[LanguageSettings], DecoderFamily]] = {
     "gemma2": gemma2,
     "gemma3_text": gemma3,
     "gpt2": gpt2,
@@ -41,7 +41,7 @@ HARMLESS = {
 }
 
 
-def family_of(settings: LanguageSettings) -> Family:
+def family_of(settings: LanguageSettings) -> DecoderFamily:
     """Returns the family of a model's settings, in the form of transformers.
 
     Raises ModelError for an architecture that is not known, and for settings whose meaning is not, by their names.

@@ -6,7 +6,7 @@ from typing import Any
 
 from pelton.errors import ModelError
 
-from pelton.language.architecture import Architecture, Family, LayerNumbers, Rotation
+from pelton.language.architecture import Architecture, DecoderFamily, LayerNumbers, Rotation
 from pelton.language.rotations import rotation, scaled
 from pelton.language.source import LanguageSettings
 
@@ -43,13 +43,13 @@ def _cap(settings: LanguageSettings, name: str) -> float:
     return 0.0 if settings.value(name) is None else settings.number(name)
 
 
-def gemma2(settings: LanguageSettings) -> Family:
+def gemma2(settings: LanguageSettings) -> DecoderFamily:
     """Gemma 2 (arXiv 2408.00118): norms behind both parts of a layer, caps, windows in every other layer."""
     count, window = settings.whole("num_hidden_layers"), window_of(settings)
-    return Family(_gemma(settings, windows(settings, count, window, lambda i: i % 2 == 0)), places(PLACES))
+    return DecoderFamily(_gemma(settings, windows(settings, count, window, lambda i: i % 2 == 0)), places(PLACES))
 
 
-def gemma3(settings: LanguageSettings) -> Family:
+def gemma3(settings: LanguageSettings) -> DecoderFamily:
     """Gemma 3 (arXiv 2503.19786): five layers with windows and a rotation of their own, then one without."""
     count, window = settings.whole("num_hidden_layers"), window_of(settings)
     pattern = settings.value("sliding_window_pattern") or settings.value("_sliding_window_pattern")
@@ -62,7 +62,7 @@ def gemma3(settings: LanguageSettings) -> Family:
         rotations=_rotations(settings),
         layers=tuple(LayerNumbers(int(w > 0), w) for w in sizes),
     )
-    return Family(architecture, places(PLACES, **HEAD_NORMS))
+    return DecoderFamily(architecture, places(PLACES, **HEAD_NORMS))
 
 
 def _rotations(settings: LanguageSettings) -> tuple[Rotation, Rotation]:

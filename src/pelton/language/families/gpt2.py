@@ -1,10 +1,10 @@
-"""GPT-2."""
+"""GPT-2, whose positions are learned."""
 
 from __future__ import annotations
 
 from pelton.errors import ModelError
 
-from pelton.language.architecture import Architecture, Family, LayerNumbers, TensorPlace
+from pelton.language.architecture import Architecture, DecoderFamily, LayerNumbers, TensorPlace
 from pelton.language.source import LanguageSettings
 
 from .common import activation
@@ -20,7 +20,7 @@ TRANSPOSED = {"output": "h.{}.attn.c_proj", "up": "h.{}.mlp.c_fc", "down": "h.{}
 PREFIX = "transformer."
 
 
-def gpt2(settings: LanguageSettings) -> Family:
+def gpt2(settings: LanguageSettings) -> DecoderFamily:
     """GPT-2 (Radford et al. 2019): layer norms, learned positions, matrices stored transposed."""
     for name in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"):
         if settings.flag(name):
@@ -50,4 +50,4 @@ def gpt2(settings: LanguageSettings) -> Family:
     parts |= {part: TensorPlace(PREFIX + name, None, True) for part, name in TRANSPOSED.items()}
     fused = PREFIX + "h.{}.attn.c_attn"
     parts |= {part: TensorPlace(fused, (i * width, (i + 1) * width), True) for i, part in enumerate("qkv")}
-    return Family(a, {**parts, "head": TensorPlace("lm_head")})
+    return DecoderFamily(a, {**parts, "head": TensorPlace("lm_head")})

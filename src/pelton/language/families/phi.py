@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelton.language.architecture import Family, TensorPlace
+from pelton.language.architecture import DecoderFamily, TensorPlace
 from pelton.language.source import LanguageSettings
 
 from .common import LLAMA, decoder, places, window_of, windows
@@ -10,7 +10,7 @@ from .common import LLAMA, decoder, places, window_of, windows
 ATTENTION, HIDDEN = "model.layers.{}.self_attn.qkv_proj", "model.layers.{}.mlp.gate_up_proj"
 
 
-def phi3(settings: LanguageSettings) -> Family:
+def phi3(settings: LanguageSettings) -> DecoderFamily:
     """Phi-3 (arXiv 2404.14219): a Llama whose products of one input are one matrix."""
     settings.flag("attention_bias")
     settings.value("original_max_position_embeddings")
@@ -21,4 +21,4 @@ def phi3(settings: LanguageSettings) -> Family:
     of |= {"q": TensorPlace(ATTENTION, (0, q)), "k": TensorPlace(ATTENTION, (q, q + kv))}
     of |= {"v": TensorPlace(ATTENTION, (q + kv, q + 2 * kv))}
     of |= {"gate": TensorPlace(HIDDEN, (0, a.hidden)), "up": TensorPlace(HIDDEN, (a.hidden, 2 * a.hidden))}
-    return Family(a, of)
+    return DecoderFamily(a, of)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pelton.language.architecture import Family
+from pelton.language.architecture import DecoderFamily
 from pelton.language.source import LanguageSettings
 
 from .common import LLAMA, decoder, places, window_of, windows
 
 
-def starcoder2(settings: LanguageSettings) -> Family:
+def starcoder2(settings: LanguageSettings) -> DecoderFamily:
     """StarCoder2 (arXiv 2402.19173): layer norms and biases, rotations, windows, one product between activations."""
     settings.flag("use_bias", True)
     count, window = settings.whole("num_hidden_layers"), window_of(settings)
@@ -20,4 +20,4 @@ def starcoder2(settings: LanguageSettings) -> Family:
         gated=False,
     )
     others = {"up": "model.layers.{}.mlp.c_fc", "down": "model.layers.{}.mlp.c_proj"}
-    return Family(a, places({k: v for k, v in LLAMA.items() if k != "gate"}, **others))
+    return DecoderFamily(a, places({k: v for k, v in LLAMA.items() if k != "gate"}, **others))

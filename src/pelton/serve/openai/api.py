@@ -16,7 +16,7 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 
 from pelton.errors import Error, InputError
-from pelton.language import Answer, Piece
+from pelton.language import Answer, AnswerPiece
 
 from ..model import fault_of
 from ..requests import Disconnect, RequestError
@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[Callable[[Fields, TextModel], TextCall], type[AnswerWrite
     CHAT: (read_chat, ChatWriter),
     COMPLETIONS: (read_completion, AnswerWriter),
 }
-Pieces = AsyncIterator[tuple[int, Piece | None]]
+Pieces = AsyncIterator[tuple[int, AnswerPiece | None]]
 
 
 class OpenAiApi:
@@ -142,7 +142,7 @@ class Listening:
 
     def __init__(self, answers: list[Answer], receive: Any, seconds: float):
         self.answers, self.receive, self.seconds = answers, receive, seconds
-        self._queue: asyncio.Queue[tuple[int, Piece | BaseException | None]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[int, AnswerPiece | BaseException | None]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
 

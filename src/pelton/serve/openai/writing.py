@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pelton.language import Answer, Piece, TokenLogprob
+from pelton.language import Answer, AnswerPiece, TokenLogprob
 
 from .calls import TextCall
 from .logprobs import LogprobWriter
@@ -40,7 +40,7 @@ class AnswerWriter:
             self.offsets[i] += len(text)
             yield self._chunk({"index": i, "text": text, "logprobs": None, "finish_reason": None})
 
-    def piece(self, index: int, piece: Piece) -> Iterator[dict[str, Any]]:
+    def piece(self, index: int, piece: AnswerPiece) -> Iterator[dict[str, Any]]:
         """Yields the chunks of a piece of an answer."""
         if piece.text or piece.logprobs:
             logprobs = self._legacy(index, piece.logprobs)
@@ -116,7 +116,7 @@ class ChatWriter(AnswerWriter):
         for i in range(len(self.call.requests)):
             yield self._delta(i, {"role": "assistant", "content": "", "refusal": None})
 
-    def piece(self, index: int, piece: Piece) -> Iterator[dict[str, Any]]:
+    def piece(self, index: int, piece: AnswerPiece) -> Iterator[dict[str, Any]]:
         parser = self.parsers[index]
         first = parser.calls if parser is not None else 0
         parts: list[str | ToolCall] = [piece.text] if parser is None else parser.push(piece.text)
