@@ -57,7 +57,7 @@ BELOW = {
     "compression": ("builder", "exporters"),
     "compat": ("runtime", "public"),
     "language": ("builder", "compat"),
-    "serve": ("runtime", "explorer", "public", "language"),
+    "serve": ("explorer", "public", "language"),
     **dict.fromkeys(("ray", "spark"), ("compat",)),
     "cli": ("diagnose", "compression", "language", "explorer", "bundle", "web", "serve"),
 }
