@@ -139,6 +139,7 @@ def test_penalties_and_extensions_reach_the_sampler(client):
     options = {"temperature": 0.8, "top_k": 7, "top_p": 0.8, "min_p": 0.05, "seed": 11}
     (choice,) = client.chat(**options)["choices"]
     assert choice["message"]["content"] == greedy(client, **options)
+    assert client.chat(temperature=1e-320)["choices"] == client.chat()["choices"]
     assert client.chat(top_k=1, temperature=1)["choices"][0]["message"]["content"] == greedy(client)
 
 
@@ -284,7 +285,7 @@ def test_other_rejections_have_the_form_of_the_protocol(client):
     assert absent.status_code == 404 and absent.json()["error"]["code"] == "model_not_found"
     get = client.client.get(CHAT)
     assert get.status_code == 405 and get.json()["error"]["type"] == "invalid_request_error"
-    for body in (b"", b"{", b"[]", b"\xff", b'{"model": NaN}', b"[" * 100_000):
+    for body in (b"", b"{", b"[]", b"\xff", b'{"model": NaN}', b"[" * 100_000, b'{"a": "\\ud800"}'):
         response = client.client.post(CHAT, body)
         assert response.status_code == 400 and response.json()["error"]["message"], body[:10]
 

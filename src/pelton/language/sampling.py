@@ -13,6 +13,8 @@ from pelton.errors import InputError, ModelError
 FIRST = 256  # tokens that are sorted for top p; more if their sum does not reach it
 BLOCK = 32  # numbers whose largest, or sum, is looked at first
 
+COLDEST = 1e-5  # lower temperatures choose the largest logit, as 0 does: float32 cannot divide by them
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -23,7 +25,7 @@ class Sampling:
        multiplied where negative (Keskar et al., "CTRL", 2019). 1: off.
     2. presence_penalty, frequency_penalty: subtracted from logits of tokens that the answer has; the second, as often
        as it has them. −2 to 2, 0: off.
-    3. temperature: divides the logits; 0 chooses the largest, and the rest of this list is left out.
+    3. temperature: divides the logits; 0 (below 1e-5) chooses the largest, and the rest of this list is left out.
     4. top_k: the most likely tokens, so many; 0: all.
     5. top_p: of these, the most likely ones whose probabilities sum to so much (Holtzman et al., 2020). 1: all.
     6. min_p: of these, those at least so likely as the most likely one times this (Nguyen et al., 2024). 0: all.
@@ -61,7 +63,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0
+        return self.temperature < COLDEST
 
     @property
     def penalized(self) -> bool:

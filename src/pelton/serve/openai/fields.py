@@ -14,6 +14,8 @@ def parsed(body: bytes) -> dict[str, Any]:
     """Parses the body of a request. Raises OpenAiError for what is no object of JSON."""
     try:
         content = json.loads(body.decode(), parse_constant=_no_number)
+        if b"\\ud" in body.lower():  # half a character, perhaps
+            json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as e:
         raise OpenAiError(f"the body is no JSON: {str(e)[:200]}") from None
     if not isinstance(content, dict):
