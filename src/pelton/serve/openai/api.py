@@ -7,7 +7,6 @@ thread; the model's own thread makes answers; this loop hears of each piece.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import orjson
 from starlette.concurrency import run_in_threadpool
 
-from pelton.errors import Error, InputError
+from pelton.errors import InputError
 from pelton.language import Answer, AnswerPiece
 
 from ..model import fault_of
@@ -28,7 +27,6 @@ from .faults import CHAT, COMPLETIONS, EMBEDDINGS, OpenAiError, body_of
 from .fields import Fields, parsed
 from .writing import AnswerWriter, ChatWriter
 
-log = logging.getLogger("pelton.serve")
 JSON = (b"content-type", b"application/json")
 EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -181,7 +179,7 @@ class Listening:
             async for piece in answer:
                 self._queue.put_nowait((index, piece))
         except Exception as e:
-            self._queue.put_nowait((index, _fault(e)))
+            self._queue.put_nowait((index, fault_of(e)))
             return
         if answer.finish_reason == "cancelled":  # the model was closed
             gone = RequestError("the server stops, or the model was unloaded", "unavailable")
@@ -194,10 +192,3 @@ class Listening:
         for answer in self.answers:
             answer.cancel()
         self._queue.put_nowait((0, Disconnect()))
-
-
-def _fault(error: Exception) -> RequestError:
-    fault = fault_of(error)
-    if not isinstance(error, Error):
-        log.error("an answer failed", exc_info=error)
-    return fault
