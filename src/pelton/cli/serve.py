@@ -13,12 +13,14 @@ from . import parsers
 EXAMPLES = """examples:
   pelton serve model.pelton                       http://127.0.0.1:8000/v2/models/model/infer, gRPC on 8001
   pelton serve models/                            a repository: models/NAME/VERSION/model.pelton, watched for changes
+  pelton serve model.gguf                         a language model: http://127.0.0.1:8000/v1/chat/completions
   pelton serve models/ --slo 20ms                 batches that keep the answer within 20 ms; late requests are refused
   pelton serve models/ --host 0.0.0.0 --token-file token.txt --tls-cert cert.pem --tls-key key.pem
   pelton serve models/ --model-control explicit --load-model resnet50        clients load and unload models
 
-Clients: tritonclient, the REST calls of TensorFlow Serving, any client of the Open Inference Protocol. The metrics on
-port 8002 are for Prometheus. Stops on SIGTERM or Ctrl-C once all requests are answered."""
+Clients: tritonclient, the REST calls of TensorFlow Serving, any client of the Open Inference Protocol; for language
+models those of OpenAI, with base_url http://127.0.0.1:8000/v1. The metrics on port 8002 are for Prometheus. Stops on
+SIGTERM or Ctrl-C once all requests are answered."""
 
 
 def milliseconds(text: str) -> float:
@@ -57,13 +59,17 @@ def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "serve",
         help="serve models over HTTP and gRPC",
-        description="Serves engines and models by the Open Inference Protocol and TensorFlow Serving's REST calls.",
+        description="Serves engines and models by the Open Inference Protocol and TensorFlow Serving's REST calls, and"
+        " language models by OpenAI's.",
         epilog=EXAMPLES,
     )
-    command.add_argument("models", nargs="+", type=Path, help="engines, models, or repositories of models")
+    command.add_argument(
+        "models", nargs="+", type=Path, help="engines, models, language models (GGUF, folders), or repositories"
+    )
     _add_network(command.add_argument_group("network"))
     _add_models(command.add_argument_group("models"))
     _add_running(command.add_argument_group("running"))
+    _add_language(command.add_argument_group("language models"))
     _add_limits(command.add_argument_group("limits"))
     _add_traces(command.add_argument_group("traces"))
     return command
@@ -148,6 +154,37 @@ def _add_running(running: argparse._ActionsContainer) -> None:
     )
 
 
+def _add_language(language: argparse._ActionsContainer) -> None:
+    tokens = parsers.int_in_range(2, 1 << 30, "tokens")
+    language.add_argument(
+        "--sequences",
+        type=parsers.int_in_range(1, 64, "answers"),
+        default=4,
+        metavar="N",
+        help="answers at once (default 4)",
+    )
+    language.add_argument(
+        "--context",
+        type=tokens,
+        metavar="N",
+        help="tokens of a prompt with its answer (default the model's, up to 4096)",
+    )
+    language.add_argument("--kv-cache", choices=("fp32", "fp16", "int8"), help="type of caches (default fp32)")
+    language.add_argument(
+        "--max-tokens", type=tokens, metavar="N", help="most tokens of an answer (default as many as fit)"
+    )
+    language.add_argument(
+        "--max-waiting",
+        type=parsers.int_in_range(0, 1 << 20, "answers"),
+        default=64,
+        metavar="N",
+        help="answers that wait for one of --sequences (default 64); further ones are refused with status 429",
+    )
+    language.add_argument(
+        "--answer-seconds", type=parsers.seconds, default=600.0, metavar="S", help="until an answer ends (default 600)"
+    )
+
+
 def _add_limits(limits: argparse._ActionsContainer) -> None:
     limits.add_argument(
         "--http-max-input-size",
@@ -213,6 +250,12 @@ def main(args: argparse.Namespace) -> None:
             jobs=args.jobs,
             threads=args.threads,
             bound=args.queue,
+            sequences=args.sequences,
+            context=args.context,
+            kv_cache=args.kv_cache,
+            max_tokens=args.max_tokens,
+            waiting=args.max_waiting,
+            answer_seconds=args.answer_seconds,
             body=args.http_max_input_size,
             requests=args.max_requests,
             drain=args.drain,

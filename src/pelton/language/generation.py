@@ -151,6 +151,19 @@ class Answer:
             with self._ready:
                 self._listeners.remove(wake)
 
+    def when_over(self, listener: Callable[[Answer], None]) -> None:
+        """Calls a function once the answer is over: in the thread of the model, or at once if it is already."""
+
+        def wake() -> None:
+            if self.finish_reason is not None:
+                listener(self)
+
+        with self._ready:
+            if self.finish_reason is None:
+                self._listeners.append(wake)
+                return
+        listener(self)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end; returns False if it did not come within `timeout` seconds."""
         with self._ready:

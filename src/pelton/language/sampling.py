@@ -13,16 +13,19 @@ from pelton.errors import InputError, ModelError
 FIRST = 256  # tokens that are sorted for top p; more if their sum does not reach it
 BLOCK = 32  # numbers whose largest, or sum, is looked at first
 
+COLDEST = 1e-5  # lower temperatures choose the largest logit, as 0 does: float32 cannot divide by them
+
 
 @dataclass(frozen=True)
 class Sampling:
     """How to choose a token from logits, in this order.
 
+    0. logit_bias: pairs of a token and a number that its logit gets added.
     1. repetition_penalty: logits of tokens that the prompt or the answer has are divided by it where positive, and
        multiplied where negative (Keskar et al., "CTRL", 2019). 1: off.
     2. presence_penalty, frequency_penalty: subtracted from logits of tokens that the answer has; the second, as often
        as it has them. −2 to 2, 0: off.
-    3. temperature: divides the logits; 0 chooses the largest, and the rest of this list is left out.
+    3. temperature: divides the logits; 0 (below 1e-5) chooses the largest, and the rest of this list is left out.
     4. top_k: the most likely tokens, so many; 0: all.
     5. top_p: of these, the most likely ones whose probabilities sum to so much (Holtzman et al., 2020). 1: all.
     6. min_p: of these, those at least so likely as the most likely one times this (Nguyen et al., 2024). 0: all.
@@ -40,6 +43,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     seed: int | None = None
     temperature_last: bool = False
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -59,7 +63,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0
+        return self.temperature < COLDEST
 
     @property
     def penalized(self) -> bool:
@@ -74,6 +78,7 @@ class Sampler:
         self._rng = np.random.Generator(np.random.Philox(sampling.seed))
         self._counts = np.zeros(vocabulary if sampling.penalized else 0, np.float32)  # of tokens of the answer
         self._seen = np.zeros(len(self._counts), bool)
+        self._bias = _bias(sampling.logit_bias, vocabulary)
         if sampling.penalized:
             self._seen[list(prompt)] = True
 
@@ -88,7 +93,8 @@ class Sampler:
 
         Raises ModelError for logits of which none is a number.
         """
-        x = self._penalized(logits) if len(self._counts) else logits
+        x = logits if self._bias is None else logits + self._bias
+        x = self._penalized(x) if len(self._counts) else x
         if allowed is not None:
             x = np.where(allowed, x, np.float32(-np.inf))
         top = int(x.argmax())
@@ -125,6 +131,18 @@ class Sampler:
             x = x / np.float32(s.temperature)
         i = draw(np.exp(x - x.max()), self._rng.random())
         return i if ids is None else int(ids[i])
+
+
+def _bias(pairs: Sequence[tuple[int, float]], vocabulary: int) -> np.ndarray | None:
+    """Returns what logits get added, f32 [vocabulary]; None for nothing. Raises InputError for other tokens."""
+    if not pairs:
+        return None
+    out = np.zeros(vocabulary, np.float32)
+    for token, value in pairs:
+        if not 0 <= token < vocabulary or not math.isfinite(value):
+            raise InputError(f"logit_bias is for tokens 0 to {vocabulary - 1}, got {token}: {value}")
+        out[token] = value
+    return out
 
 
 def draw(weights: np.ndarray, u: float) -> int:

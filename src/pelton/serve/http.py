@@ -16,7 +16,9 @@ from urllib.parse import unquote
 import orjson
 
 from . import open_inference
-from .requests import InferRequest, RequestError
+from .openai.faults import PATHS as OPENAI_PATHS
+from .openai.faults import OpenAiError, body_of, status_of
+from .requests import Disconnect, InferRequest, RequestError
 from .routes import Route, other_routes
 from .server import Running, Server
 
@@ -32,10 +34,6 @@ OCTETS = (b"content-type", b"application/octet-stream")
 HEADER_LENGTH = b"inference-header-content-length"
 PATIENCE = 0.05  # seconds after which a waiting client is watched
 COMPRESSED = 1024  # bytes of an answer from which on compression is worth its time
-
-
-class Disconnect(Exception):
-    """The client has gone."""
 
 
 class Mailbox:
@@ -108,7 +106,8 @@ class Application:
             await self._other(scope, receive, send)
             return
         if self.under_way >= self.options.requests:
-            await self._fail(send, RequestError(f"{self.under_way} requests are under way", "full", 1.0))
+            error = RequestError(f"{self.under_way} requests are under way", "full", 1.0)
+            await self._fail(scope, send, error)
             return
         self.under_way += 1
         try:
@@ -118,12 +117,13 @@ class Application:
             else:
                 await self._rest(scope, headers, receive, send)
         except RequestError as e:
-            await self._fail(send, e)
+            await self._fail(scope, send, e)
         except Disconnect:
             pass
         except Exception:
             log.exception("a request failed in the server")
-            await self._fail(send, RequestError("the request failed; the server's log says why", "internal"))
+            error = RequestError("the request failed; the server's log says why", "internal")
+            await self._fail(scope, send, error)
         finally:
             self.under_way -= 1
 
@@ -265,13 +265,17 @@ class Application:
         )
         await send({"type": "http.response.body", "body": body})
 
-    async def _fail(self, send: Send, error: RequestError) -> None:
+    async def _fail(self, scope: Scope, send: Send, error: RequestError) -> None:
         headers = [JSON]
         if error.retry_after is not None:
             headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
         if error.fault in ("large", "late", "unauthenticated"):
             headers.append((b"connection", b"close"))  # what is left of the body is not read
-        await self.answer(send, error.status, orjson.dumps({"error": str(error)}), headers)
+        status, content = error.status, {"error": str(error)}
+        listing = scope["path"] == "/v1/models" and error.fault == "unauthenticated"
+        if isinstance(error, OpenAiError) or listing or scope["path"] in OPENAI_PATHS:
+            status, content = status_of(error), body_of(error)
+        await self.answer(send, status, orjson.dumps(content), headers)
 
 
 def too_large(limit: int, size: str) -> RequestError:

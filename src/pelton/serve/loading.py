@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pelton
 from pelton.backends import cpu
-from pelton.errors import EngineError, Needs
+from pelton.errors import EngineError, InputError, Needs
 from pelton.system import files
 from pelton.system.cache import directory
 from pelton.version import VERSION
@@ -31,6 +31,8 @@ CHUNK = 1 << 20
 def load(name: str, version: str, path: Path, settings: ModelSettings, options: ServeOptions) -> ServedModel:
     """Loads a version and warms it up. Raises Error of the file, the build, or the configuration."""
     source = repository.model_file(path, settings.config.default_model_filename)
+    if repository.is_language_model(source):
+        return _language_model(name, version, source, settings, options)
     if source.suffix == repository.ENGINE:
         engine = pelton.load(source, device=None, trust=list(options.trust) or None)
     elif options.trust:
@@ -41,6 +43,16 @@ def load(name: str, version: str, path: Path, settings: ModelSettings, options: 
     if not replicas:
         engine.start()
     return ServedModel(name, version, engine, settings, options, replicas)
+
+
+def _language_model(
+    name: str, version: str, source: Path, settings: ModelSettings, options: ServeOptions
+) -> ServedModel:
+    if options.trust:
+        raise EngineError(f"{source} is no engine, and only signed engines are trusted")
+    with Needs("language models", InputError, "language"):
+        from .text_model import TextModel
+    return TextModel(name, version, source, settings, options)
 
 
 def _built(source: Path, level: int) -> Engine:

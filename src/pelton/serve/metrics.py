@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from pelton.errors import InputError
 
+from . import text_metrics
 from .statistics import BUCKETS
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class ModelCollector:
             for outcome in ("hit", "miss"):
                 cache.add_metric((*labels, outcome), statistics.counts[f"cache_{outcome}"])
         yield from (requests, rows, runs, seconds, waiting, latency, cache)
+        yield from text_metrics.families(self.server.table)
         ready = GaugeMetricFamily("pelton_ready", "1 if the server is ready")
         ready.add_metric((), int(self.server.ready()))
         yield ready

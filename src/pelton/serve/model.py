@@ -38,6 +38,7 @@ class ServedModel:
     """
 
     reason = ""  # why the model cannot run at present
+    kind = "model"
 
     def __init__(
         self,

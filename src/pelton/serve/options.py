@@ -18,6 +18,9 @@ class ServeOptions:
     first in explicit mode, ("*",) for all. poll: seconds between two looks at the folders.
     batch: "auto" measures whether batching pays, "off", or the most rows of a batch. slo: seconds from a request's
     arrival to its answer. jobs, threads: as for AsyncQueue. bound: most waiting rows of a model.
+    Of language models: sequences, answers at once; context, the most tokens of a prompt with its answer; kv_cache, the
+    type of its caches; max_tokens, of an answer; waiting, requests that wait; answer_seconds, until an answer has to be
+    over.
     Limits: body, tensor and header in bytes; requests under way. drain: seconds that a stopping server waits for them.
     cache: bytes of the response cache. traces: where to send traces by OpenTelemetry: a URL, "otlp" for that of the
     standard variables, None to send none. trace_rate: part of the requests to trace, 0 to 1; None for all, unless the
@@ -42,6 +45,12 @@ class ServeOptions:
     jobs: int | None = None
     threads: int | None = None
     bound: int = 4096
+    sequences: int = 4
+    context: int | None = None
+    kv_cache: str | None = None
+    max_tokens: int | None = None
+    waiting: int = 64
+    answer_seconds: float = 600.0
     body: int = 64 * MIB
     header: int = 64 << 10
     requests: int = 1024

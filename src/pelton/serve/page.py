@@ -83,7 +83,7 @@ def explored(model: ServedModel) -> str:
     """Returns the explorer's page of a model's engine. Raises RequestError for a model without one."""
     engine = getattr(model, "engine", None)
     if engine is None:
-        raise RequestError(f"model {model.name!r} is a pipeline, which has no engine of its own", "absent")
+        raise RequestError(f"model {model.name!r} is a {model.kind}, which has no page of its engine", "absent")
     described = Described(engine.plain, steps_between(engine))
     return explorer_page([described], {"version": VERSION, "peak": None})
 
@@ -151,7 +151,7 @@ _NONE = {
 def how(model: ServedModel) -> str:
     """Returns the way in which a model runs, in a few words."""
     if getattr(model, "engine", None) is None:
-        return "pipeline"
+        return str(getattr(model, "how", model.kind))
     if model.sequences is not None:
         return f"{len(model.sequences)} sequences{model.where}"
     if model.queue is None:

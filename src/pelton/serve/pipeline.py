@@ -83,6 +83,8 @@ class Pipeline(ServedModel):
     """A pipeline as a served model. Raises InputError for steps that do not fit together, and for models that are
     loaded and do not fit."""
 
+    kind = how = "pipeline"
+
     def __init__(self, server: ModelTable, place: Place, settings: ModelSettings):
         self.name, self.settings, self.server = place.name, settings, server
         self.version = max(place.versions, key=int, default="1")

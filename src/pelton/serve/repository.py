@@ -3,6 +3,8 @@
 models/NAME/VERSION/model.pelton      VERSION is a number; model.onnx, … are built first
 models/NAME/config.pbtxt              optional
 models/NAME.pelton                    a model of one version, 1
+models/NAME.gguf, models/NAME/config.json (genai_config.json)     a language model of one version
+models/NAME/VERSION/…                 a version may be a language model, too: a GGUF file, or such a folder's files
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from pelton.errors import InputAbsent, InputError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\- ]{0,199}")
 VERSION = re.compile(r"[0-9]{1,18}")
-ENGINE = ".pelton"
+ENGINE, GGUF = ".pelton", ".gguf"
+LANGUAGE = ("genai_config.json", "config.json")  # either makes a folder a language model
 FILES = ("config.pbtxt", "pipeline.yaml")  # beside the versions; either makes a folder a model
 
 
@@ -51,7 +54,7 @@ def scan(roots: Iterable[Path]) -> dict[str, Place]:
 
 
 def _places(root: Path) -> Iterable[Place]:
-    if root.is_file():
+    if root.is_file() or is_language_model(root):
         yield _single(root)
     elif _versions(root):
         yield _folder(root)
@@ -59,16 +62,25 @@ def _places(root: Path) -> Iterable[Place]:
         for entry in sorted(root.iterdir()):
             if not NAME.fullmatch(entry.name):
                 continue
-            if entry.is_dir() and (_versions(entry) or any((entry / f).is_file() for f in FILES)):
+            if entry.is_dir() and is_language_model(entry):
+                yield _single(entry)
+            elif entry.is_dir() and (_versions(entry) or any((entry / f).is_file() for f in FILES)):
                 yield _folder(entry)
-            elif entry.is_file() and entry.suffix == ENGINE:
+            elif entry.is_file() and entry.suffix in (ENGINE, GGUF):
                 yield _single(entry)
 
 
 def _single(path: Path) -> Place:
-    if not NAME.fullmatch(path.stem):
-        raise InputError(f"a model's name has letters, digits and _ . + -, got {path.stem!r}; rename {path}")
-    return Place(path.stem, None, {"1": path}, _stamp([path]))
+    folder = path.is_dir()
+    name = path.resolve().name if folder else path.stem
+    if not NAME.fullmatch(name):
+        raise InputError(f"a model's name has letters, digits and _ . + -, got {name!r}; rename {path}")
+    return Place(name, None, {"1": path}, _stamp([path, *(path.iterdir() if folder else ())]))
+
+
+def is_language_model(path: Path) -> bool:
+    """Returns True for a GGUF file, and for a folder of onnxruntime-genai or of transformers."""
+    return path.suffix == GGUF if path.is_file() else any((path / name).is_file() for name in LANGUAGE)
 
 
 def _folder(path: Path) -> Place:
@@ -101,7 +113,7 @@ def model_file(version: Path, preferred: str = "") -> Path:
 
     Raises InputError if there is none, or if there are several.
     """
-    if version.is_file():
+    if version.is_file() or is_language_model(version):
         return version
     if preferred:
         if Path(preferred).name != preferred or not (version / preferred).exists():

@@ -51,6 +51,10 @@ class RequestError(Error):
         return STATUSES[self.fault][1]
 
 
+class Disconnect(Exception):
+    """The client has gone."""
+
+
 @dataclass(slots=True)
 class OutputRequest:
     """A requested output. binary: as raw bytes after the JSON. classes: number of the highest values to return as text

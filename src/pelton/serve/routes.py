@@ -16,6 +16,8 @@ from starlette.routing import Router
 
 from .generate import Generate
 from .model import ServedModel
+from .openai.api import OpenAiApi
+from .openai.faults import PATHS as OPENAI_PATHS
 from .page import Page
 from .requests import RequestError, integer, shown
 from .server import Server
@@ -247,6 +249,8 @@ def other_routes(server: Server) -> Route:
     generate = Generate(server)
     for path in (MODEL, VERSION):
         routes += [StarletteRoute(path + end, generate) for end in ("/generate", "/generate_stream")]
+    openai = OpenAiApi(server)
+    routes += [StarletteRoute(path, openai) for path in OPENAI_PATHS]
     routes.append(StarletteRoute("/v1/{rest:path}", TensorFlowApi(server)))
     routes += Page(server).routes()
     return Router(routes, redirect_slashes=False, default=_unknown)

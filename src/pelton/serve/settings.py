@@ -35,7 +35,8 @@ READ = {
     "ensemble_scheduling": "step",
 }
 # parameters of config.pbtxt that Pelton defines
-PARAMETERS = ("threads", "slo_ms", "batching", "labels", "level")
+OF_TEXT = ("sequences", "context", "cache", "precision", "max_tokens", "waiting", "seconds")  # of language models
+PARAMETERS = ("threads", "slo_ms", "batching", "labels", "level", *OF_TEXT)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ import orjson
 from . import tensorflow_examples
 from . import tensorflow_json as values
 from .model import ServedModel
+from .openai.listing import listed
 from .requests import InferRequest, OutputRequest, RequestError
 from .server import Server
+from .text_model import NO_TENSORS, TextModel
 
 SIGNATURE, METHOD = "serving_default", "tensorflow/serving/"
 _PLACE = r"/v1/models/([^/:]+)(?:/versions/([0-9]+)|/labels/([^/:]+))?"
@@ -36,6 +38,10 @@ class TensorFlowApi:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         arrived = time.monotonic_ns()
         method, path, application = scope["method"], scope["path"], scope["pelton.application"]
+        models = listed(self.server, path) if method == "GET" else None
+        if models is not None:
+            await application.answer(send, 200, orjson.dumps(models), [JSON], scope["pelton.headers"])
+            return
         match = {"GET": LOOK, "POST": RUN}[method].fullmatch(path) if method in ("GET", "POST") else None
         if match is None:
             if method == "GET" and path.rstrip("/").lower() == "/v1/models":
@@ -49,6 +55,8 @@ class TensorFlowApi:
             body = orjson.dumps(look(name, version, label), option=orjson.OPT_INDENT_2)
         else:
             model = self._model(name, version, label)
+            if isinstance(model, TextModel):
+                raise RequestError(f"model {name!r} {NO_TENSORS}", "unsupported")
             run = {"predict": predict, "classify": classify, "regress": regress}[action.lower()]
             inputs, write = run(model, scope["pelton.body"])
             request = InferRequest(name, "" if version is None and label is None else model.version, inputs)

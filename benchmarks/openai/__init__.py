@@ -1,0 +1,1 @@
+"""The OpenAI protocol of `pelton serve`, judged by OpenAI's own client."""

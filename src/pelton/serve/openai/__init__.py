@@ -1,0 +1,1 @@
+"""The OpenAI protocol over language models: chat completions, completions, embeddings, models."""
