@@ -315,8 +315,8 @@ docs: docs-venv
 docs-links: docs-venv
 	build/docs/bin/python -m sphinx --quiet -b linkcheck -c docs -d build/doctrees . build/links
 
-sizes:
-	$(PYTHON) -m benchmarks.sizes --page docs/install.md
+sizes: $(STAMP)
+	$(BIN)/python -m benchmarks.sizes --page docs/install.md
 
 operators: $(STAMP)
 	mkdir -p build

@@ -1,6 +1,6 @@
 /* Continues tokens with a language model, greedily and without Python: generate ENGINE COUNT TOKEN...
  *
- * ENGINE is the file that `pelton generate MODEL TEXT --save-engine ENGINE` writes, with its caches in f32, f16 or int8;
+ * ENGINE is the file that `pelton generate MODEL TEXT --save-engine ENGINE` writes, with caches in f32, f16 or int8;
  * tokens are numbers, as a tokenizer makes them. One sequence has room for its tokens and COUNT new ones. */
 #include <pelton.h>
 #include <stdio.h>

@@ -38,7 +38,7 @@ equal the engine's bit for bit. C programs can also load engine files: see docs/
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser(
         "export",
-        help="write an engine as C sources, for browsers or for micro-controllers",
+        help="write an engine for C programs, browsers or micro-controllers",
         description="Writes an engine for CPUs as C sources, to link into programs, as a package for browsers, or for a"
         " micro-controller.",
         epilog=EXAMPLES,

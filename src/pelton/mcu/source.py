@@ -82,9 +82,9 @@ def source(plan: EnginePlan, name: str, memory: StaticMemory) -> str:
 
 #include "pelton_mcu.h"
 {needs}
-/* Sections of your linker script, as in -DPELTON_ARENA='".dtcm"'. */
-#ifdef PELTON_ARENA
-#define IN_ARENA __attribute__((section(PELTON_ARENA)))
+/* Sections of your linker script, as in -DARENA_SECTION='".dtcm"'. */
+#ifdef ARENA_SECTION
+#define IN_ARENA __attribute__((section(ARENA_SECTION)))
 #else
 #define IN_ARENA
 #endif
@@ -156,9 +156,9 @@ def weights_source(name: str, weights: bytes) -> str:
     return f"""/* The constants of {name}. */
 #include <stdint.h>
 
-/* A section of your linker script, as in -DPELTON_WEIGHTS='".qspi"'. */
-#ifdef PELTON_WEIGHTS
-#define IN_WEIGHTS __attribute__((section(PELTON_WEIGHTS)))
+/* A section of your linker script, as in -DWEIGHTS_SECTION='".qspi"'. */
+#ifdef WEIGHTS_SECTION
+#define IN_WEIGHTS __attribute__((section(WEIGHTS_SECTION)))
 #else
 #define IN_WEIGHTS
 #endif

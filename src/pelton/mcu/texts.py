@@ -60,9 +60,9 @@ Compile `{name}.c` and `{name}_weights.c` with `{" ".join(core.flags)}`, and lin
 `--gc-sections`. The program needs {_needs(of)}.{fpu}
 A run sets FPSCR to flush subnormal numbers and to round to nearest, and restores it.
 
-- `-DPELTON_ARENA='".dtcm"'` puts the arena into a section of your linker script, such as tightly coupled memory. The
+- `-DARENA_SECTION='".dtcm"'` puts the arena into a section of your linker script, such as tightly coupled memory. The
   section must be zeroed or left alone at start-up; the engine does not need it initialized.
-- `-DPELTON_WEIGHTS='".qspi"'` does so for the weights, which are constant.
+- `-DWEIGHTS_SECTION='".qspi"'` does so for the weights, which are constant.
 - Several engines may be in one program. Each has an arena of its own.
 
 `CMakeLists.txt` is for `add_subdirectory`, the folder `zephyr` makes this one a module of Zephyr
