@@ -34,6 +34,8 @@ _ALONE = ("-ffunction-sections", "-fdata-sections", "-meabi", "gnu")  # memcpy, 
 # WebAssembly Core Specification 2.0 and 3.0: fixed-width vectors; instructions whose results differ by machine.
 _SIMD = ("simd128",)
 _RELAXED = (*_SIMD, "relaxed-simd")
+# clang makes selections of vectors relaxed_min and relaxed_max, which lose NaN, also where it vectorizes by itself
+_RELAXED_FLAGS = ("-msimd128", "-mrelaxed-simd", "-fno-vectorize", "-fno-slp-vectorize")
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ ISAS: Mapping[str, Isa] = MappingProxyType(
         ),
         "riscv64_v": Isa(_RISCV, "rv64gcv", ("v",), 4, 32, factor="i8", flags=("-mabi=lp64d",)),
         "wasm32_simd": Isa(_WASM, "", _SIMD, 4, 16, factor="i8", flags=("-msimd128",)),
-        "wasm32_relaxed": Isa(_WASM, "", _RELAXED, 4, 16, factor="i8", flags=("-msimd128", "-mrelaxed-simd")),
+        "wasm32_relaxed": Isa(_WASM, "", _RELAXED, 4, 16, factor="i8", flags=_RELAXED_FLAGS),
         "thumb_m3": _cortex("cortex-m3", ("thumb2",), "soft"),
         "thumb_m4": _cortex("cortex-m4", ("thumb2", "dsp", "fp32")),
         "thumb_m7": _cortex("cortex-m7", ("thumb2", "dsp", "fp32", "vrint", "fp64")),

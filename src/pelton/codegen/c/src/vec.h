@@ -109,6 +109,10 @@ AI __attribute__((overloadable)) vf32 vec_fma(vf32 a, vf32 b, vf32 c) {
     return (vf32)__builtin_wasm_relaxed_madd_f32x4((wasm_f32)a, (wasm_f32)b, (wasm_f32)c);
 }
 AI __attribute__((overloadable)) vf64 vec_fma(vf64 a, vf64 b, vf64 c) { return a * b + c; }
+typedef float narrow_1 __attribute__((ext_vector_type(1)));
+typedef float narrow_2 __attribute__((ext_vector_type(2)));
+AI __attribute__((overloadable)) narrow_1 vec_fma(narrow_1 a, narrow_1 b, narrow_1 c) { return a * b + c; }
+AI __attribute__((overloadable)) narrow_2 vec_fma(narrow_2 a, narrow_2 b, narrow_2 c) { return a * b + c; }
 #elif defined __FMA__ || defined __aarch64__ || defined __riscv_v
 #define FUSED 1
 #define vec_fma(a, b, c) __builtin_elementwise_fma(a, b, c)
@@ -146,6 +150,15 @@ AI int all(vi32 mask) { return __builtin_reduce_and(mask) != 0; }
 #define SUM(a, b) ((a) + (b))
 #define PRODUCT(a, b) ((a) * (b))
 
+// Selections by a mask. clang 22 makes `a < b ? b : a` of vectors a relaxed_max, whose result for NaN depends on the
+// machine, so it must not see what the mask comes from.
+AI vi32 selection(vi32 mask) {
+#if defined __wasm_relaxed_simd__
+    __asm__("" : "+r"(mask));
+#endif
+    return mask;
+}
+
 #define COMMON(T, I) \
     AI vi32 T##_lt(v##T a, v##T b) { return CONVERT(a < b, i32); } \
     AI vi32 T##_le(v##T a, v##T b) { return CONVERT(a <= b, i32); } \
@@ -153,7 +166,7 @@ AI int all(vi32 mask) { return __builtin_reduce_and(mask) != 0; }
     AI vi32 T##_ge(v##T a, v##T b) { return CONVERT(a >= b, i32); } \
     AI vi32 T##_eq(v##T a, v##T b) { return CONVERT(a == b, i32); } \
     AI vi32 T##_ne(v##T a, v##T b) { return CONVERT(a != b, i32); } \
-    AI v##T T##_select(vi32 mask, v##T a, v##T b) { return CONVERT(mask, I) ? a : b; } \
+    AI v##T T##_select(vi32 mask, v##T a, v##T b) { return CONVERT(selection(mask), I) ? a : b; } \
     AI T hsum_##T(v##T v) { FOLD(v, SUM); return v[0]; } \
     AI T hprod_##T(v##T v) { FOLD(v, PRODUCT); return v[0]; } \
     AI T hmax_##T(v##T v) { FOLD(v, T##_maximum); return v[0]; } \
