@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -42,16 +42,22 @@ class LanguageSource:
     network: Callable[[DecoderSizes], tuple[Network, DecoderPorts, Sequence[str]]]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object. Raises ModelError for a file that is missing or holds none."""
+@overload
+def read_json(path: Path) -> dict[str, Any]: ...
+@overload
+def read_json(path: Path, kind: type[list[Any]]) -> list[Any]: ...
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """Reads a JSON object, or a list if that is the kind. Raises ModelError for a missing file, and one of no such."""
     try:
         data = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise ModelAbsent(f"{path.parent} has no {path.name}", path) from None
     except (OSError, ValueError, RecursionError) as e:
         raise ModelError(f"{path} cannot be read as JSON: {e}") from None
-    if not isinstance(data, dict):
-        raise ModelError(f"{path} must hold a JSON object")
+    if not isinstance(data, kind):
+        raise ModelError(f"{path} must hold a JSON {'object' if kind is dict else 'list'}")
     return data
 
 
