@@ -53,10 +53,11 @@ class SentenceEncoder:
         texts = [texts] if isinstance(texts, str) else texts
         if isinstance(texts, (bytes, Mapping)) or not isinstance(texts, Iterable):
             raise InputError(f"embed expects a text or a list of texts, got {texts!r:.100}")
-        wrong = next((t for t in texts if not isinstance(t, str)), None)
-        if wrong is not None:
-            raise InputError(f"embed expects a text or a list of texts, got {wrong!r:.100} among them")
-        return self.embed_tokens(self.encode(texts, prompt), normalize=normalize, batch=batch)
+        listed = list(texts)
+        wrong = [t for t in listed if not isinstance(t, str)]
+        if wrong:
+            raise InputError(f"embed expects a text or a list of texts, got {wrong[0]!r:.100} among them")
+        return self.embed_tokens(self.encode(listed, prompt), normalize=normalize, batch=batch)
 
     def encode(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
         """Returns the tokens of texts, cut to those that the model takes; a warning has the number of cut texts."""
