@@ -14,7 +14,10 @@ from pelton.errors import ModelError, Needs
 from .source import LanguageSettings, read_json
 
 FILES = ("tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
-NO_PREFIX = b"\x1a\x02\x18\x00"  # appended to a ModelProto: its normalizer_spec.add_dummy_prefix = false
+# appended to a ModelProto, whose fields they override: normalizer_spec.add_dummy_prefix = false
+NO_PREFIX = b"\x1a\x02\x18\x00"
+EXACT = NO_PREFIX + b"\x1a\x02\x20\x00"  # and remove_extra_whitespaces = false
+SPACE = "\u2581"
 # classes of transformers → whether texts begin with <s>, and end with </s>, unless the settings say otherwise
 FRAMES = {
     "LlamaTokenizer": (True, False),
@@ -58,6 +61,10 @@ class SentencePieceCoder:
 
         self.first = SentencePieceProcessor(model_proto=data)
         self.later = self.first if spaces else SentencePieceProcessor(model_proto=data + NO_PREFIX)
+        self.exact = SentencePieceProcessor(model_proto=data + EXACT)  # decodes texts with all of their spaces
+        pieces = self.first.encode("a", out_type=str)
+        self.prefix = bool(pieces) and pieces[0].startswith(SPACE)
+        self.spaces = spaces
         self.fairseq, self.begin, self.end = fairseq, list(begin), list(end)
         self.extra = {e.id: e for e in extra}
         self.ids = {e.text: e.id for e in extra}
@@ -69,10 +76,11 @@ class SentencePieceCoder:
         ids, first = list[int](), True
         for i, part in enumerate(cuts.split(text) if cuts else [text]):
             if i % 2:
+                first = False
                 ids.append(self.ids[part] if part in self.ids else self.ids[part.strip()])
             elif part:
                 ids += [self._id(p) for p in (self.first if first else self.later).encode(part)]
-            first = False
+                first = False
         return [*self.begin, *ids, *self.end] if special else ids
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
@@ -82,8 +90,9 @@ class SentencePieceCoder:
             if extra:
                 out += [self.extra[i].text for i in run if i in self.extra]
             else:
-                out.append((self.first if first else self.later).decode([self._piece(i) for i in run]))
-            first = False
+                text = self.exact.decode([self._piece(i) for i in run])
+                out.append(text[1:] if self.prefix and (first or self.spaces) and text.startswith(" ") else text)
+                first = False
         return "".join(out)
 
     def id(self, token: str) -> int | None:
