@@ -6,7 +6,7 @@ STAMP := .venv/.complete
 QUIET := $(shell test -t 2 || echo --quiet)
 NATIVE := $(wildcard src/pelton/native/*.[ch])
 
-.PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
+.PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gguf fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
 .PHONY: test-cluster test-container test-decoders test-language test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve
@@ -21,7 +21,8 @@ help:
 	@echo "make test-cluster  engines in clusters of Ray and Spark on this machine, with both (1 GB) in a venv of their own, in minutes"
 	@echo "make test-container  build the image of docs/deploying.md, run it, and write what a container costs there (root, buildah, podman, runc)"
 	@echo "                   [ARGS='--rounds 3'], which leaves the page as it is [BASE=--stand-in makes the base image of Debian's packages]"
-	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
+	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines and GGUF files, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
+	@echo "make fuzz-gguf     5,000 damaged GGUF files, some of them run beside float64 [ARGS='--runs 4000 --seed 7'] (a quarter of the runs)"
 	@echo "make fuzz-serve    20,000 damaged requests to pelton serve over HTTP, gRPC and TCP, new ones every time [ARGS='--runs 50000 --seed 7 --keep FOLDER']"
 	@echo "                   [SCHEMA=open_inference_rest.yaml of the repository kserve/open-inference-protocol, for Schemathesis]"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
@@ -134,7 +135,7 @@ formats: $(STAMP)
 	$(BIN)/python -m benchmarks.formats
 
 fuzz-gpu: gpu-venv
-	cd tests && ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)
+	cd tests && PYTHONPATH=.. ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && PYTHONPATH=.. ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)
 
 IMPORTER_TESTS = tests/importers $(wildcard tests/test_torch*.py)
 
@@ -244,7 +245,10 @@ test-runtime: $(STAMP)
 	build/runtime/venv/bin/pelton bench build/runtime/model.pelton --seconds 0.5
 
 fuzz: $(STAMP)
-	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
+	cd tests && PYTHONPATH=.. ../$(BIN)/python -m fuzz $(ARGS)
+
+fuzz-gguf: $(STAMP)
+	cd tests && PYTHONPATH=.. ../$(BIN)/python -m fuzz --small --kind gguf $(ARGS)
 
 CAFFE = src/pelton/importers/caffe
 
