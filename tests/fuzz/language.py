@@ -24,7 +24,7 @@ ODD = (0, 1, 2, 31, 32, 127, 128, 255, 256, 65535, (1 << 31) - 1, 1 << 31, (1 <<
 TEXT = "to be, or not to be: the naïve 😺"
 NETWORKS, BUILT = 4, 10  # of so many files that can be read, one becomes a network, one is built and run
 CLOSE = 1e-3  # of the largest logit; and f32 and f64 of the reference must be closer than a tenth of it
-LONGEST = 600  # characters of a message
+LONGEST = 800  # characters of a message
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from pelton.network import Network, NetworkTensor
 from .architecture import Architecture, LayerNumbers
 from .description import DecoderPorts
 from .heads import KEPT, ROWS, kept_rows
-from .layers import Layer, LayerPositions, capped, normed, turns
+from .layers import AttentionLayer, LayerPositions, capped, normed, turns
 from .source import DecoderSizes
 from .weights import DecoderWeights, product, table_rows
 
@@ -60,7 +60,7 @@ def decoder_network(a: Architecture, weights: DecoderWeights, sizes: DecoderSize
     return net, DecoderPorts(IDS, MASK, None, ROWS, LOGITS, tuple(caches), "batch", "tokens", "capacity", KEPT, long)
 
 
-class _CachedLayer(Layer):
+class _CachedLayer(AttentionLayer):
     """A layer whose keys and values follow those in caches. caches: their names, which it appends."""
 
     def __init__(

@@ -10,7 +10,7 @@ from pelton.errors import ModelError
 from pelton.network import Network, NetworkTensor
 
 from .encoder_architecture import EncoderArchitecture
-from .layers import Layer, LayerPositions, normed, turns
+from .layers import AttentionLayer, LayerPositions, normed, turns
 from .pooling import Pooling, pooled
 from .sentence import EMBEDDINGS, IDS, LENGTHS, TEXTS
 from .weights import DecoderWeights, table_rows
@@ -55,7 +55,7 @@ def encoder_network(a: EncoderArchitecture, weights: DecoderWeights, pooling: Po
     return net
 
 
-class _EncoderLayer(Layer):
+class _EncoderLayer(AttentionLayer):
     """A layer with norms in front of its parts, or behind their sums."""
 
     def attention(self, x: NetworkTensor) -> NetworkTensor:

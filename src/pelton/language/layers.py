@@ -24,7 +24,7 @@ class LayerPositions:
     shown: dict[int, NetworkTensor]
 
 
-class Layer:
+class AttentionLayer:
     """A layer of attention and products, whose parts are methods that add to the network."""
 
     def __init__(

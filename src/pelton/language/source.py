@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pelton.network import Network
 
 
+MOST_LAYERS = 10_000
+
+
 @dataclass(frozen=True)
 class DecoderSizes:
     """context: the most tokens of a sequence. prompt: those of a run that the engine is tuned for."""
@@ -72,13 +75,17 @@ class LanguageSettings:
         self.seen.add(name)
         return self.values.get(name)
 
-    def whole(self, name: str, default: int | None = None) -> int:
-        """Returns an integer from 1 on. Raises ModelError, naming the file, for others."""
+    def whole(self, name: str, default: int | None = None, most: int = (1 << 31) - 1) -> int:
+        """Returns an integer from 1 to `most`. Raises ModelError, naming the file, for others."""
         value = self.value(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
-            raise ModelError(f"{self.path}: {name} must be an integer from 1 on, got {_shown(value)}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise ModelError(f"{self.path}: {name} must be an integer from 1 to {most}, got {_shown(value)}")
         return value
+
+    def layers(self, name: str = "num_hidden_layers") -> int:
+        """Returns a number of layers; ModelError for one that no model has."""
+        return self.whole(name, most=MOST_LAYERS)
 
     def number(self, name: str, default: float | None = None) -> float:
         """Returns a finite number; ModelError for others."""

@@ -88,7 +88,7 @@ def distilbert(settings: LanguageSettings) -> EncoderFamily:
 
 def modernbert(settings: LanguageSettings) -> EncoderFamily:
     """ModernBERT (arXiv 2412.13663): norms in front, gates, rotations, and layers whose tokens see those nearby."""
-    count, half = settings.whole("num_hidden_layers"), settings.whole("local_attention", 128) // 2
+    count, half = settings.layers(), settings.whole("local_attention", 128) // 2
     every = settings.whole("global_attn_every_n_layers", 3)
     near = windows(settings, count, half + 1, lambda i: i % every != 0)
     parameters, bases = settings.value("rope_parameters"), dict(global_rope_theta=160000.0, local_rope_theta=10000.0)
@@ -187,7 +187,7 @@ def _architecture(
         vocabulary=settings.whole("vocab_size"),
         context=context,
         epsilon=settings.number(epsilon, default),
-        layers=(LayerNumbers(None),) * settings.whole("num_hidden_layers"),
+        layers=(LayerNumbers(None),) * settings.layers(),
         norm="layer",
         activation=activation(settings, act),
         gated=False,
