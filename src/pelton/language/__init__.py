@@ -2,12 +2,14 @@
 
 from .batch import TokenBatch
 from .decoder import Decoder
+from .encoder_opening import open_encoder
 from .description import DecoderPorts, Description
 from .generation import Answer, AnswerPiece, GenerationRequest, TokenLogprob, Usage
 from .model import LanguageModel
 from .opening import open
 from .sampling import Sampling
 from .scheduler import Scheduler
+from .sentence import SentenceEncoder
 from .sequence import TokenSequence
 from .tokens import Tokens, TokenStream
 
@@ -21,6 +23,7 @@ __all__ = [
     "LanguageModel",
     "Sampling",
     "Scheduler",
+    "SentenceEncoder",
     "TokenBatch",
     "TokenLogprob",
     "TokenSequence",
@@ -28,4 +31,5 @@ __all__ = [
     "Tokens",
     "Usage",
     "open",
+    "open_encoder",
 ]

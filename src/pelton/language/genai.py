@@ -41,7 +41,7 @@ def genai_model(folder: Path) -> LanguageSource:
         raise ModelAbsent(f"{folder} has no {path.name}, which genai_config.json names", path)
     description = Description(
         family=model.text("type", "decoder"),
-        layers=decoder.whole("num_hidden_layers"),
+        layers=decoder.layers(),
         kv_heads=decoder.whole("num_key_value_heads"),
         head_size=decoder.whole("head_size"),
         context=model.whole("context_length"),

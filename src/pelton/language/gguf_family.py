@@ -79,7 +79,7 @@ def _settings(kind: str, m: LanguageSettings, file: GgufFile) -> dict[str, Any]:
         raise ModelError(f"{file.path} has no tensor 'token_embd.weight'")
     name, act = TYPES[kind]
     vocabulary, context = table.shape[0], m.whole("context_length")
-    width, heads, layers = m.whole("embedding_length"), m.whole("attention.head_count"), m.whole("block_count")
+    width, heads, layers = m.whole("embedding_length"), m.whole("attention.head_count"), m.layers("block_count")
     hidden = m.whole("feed_forward_length")
     if kind == "gpt2":
         numbers = dict(n_embd=width, n_head=heads, n_layer=layers, n_positions=context, n_inner=hidden)

@@ -22,6 +22,7 @@ VERSIONS = (2, 3)
 SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 STRING, ARRAY = 8, 9
 MOST_AXES, MOST_DEPTH = 4, 4  # of tensors; of arrays within arrays
+MOST_NAME = 128  # bytes of a key or of a tensor's name; the format allows names of 64
 ALIGNMENT = 32  # of tensors, in bytes, unless the file says another
 
 
@@ -88,7 +89,7 @@ class GgufFile:
         count, keys = self._count("tensors", 24), self._count("keys", 13)
         self.metadata: dict[str, Any] = {}
         for _ in range(keys):
-            key = self._text("a key")
+            key = self._name("a key")
             self.metadata[key] = self._value(self._number("<I"), key)
         self.tensors = self._tensors(count)
 
@@ -123,6 +124,14 @@ class GgufFile:
             return self._bytes(self._number("<Q")).decode()
         except UnicodeDecodeError:
             raise FormatError(f"{self.path} is damaged: {what} at {self.at} is no text in UTF-8") from None
+
+    def _name(self, what: str) -> str:
+        begin, text = self.at, self._text(what)
+        if self.at - begin - 8 > MOST_NAME:
+            raise FormatError(
+                f"{self.path} is damaged: {what} at {begin} has {self.at - begin - 8} bytes, more than {MOST_NAME}"
+            )
+        return text
 
     def _value(self, kind: int, key: str, depth: int = 0) -> Any:
         if kind in SCALARS:
@@ -163,14 +172,14 @@ class GgufFile:
     def _tensors(self, count: int) -> dict[str, GgufTensor]:
         heads = []
         for _ in range(count):
-            name, axes = self._text("a name of a tensor"), self._number("<I")
+            name, axes = self._name("a name of a tensor"), self._number("<I")
             if axes > MOST_AXES:
                 raise FormatError(f"{self.path} is damaged: tensor {name!r} has {axes} axes, more than {MOST_AXES}")
             shape = tuple(self._number("<Q") for _ in range(axes))[::-1]
             heads.append((name, shape, self._number("<I"), self._number("<Q")))
         alignment = self.metadata.get("general.alignment", ALIGNMENT)
         if not isinstance(alignment, int) or not 8 <= alignment <= 1 << 20 or alignment % 8:
-            raise FormatError(f"{self.path} is damaged: general.alignment is {alignment!r}, no multiple of 8")
+            raise FormatError(f"{self.path} is damaged: general.alignment is {alignment!r:.60}, no multiple of 8")
         begin = -(-self.at // alignment) * alignment
         return {name: self._tensor(name, shape, kind, begin + offset) for name, shape, kind, offset in heads}
 

@@ -10,7 +10,6 @@ from pelton.errors import ModelAbsent, ModelError
 from .architecture import DecoderFamily
 from .description import DecoderPorts, Description
 from .families import family_of
-from .families.gpt2 import PREFIX
 from .folder_tokens import folder_tokens, ids_of
 from .safetensors import StoredTensor, read, tensors_of
 from .source import DecoderSizes, LanguageSettings, LanguageSource, read_json
@@ -25,16 +24,22 @@ BUFFERS = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")  # what ol
 
 
 class FolderTensors:
-    """The tensors of a folder, by the names of transformers. used: those that were read."""
+    """The tensors of a folder, by the names of transformers. used: those that were read.
 
-    def __init__(self, folder: Path, files: tuple[Path, ...]):
+    embedding: the name of the table of tokens. Files of a model without a head, and old ones, leave the first part of
+    all names out, such as "transformer." of "transformer.wte".
+    """
+
+    def __init__(self, folder: Path, files: tuple[Path, ...], embedding: str):
         self.name = str(folder)
         stored: dict[str, StoredTensor] = {}
         for path in files:
             stored |= tensors_of(path)
-        # GPT-2's own files leave the prefix out
-        bare = "wte.weight" in stored
-        self.stored = {PREFIX + name if bare and name != "lm_head.weight" else name: t for name, t in stored.items()}
+        prefix, _, table = embedding.partition(".")
+        bare = f"{table}.weight" in stored
+        self.stored = {
+            f"{prefix}.{name}" if bare and name != "lm_head.weight" else name: t for name, t in stored.items()
+        }
         self.used: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -88,7 +93,7 @@ def _network(
     from .decoder_network import decoder_network  # the compiler's, which later starts do not import
     from .weights import DecoderWeights
 
-    tensors = FolderTensors(folder, files)
+    tensors = FolderTensors(folder, files, family.places["embedding"].name)
     places = {part: place for part, place in family.places.items() if part != "head" or not tied}
     if not tied and f"{places['head'].name}.weight" not in tensors:
         raise ModelError(f"{folder} has no tensor '{places['head'].name}.weight', and tie_word_embeddings is false")

@@ -9,14 +9,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
+import numpy as np
+
 from pelton.errors import InputError
 
 from .chat import ChatTemplate
 from .decoder import Decoder
+from .encoder_opening import is_encoder, open_encoder
 from .generation import Answer, GenerationRequest
 from .opening import open
 from .sampling import Sampling
 from .scheduler import Scheduler
+from .sentence import SentenceEncoder
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,14 +52,17 @@ class GenerateOptions(TypedDict, total=False):
 
 
 class LanguageModel:
-    """A language model: text in, text out.
+    """A language model: text in, text out; or embeddings, if it is a sentence encoder.
 
         model = pelton.LanguageModel("model.gguf")
         print(model.generate("The capital of France is", max_tokens=20))
         for text in model.generate([{"role": "user", "content": "Hello!"}], temperature=0.7, stream=True):
             print(text, end="", flush=True)
 
-    path: see `pelton.language.open`, as are threads, cache, context, level, precision and cache_folder; or a Decoder.
+        vectors = pelton.LanguageModel("all-MiniLM-L6-v2").embed(["a cat", "a dog"])
+
+    path: see `pelton.language.open`, as are threads, cache, context, level, precision and cache_folder; or a folder for
+    `pelton.language.open_encoder`; or a Decoder or a SentenceEncoder. cache, sequences and speculate concern decoders.
     sequences: answers at once, 1 to 64; further ones wait. Memory for their caches is touched only as they grow.
     speculate: propose tokens that followed the same ones earlier in the text, and check several in one run, where that
     leaves every bit of an answer as it is.
@@ -64,7 +71,7 @@ class LanguageModel:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | Decoder,
+        path: str | os.PathLike[str] | Decoder | SentenceEncoder,
         *,
         threads: int | None = None,
         cache: str | None = None,
@@ -75,22 +82,55 @@ class LanguageModel:
         precision: str = "fp32",
         cache_folder: str | Path | None = None,
     ):
-        if isinstance(path, Decoder):
-            self.decoder = path
+        options = dict[str, Any](
+            threads=threads, context=context, level=level, precision=precision, cache_folder=cache_folder
+        )
+        model: Decoder | SentenceEncoder
+        if isinstance(path, (Decoder, SentenceEncoder)):
+            model = path
+        elif is_encoder(Path(path)):
+            model = open_encoder(path, **options)
         else:
-            self.decoder = open(
-                path,
-                threads=threads,
-                cache=cache,
-                context=context,
-                level=level,
-                precision=precision,
-                cache_folder=cache_folder,
-            )
-        self.tokens, self.description = self.decoder.tokens, self.decoder.description
-        self.scheduler = Scheduler(self.decoder, sequences, speculate=speculate)
+            model = open(path, cache=cache, **options)
+        self.model, self.tokens, self.description = model, model.tokens, model.description
+        self._scheduler = Scheduler(model, sequences, speculate=speculate) if isinstance(model, Decoder) else None
         self._lock = threading.Lock()
         self._template: ChatTemplate | None = None
+
+    @property
+    def decoder(self) -> Decoder:
+        """The decoder. Raises InputError for a model that makes embeddings and no text."""
+        return self.scheduler.decoder
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler of answers. Raises InputError for a model that makes embeddings and no text."""
+        if self._scheduler is None:
+            raise InputError(f"this model, {self.description.family!r}, makes embeddings and no text: call embed")
+        return self._scheduler
+
+    # --- embeddings
+
+    def embed(
+        self, texts: str | Sequence[str], *, normalize: bool | None = None, batch: int = 32, prompt: str | None = None
+    ) -> np.ndarray:
+        """Returns the embeddings of texts, f32 [texts, width]; a single text has one row, too.
+
+        normalize: true gives each a length of 1, so that products of them are cosines; false leaves them as the model
+        computes them; default: what the model's modules say. batch: texts of one run, 1 to 256, at most; those of
+        similar length run together. prompt: the name of a text that the model puts in front of all, such as "query";
+        "" for none; default: that of the model. Longer texts than the model takes (`description.context` tokens) are
+        cut, with a warning in the log.
+
+        Raises InputError for a model without pooling, such as a decoder that makes text, and for wrong arguments,
+        ModelError for embeddings that are not finite.
+        """
+        if not isinstance(self.model, SentenceEncoder):
+            raise InputError(
+                f"this model, {self.description.family!r}, makes text and no embeddings: embed needs a sentence"
+                " encoder, whose folder has modules.json or is of an encoder such as BERT"
+            )
+        return self.model.embed(texts, normalize=normalize, batch=batch, prompt=prompt)
 
     # --- answers
 
@@ -212,7 +252,8 @@ class LanguageModel:
 
     def close(self) -> None:
         """Cancels all answers and ends the thread of the model."""
-        self.scheduler.close()
+        if self._scheduler is not None:
+            self._scheduler.close()
 
     def __enter__(self) -> LanguageModel:
         return self
@@ -223,7 +264,7 @@ class LanguageModel:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<pelton.LanguageModel of {self.decoder!r}>"
+        return f"<pelton.LanguageModel of {self.model!r}>"
 
 
 def _texts(answer: Answer) -> Iterator[str]:

@@ -7,12 +7,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pelton.compat.session.engine_cache import EngineCache, key_of
 from pelton.errors import InputError, ModelAbsent, ModelError, Needs
 from pelton.logs import Logger
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.system.cache import open_cache
 
 from .decoder import Decoder
 from .description import DecoderPorts, described
@@ -20,6 +18,7 @@ from .few import FEW, few_tokens
 from .genai import genai_model
 from .gguf import gguf_model
 from .huggingface import huggingface_model
+from .kept import kept_engine
 from .source import LanguageSource, DecoderSizes
 
 log = Logger("pelton.language")
@@ -60,7 +59,7 @@ def open(
     context = context or min(most, CONTEXT)
     sizes = DecoderSizes(context, min(PROMPT, context))
     options = Options(level=level, precision=precision, threads=threads, cache_dir=cache_folder, kv_cache=CACHES[cache])
-    engine, record = _engine(source, sizes, options)
+    engine, record = kept_engine(source, asdict(sizes), options, lambda: _built(source, sizes, options))
     description = described({**record["description"], "digest": record["digest"]})
     if description.notes:
         log.info("%s: %s", path, "; ".join(description.notes))
@@ -80,20 +79,6 @@ def source_of(path: Path) -> LanguageSource:
     raise ModelError(
         f"{path} is no language model: expected a GGUF file, or a folder with genai_config.json or config.json"
     )
-
-
-def _engine(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:
-    """Returns the engine of a model, and what else a second start needs to know."""
-    cache = EngineCache(open_cache(options))
-    digests = [*(cache.digest(f) for f in source.files), source.kind]
-    key = key_of(digests, asdict(sizes), options)
-    with cache.lock(key):
-        engine, record = cache.engine(key), cache.json(f"{key}.language")
-        if engine is None or not isinstance(record, dict):
-            engine, record = _built(source, sizes, options)
-            cache.put(key, engine)
-            cache.put_json(f"{key}.language", record)
-    return engine, {**record, "digest": key}
 
 
 def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from .tokens import Tokens
 
 if TYPE_CHECKING:
     from pelton.network import Network
+
+
+MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -42,16 +45,22 @@ class LanguageSource:
     network: Callable[[DecoderSizes], tuple[Network, DecoderPorts, Sequence[str]]]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object. Raises ModelError for a file that is missing or holds none."""
+@overload
+def read_json(path: Path) -> dict[str, Any]: ...
+@overload
+def read_json(path: Path, kind: type[list[Any]]) -> list[Any]: ...
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """Reads a JSON object, or a list if that is the kind. Raises ModelError for a missing file, and one of no such."""
     try:
         data = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise ModelAbsent(f"{path.parent} has no {path.name}", path) from None
     except (OSError, ValueError, RecursionError) as e:
         raise ModelError(f"{path} cannot be read as JSON: {e}") from None
-    if not isinstance(data, dict):
-        raise ModelError(f"{path} must hold a JSON object")
+    if not isinstance(data, kind):
+        raise ModelError(f"{path} must hold a JSON {'object' if kind is dict else 'list'}")
     return data
 
 
@@ -66,13 +75,17 @@ class LanguageSettings:
         self.seen.add(name)
         return self.values.get(name)
 
-    def whole(self, name: str, default: int | None = None) -> int:
-        """Returns an integer from 1 on. Raises ModelError, naming the file, for others."""
+    def whole(self, name: str, default: int | None = None, most: int = (1 << 31) - 1) -> int:
+        """Returns an integer from 1 to `most`. Raises ModelError, naming the file, for others."""
         value = self.value(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
-            raise ModelError(f"{self.path}: {name} must be an integer from 1 on, got {_shown(value)}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise ModelError(f"{self.path}: {name} must be an integer from 1 to {most}, got {_shown(value)}")
         return value
+
+    def layers(self, name: str = "num_hidden_layers") -> int:
+        """Returns a number of layers; ModelError for one that no model has."""
+        return self.whole(name, most=MOST_LAYERS)
 
     def number(self, name: str, default: float | None = None) -> float:
         """Returns a finite number; ModelError for others."""

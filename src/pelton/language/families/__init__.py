@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pelton.errors import ModelError
 
 from pelton.language.architecture import DecoderFamily
+from pelton.language.encoder_architecture import EncoderFamily
 from pelton.language.source import LanguageSettings
 
+from .encoders import ENCODERS, HARMLESS as HARMLESS_OF_ENCODERS
 from .gemma import gemma2, gemma3
 from .gpt2 import gpt2
 from .llama import llama, mistral
@@ -47,12 +49,30 @@ def family_of(settings: LanguageSettings) -> DecoderFamily:
     Raises ModelError for an architecture that is not known, and for settings whose meaning is not, by their names.
     """
     kind = settings.text("model_type")
+    if kind in ENCODERS:
+        raise ModelError(
+            f"{settings.path}: models of type {kind!r} make embeddings and no text: use LanguageModel.embed"
+        )
     if kind not in FAMILIES:
         raise ModelError(
             f"{settings.path}: language models of type {kind!r} are not supported, only {', '.join(FAMILIES)}"
         )
     family = FAMILIES[kind](settings)
     unknown = settings.unknown(HARMLESS)
+    if unknown:
+        raise ModelError(f"{settings.path}: {unknown[0]!r} is not supported in models of type {kind!r}")
+    return family
+
+
+def encoder_of(settings: LanguageSettings) -> EncoderFamily:
+    """Returns the family of an encoder's settings. Raises ModelError as `family_of` does."""
+    kind = settings.text("model_type")
+    if kind not in ENCODERS:
+        raise ModelError(
+            f"{settings.path}: sentence encoders of type {kind!r} are not supported, only {', '.join(ENCODERS)}"
+        )
+    family = ENCODERS[kind](settings)
+    unknown = settings.unknown(HARMLESS | HARMLESS_OF_ENCODERS)
     if unknown:
         raise ModelError(f"{settings.path}: {unknown[0]!r} is not supported in models of type {kind!r}")
     return family

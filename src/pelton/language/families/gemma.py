@@ -45,13 +45,13 @@ def _cap(settings: LanguageSettings, name: str) -> float:
 
 def gemma2(settings: LanguageSettings) -> DecoderFamily:
     """Gemma 2 (arXiv 2408.00118): norms behind both parts of a layer, caps, windows in every other layer."""
-    count, window = settings.whole("num_hidden_layers"), window_of(settings)
+    count, window = settings.layers(), window_of(settings)
     return DecoderFamily(_gemma(settings, windows(settings, count, window, lambda i: i % 2 == 0)), places(PLACES))
 
 
 def gemma3(settings: LanguageSettings) -> DecoderFamily:
     """Gemma 3 (arXiv 2503.19786): five layers with windows and a rotation of their own, then one without."""
-    count, window = settings.whole("num_hidden_layers"), window_of(settings)
+    count, window = settings.layers(), window_of(settings)
     pattern = settings.value("sliding_window_pattern") or settings.value("_sliding_window_pattern")
     every = pattern if isinstance(pattern, int) and pattern > 0 else 6
     sizes = windows(settings, count, window, lambda i: (i + 1) % every)

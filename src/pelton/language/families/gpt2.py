@@ -25,7 +25,7 @@ def gpt2(settings: LanguageSettings) -> DecoderFamily:
     for name in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"):
         if settings.flag(name):
             raise ModelError(f"{settings.path}: {name} is not supported")
-    width, heads, count = settings.whole("n_embd"), settings.whole("n_head"), settings.whole("n_layer")
+    width, heads, count = settings.whole("n_embd"), settings.whole("n_head"), settings.layers("n_layer")
     if width % heads:
         raise ModelError(f"{settings.path}: {heads} heads do not divide an n_embd of {width}")
     size = width // heads

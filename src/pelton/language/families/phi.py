@@ -14,7 +14,7 @@ def phi3(settings: LanguageSettings) -> DecoderFamily:
     """Phi-3 (arXiv 2404.14219): a Llama whose products of one input are one matrix."""
     settings.flag("attention_bias")
     settings.value("original_max_position_embeddings")
-    count, window = settings.whole("num_hidden_layers"), window_of(settings)
+    count, window = settings.layers(), window_of(settings)
     a = decoder(settings, windows(settings, count, window, lambda i: True))
     q, kv = a.heads * a.head_size, a.kv_heads * a.head_size
     of = places(LLAMA)

@@ -9,7 +9,7 @@ from .common import HEAD_NORMS, LLAMA, decoder, places, window_of, windows
 
 
 def _windows(settings: LanguageSettings) -> list[int]:
-    count, used = settings.whole("num_hidden_layers"), settings.flag("use_sliding_window")
+    count, used = settings.layers(), settings.flag("use_sliding_window")
     window, first = window_of(settings, used), settings.value("max_window_layers")
     begin = first if isinstance(first, int) else count
     return windows(settings, count, window, lambda i: used and i >= begin)

@@ -11,7 +11,7 @@ from .common import LLAMA, decoder, places, window_of, windows
 def starcoder2(settings: LanguageSettings) -> DecoderFamily:
     """StarCoder2 (arXiv 2402.19173): layer norms and biases, rotations, windows, one product between activations."""
     settings.flag("use_bias", True)
-    count, window = settings.whole("num_hidden_layers"), window_of(settings)
+    count, window = settings.layers(), window_of(settings)
     a = decoder(
         settings,
         windows(settings, count, window, lambda i: True),

@@ -1,0 +1,44 @@
+"""Engines of language models that earlier starts built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pelton.compat.session.engine_cache import EngineCache, key_of
+from pelton.options import Options
+from pelton.runtime import Engine
+from pelton.system.cache import open_cache
+
+
+class KeptSource(Protocol):
+    """What an engine is made of. kind: of the door. files: all that the network depends on."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def files(self) -> tuple[Path, ...]: ...
+
+
+def kept_engine(
+    source: KeptSource,
+    sizes: Mapping[str, int],
+    options: Options,
+    built: Callable[[], tuple[Engine, dict[str, Any]]],
+) -> tuple[Engine, dict[str, Any]]:
+    """Returns the engine of a model, and what else a second start needs to know, with the `digest` of both.
+
+    Without one in the cache folder, `built` makes both, and they are put there.
+    """
+    cache = EngineCache(open_cache(options))
+    digests = [*(cache.digest(f) for f in source.files), source.kind]
+    key = key_of(digests, dict(sizes), options)
+    with cache.lock(key):
+        engine, record = cache.engine(key), cache.json(f"{key}.language")
+        if engine is None or not isinstance(record, dict):
+            engine, record = built()
+            cache.put(key, engine)
+            cache.put_json(f"{key}.language", record)
+    return engine, {**record, "digest": key}
