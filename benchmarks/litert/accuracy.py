@@ -37,7 +37,7 @@ def main() -> int:
         shares, pictures = judged(model, given.folder, given.peer)
         cells = [f"{100 * share:.2f} %" for share in shares.values()]
         lines += [row([model.stem, *cells])] if lines else [*headed(["network", *shares], 1), row([model.stem, *cells])]
-        print("\n".join(lines), flush=True)
+    print("\n".join(lines))
     if given.page:
         about = f"{pictures:,} test pictures, ai-edge-litert {version(given.peer)}:"
         replace_part(given.page, *MARKS, ["", about, "", *lines, ""])
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def judged(model: Path, data: Path, peer: str) -> tuple[dict[str, float], int]:
-    """Returns the shares of right classes, of floats in Pelton and of integers in LiteRT, and the number of pictures."""
+    """Returns the shares of right classes, of floats in Pelton and integers in LiteRT, and the number of pictures."""
     with np.load(data / "cifar10_test.npz") as test, np.load(data / "cifar10_calibration.npz") as known:
         x, classes, typical = (test["x"], test["y"], known["x"])
     images = x.astype(np.float32)

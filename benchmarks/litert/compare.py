@@ -16,7 +16,7 @@ from pelton.errors import InputError
 from pelton.exporters import tflite
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph, Value, optimum_sizes, with_sizes
+from pelton.ir.graph import Graph, Value, optimum_sizes, remove_dead_nodes, with_sizes
 from pelton.ops import words
 
 from .operators import OperatorMatch, operator_matches, write_all_tensors
@@ -138,12 +138,14 @@ def _varied(graph: Graph, feeds: Arrays, name: str) -> tuple[Graph, str]:
     """Returns the program without a softmax at its end, if its probabilities are fewer than 8 different steps."""
     (v, *others) = graph.outputs
     node = graph.producer.get(v)
+    while node is not None and node.op is words.reshape:
+        node = graph.producer.get(node.inputs[0])
     if others or node is None or node.op is not words.softmax:
         return graph, name
     steps = np.rint(256 * evaluate(graph, feeds)[v.name])
     if np.unique(steps).size >= FEWEST:
         return graph, name
-    return graph.replace(outputs=node.inputs[:1]), f"{name}, before its softmax"
+    return remove_dead_nodes(graph.replace(outputs=node.inputs[:1])), f"{name}, before its softmax"
 
 
 def _at_optimum(graph: Graph) -> Graph:
