@@ -107,8 +107,8 @@ def _loaded(args: argparse.Namespace, kind: str) -> Imported:
         )
     except OnData as e:
         raise ModelError(
-            f"{e}; Pelton writes {kind} files of models without such parts: set sizes with --shapes, write a part of the"
-            " model with --outputs, or build it (pelton build), which runs these parts in steps"
+            f"{e}; Pelton writes {kind} files of models without such parts: set sizes with --shapes, write a part of"
+            " the model with --outputs, or build it (pelton build), which runs these parts in steps"
         ) from None
 
 
