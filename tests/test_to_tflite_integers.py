@@ -138,3 +138,33 @@ def test_clips_of_layers_are_integers(high):
     scale = of(file, "CONCATENATION")[0].outputs[0].scaling.scale[0]
     assert np.abs(found["y0"] - wanted["y0"]).max() < 0.06 * np.abs(wanted["y0"]).max()
     assert found["y0"][..., :8].min() >= 0 and found["y0"][..., :8].max() <= high + scale
+
+
+def test_products_and_sums_for_each_channel_are_one_layer():
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.uniform(0.5, 2, (n, 1, 1)).astype(np.float32) for n in (8, 8, 1))
+
+    def write(net, x):
+        y = net.add(net.mul(net.max_pool(conv(net, x, 8), 2, stride=2), a), b)
+        return net.relu(net.sub(c, net.div(y, -b))), net.mul(net.max_pool(x, 3, stride=3), c)
+
+    file, found, wanted = written(write)
+    kinds = names(file)
+    assert kinds.count("DEPTHWISE_CONV_2D") == 1 and kinds.count("MUL") == 1 and not {"ADD", "SUB", "RELU"} & {*kinds}
+    for k, w in wanted.items():
+        assert np.abs(found[k] - w).max() < 0.03 * np.abs(w).max()
+
+
+def test_products_and_sums_with_other_readers_stay():
+    a = np.full((8, 1, 1), 1.5, np.float32)
+
+    def write(net, x):
+        y = net.mul(conv(net, net.max_pool(x, 2, stride=2), 8), a)
+        z = net.add(net.relu(y), a)
+        return y, net.mul(z, z), net.add(net.mul(net.max_pool(x, 3, stride=3), np.float32(3)), rng_rows)
+
+    rng_rows = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    file, found, wanted = written(write)
+    assert "DEPTHWISE_CONV_2D" not in names(file)
+    for k, w in wanted.items():
+        assert np.abs(found[k] - w).max() < 0.05 * np.abs(w).max()
