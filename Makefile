@@ -49,7 +49,7 @@ help:
 	@echo "make test-decoders  write benchmarks/llm/families.md again: decoders of onnxruntime-genai's builder, on ONNX Runtime and on Pelton, in minutes"
 	@echo "                   [GENAI=Python with onnxruntime-genai, onnxruntime, transformers and torch] [ARGS='llama gemma3']"
 	@echo "make smollm        judge weights of few bits on a model that a package ships (100 MB), in minutes; writes benchmarks/llm/results.md"
-	@echo "make test-litert   write TFLite files of 28 models, run them with LiteRT, and write docs/formats.md again, in an hour"
+	@echo "make test-litert   write TFLite files of 28 models, run them with LiteRT, and write docs/formats.md again, in 20 minutes"
 	@echo "                   [MODELS='a.onnx b.cfg folder-of-models'] [ACCURACY=folder with networks and pictures of CIFAR-10]"
 	@echo "make test-clients  write docs/serve-clients.md again: Triton's examples and tests, KServe's and MLServer's clients, on pelton serve"
 	@echo "                   [TRITON_CLIENT=checkout TRITON_SERVER=checkout ARGS='http_test kserve'] (git clone https://github.com/triton-inference-server/client)"

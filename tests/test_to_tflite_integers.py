@@ -168,3 +168,21 @@ def test_products_and_sums_with_other_readers_stay():
     assert "DEPTHWISE_CONV_2D" not in names(file)
     for k, w in wanted.items():
         assert np.abs(found[k] - w).max() < 0.05 * np.abs(w).max()
+
+
+def test_pools_of_whole_images_are_means_with_a_scale_of_their_own():
+    def write(net, x):
+        y = net.relu(conv(net, x, 8))
+        return net.reshape(net.average_pool(y, 12), (1, 8)), net.average_pool(y, 3, stride=3)
+
+    file, found, wanted = written(write)
+    assert names(file).count("MEAN") == 1 and names(file).count("AVERAGE_POOL_2D") == 1
+    (mean,) = of(file, "MEAN")
+    assert mean.outputs[0].scaling.scale[0] < 0.5 * mean.inputs[0].scaling.scale[0]
+    for k, w in wanted.items():
+        assert np.abs(found[k] - w).max() < 0.02 * np.abs(w).max()
+
+
+def test_pools_for_outputs_keep_the_order_of_axes():
+    file, _, _ = written(lambda net, x: (net.average_pool(conv(net, x, 8), 12),))
+    assert names(file).count("AVERAGE_POOL_2D") == 1 and file.outputs["y0"].shape == (1, 1, 1, 8)

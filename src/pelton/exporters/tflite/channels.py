@@ -1,4 +1,4 @@
-"""Products and sums by a constant for each channel, as one layer: integers are then rounded once, not per operator."""
+"""Other operators for integers: products and sums for each channel as one layer, pools of whole images as means."""
 
 from __future__ import annotations
 
@@ -29,6 +29,26 @@ def with_channel_layers(graph: Graph) -> Graph:
             dropped.update(row)
     nodes = tuple(ends.get(n, n) for n in graph.nodes if n not in dropped or n in ends)
     return graph.replace(nodes=nodes, constants=constants)
+
+
+def with_means(graph: Graph) -> Graph:
+    """Replaces mean pools of whole images by means: TFLite's pools keep the scale, which is too large for means.
+
+    A program whose inputs and outputs would have another order of axes stays as it is.
+    """
+    nodes = list(graph.nodes)
+    for i, n in enumerate(nodes):
+        if n.op is words.average_pool and n.outputs[0].type.dtype is F32 and _is_whole(n):
+            attrs = words.reduce_mean.complete(dict(axes=tuple(range(2, n.outputs[0].type.rank)), keepdims=True))
+            nodes[i] = Node(words.reduce_mean, n.inputs, attrs, n.outputs, n.name)
+    made, ports = graph.replace(nodes=tuple(nodes)), {*graph.inputs, *graph.outputs}
+    return made if images(made) & ports == images(graph) & ports else graph
+
+
+def _is_whole(pool: Node) -> bool:
+    x, y = pool.inputs[0].type, pool.outputs[0].type
+    one = all(d == 1 for d in y.shape[2:]) and not any(pool.attrs["pads"])
+    return one and tuple(pool.attrs["kernel"]) == tuple(x.shape[2:])
 
 
 def _row(graph: Graph, node: Node, pictures: frozenset[Value]) -> list[Node]:

@@ -22,7 +22,7 @@ from pelton.passes.pipeline import apply, stage
 from pelton.passes.precision.halves import in_f32
 from pelton.system import files
 
-from .channels import with_channel_layers
+from .channels import with_channel_layers, with_means
 from .flatbuffer import TableWriter
 from .forms import Perm, channels_last, identity
 from .fusion import MOVES, FusedOperator, fused, scaling_of
@@ -94,7 +94,7 @@ def to_tflite(
 def prepared(graph: Graph, *, integers: bool = False) -> Graph:
     """Returns the program in the form that is written, or that is calibrated and quantized (`integers`)."""
     graph = apply(PASSES, in_f32(graph), False)[0]
-    return with_products(with_channel_layers(graph)) if integers else graph
+    return with_products(with_channel_layers(with_means(graph))) if integers else graph
 
 
 def _save(path: Path, data: bytes) -> None:
