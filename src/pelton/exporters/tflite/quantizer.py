@@ -50,7 +50,8 @@ def _gates(graph: Graph) -> dict[Value, Node]:
     found = dict[Value, Node]()
     for n in graph.nodes:
         v, users = n.outputs[0], graph.users.get(n.outputs[0], [])
-        constant = n.op is words.convolution and all(w in graph.constants for w in n.inputs[1:])
+        layer = n.op is words.convolution and len(n.inputs) == 3 and n.inputs[0].type.dtype is F32
+        constant = layer and all(w in graph.constants for w in n.inputs[1:])
         if constant and len(users) == 1 and users[0].op is words.hard_sigmoid and v not in graph.outputs:
             found[v] = users[0]
     return found
