@@ -61,7 +61,8 @@ help:
 	@echo "                   [GENAI=Python with onnxruntime-genai, onnxruntime, transformers and torch] [ARGS='llama gemma3']"
 	@echo "make test-language write benchmarks/llm/language.md again: logits, embeddings and tokens of language models beside transformers and llama.cpp, in minutes"
 	@echo "make smollm        judge weights of few bits on a model that a package ships (100 MB), in minutes; writes benchmarks/llm/results.md"
-	@echo "make test-litert   write TFLite files of many models, run them with LiteRT, and write docs/formats.md again, in minutes [MODELS='a.onnx b.cfg']"
+	@echo "make test-litert   write TFLite files of 28 models, run them with LiteRT, and write docs/formats.md again, in 20 minutes"
+	@echo "                   [MODELS='a.onnx b.cfg folder-of-models'] [ACCURACY=folder with networks and pictures of CIFAR-10]"
 	@echo "make test-openai   write benchmarks/openai/results.md again: OpenAI's client on pelton serve, with a model that a package ships (100 MB), in minutes"
 	@echo "make test-clients  write docs/serve-clients.md again: Triton's examples and tests, KServe's and MLServer's clients, on pelton serve"
 	@echo "                   [TRITON_CLIENT=checkout TRITON_SERVER=checkout ARGS='http_test kserve'] (git clone https://github.com/triton-inference-server/client)"
@@ -166,8 +167,13 @@ build/litert/bin/python:
 	$(PYTHON) -m venv build/litert
 	build/litert/bin/python -m pip install $(QUIET) --disable-pip-version-check ai-edge-litert
 
-test-litert: $(STAMP) build/litert/bin/python
-	PYTHONPATH=src $(BIN)/python -m benchmarks.litert build/litert/bin/python $(MODELS) --page docs/formats.md $(ARGS)
+# The networks of benchmarks/models.py, unless MODELS are others; ACCURACY: a folder with networks and pictures of CIFAR-10.
+LITERT_MODELS = $(or $(MODELS),build/bench/tuned build/bench/untuned)
+
+test-litert: $(STAMP) build/litert/bin/python $(filter build/bench/%,$(LITERT_MODELS))
+	PYTHONPATH=src $(BIN)/python -m benchmarks.litert build/litert/bin/python $(LITERT_MODELS) --page docs/formats.md $(ARGS)
+	test -z "$(ACCURACY)" || \
+		PYTHONPATH=src $(BIN)/python -m benchmarks.litert.accuracy build/litert/bin/python $(ACCURACY) --page docs/formats.md
 
 formats-torch: importers-venv
 	HF_HUB_OFFLINE=1 build/importers/bin/python -m benchmarks.pytorch --page docs/formats.md $(ARGS)

@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import onnx
 import pytest
 from compare import assert_close
 from models import inverted_residuals, small_cnn, wide_cnn
@@ -24,7 +25,7 @@ RNG = np.random.default_rng(0)
 REFUSED = {
     **dict.fromkeys(
         (
-            "fmod asin acos atan sinh cosh asinh acosh atanh bitwise_and bitwise_or bitwise_xor bitwise_not shift_left"
+            "fmod asin acos sinh cosh asinh acosh atanh bitwise_and bitwise_or bitwise_xor bitwise_not shift_left"
             " shift_right det inverse detections bit_cast cumprod scatter_elements scatter_nd"
             " max_roi_pool multiclass_nms lookup coupled delta_rule trees if loop scan grid_sample deform_convolution"
             " roi_align cache_write"
@@ -303,6 +304,16 @@ def test_every_layer_without_a_form_is_named():
     assert re.findall(r"(asinh|acosh) \(layer", str(e.value)) == ["asinh", "acosh"]
 
 
+def test_layers_behind_one_without_a_form_are_judged_with_their_constants():
+    def write(net, x):
+        y = net.pad(net.asin(x), ((0, 0), (0, 1), (0, 0), (0, 0)))
+        return net.acosh(net.convolution(y, normal(4, 3, 3, 3)), name="second")
+
+    with pytest.raises(pelton.ModelError) as e:
+        to_tflite(net_of(write, "f32[1, 2, 8, 8]"))
+    assert re.findall(r"(\w+) \(layer", str(e.value)) == ["asin", "acosh"]
+
+
 def test_files_are_not_written_into_missing_folders(tmp_path):
     with pytest.raises(pelton.InputError, match="cannot be written"):
         to_tflite(importers.load(small_cnn()).graph, tmp_path / "no" / "x.tflite")
@@ -316,7 +327,24 @@ def test_the_command_converts_to_tflite(tmp_path, cnn, capsys):
     assert list(facts["inputs"].values()) == ["f32[1, 12, 12, 3]"] and facts["bytes"] == path.stat().st_size
     assert main(["convert", cnn, "-o", str(path), "--layout", "nchw"]) == 0
     text = capsys.readouterr().out
-    assert "f32[1, 3, 12, 12]" in text and "Edge TPU: 0 of " in text
+    assert "f32[1, 3, 12, 12]" in text and re.search(r"Edge TPU: 0 of \d+ operators .*\(--calibration\)\n$", text)
+
+
+def test_models_whose_data_decides_are_refused_with_a_way_out(refused, tmp_path):
+    value = onnx.helper.make_tensor_value_info
+
+    def branch(*names):
+        y = value("y", onnx.TensorProto.FLOAT, [None])
+        return onnx.helper.make_graph([onnx.helper.make_node("Concat", names, ["y"], axis=0)], "branch", [], [y])
+
+    node = onnx.helper.make_node("If", ["c"], ["y"], then_branch=branch("x"), else_branch=branch("x", "x"))
+    inputs = [value("c", onnx.TensorProto.BOOL, []), value("x", onnx.TensorProto.FLOAT, [4])]
+    graph = onnx.helper.make_graph([node], "g", inputs, [value("y", onnx.TensorProto.FLOAT, [None])])
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    assert "TFLite files of models without such parts" in refused(
+        "convert", str(path), "-o", str(tmp_path / "m.tflite")
+    )
 
 
 def test_the_command_calibrates(tmp_path, cnn, capsys):

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pelton.errors import InputError, Needs
+from pelton.errors import InputError, ModelError, Needs
 
 from . import arguments, arrays, output, parsers, text
 
@@ -83,20 +83,33 @@ def add(commands) -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> None:
     with Needs("converting models"):
-        from pelton import importers
+        from pelton import importers  # noqa: F401
     path = Path(args.output or arguments.stem(args.model) + ".onnx")
     kind = FORMATS.get(path.suffix, "ONNX")
     _check_options(args, kind)
     arrays.check_target(str(path))
     if path.exists() and os.path.exists(args.model) and os.path.samefile(path, args.model):
         raise InputError(f"{path} is the model itself; name another file with -o")
-    source = importers.load(
-        arguments.model_files(args),
-        arguments.shapes(args) or None,
-        tuple(args.outputs) or None,
-        accept_conversion=bool(args.accept_conversion),
-    )
+    source = _loaded(args, kind)
     {"ONNX": _write_onnx, "StableHLO": _write_stablehlo, "TFLite": _write_tflite}[kind](args, source, path)
+
+
+def _loaded(args: argparse.Namespace, kind: str) -> Imported:
+    from pelton import importers
+    from pelton.ir.imported import OnData
+
+    try:
+        return importers.load(
+            arguments.model_files(args),
+            arguments.shapes(args) or None,
+            tuple(args.outputs) or None,
+            accept_conversion=bool(args.accept_conversion),
+        )
+    except OnData as e:
+        raise ModelError(
+            f"{e}; Pelton writes {kind} files of models without such parts: set sizes with --shapes, write a part of"
+            " the model with --outputs, or build it (pelton build), which runs these parts in steps"
+        ) from None
 
 
 def _check_options(args: argparse.Namespace, kind: str) -> None:
@@ -164,6 +177,9 @@ def _print_tflite(path: Path, file: TFLiteFile, rejections: list[Any]) -> None:
     for kind, side in (("input", file.inputs), ("output", file.outputs)):
         for name, port in _ports(side).items():
             print(f"  {kind} {name}: {port}")
+    if not any(t is not None and t.scaling for op in file.operators for t in op.inputs):
+        print(f"  Edge TPU: 0 of {text.count(count, 'operator')} are in its list, of 8-bit integers (--calibration)")
+        return
     print(f"  Edge TPU: {count - len(rejections)} of {text.count(count, 'operator')} are in its list")
     for r in rejections[:SHOWN]:
         print(f"    {r.operator} ({r.layer}): {r.reason}")

@@ -101,8 +101,18 @@ def _with_activation(model: TFLiteDraft, end: FusedOperator) -> FusedOperator:
     if user.op is words.clip and user.inputs[0] is end.value:
         limits = [model.known(v) if model.holds(v) else None for v in user.inputs[1:]]
         if all(a is not None and a.size == 1 for a in limits) and user.output.type == end.value.type:
-            kind = CLIPS.get(tuple(float(a.item()) for a in limits if a is not None), "")  # type: ignore[arg-type]
+            low, high = (float(a.item()) for a in limits if a is not None)
+            kind = CLIPS.get((low, high), "NONE" if low == 0 and _saturates_at(model, user, high) else "")
     return replace(end, value=user.output, nodes=(*end.nodes, user), activation=kind) if kind else end
+
+
+def _saturates_at(model: TFLiteDraft, clip: Node, high: float) -> bool:
+    """True if integers clip from 0 to a limit by their range."""
+    users = model.graph.users.get(clip.output, [])
+    scalings = [scaling_of(model, user) if user.op is words.quantize else None for user in users]
+    ends = [None if s is None else (s.zero, 255 * s.scale[0]) for s in scalings]
+    takes = takes_integers(model, model.graph.producer[clip.inputs[0]]) and clip.output not in model.graph.outputs
+    return takes and bool(ends) and all(e is not None and e[0] == -128 and e[1] <= high * (1 + 1e-6) for e in ends)
 
 
 def _quantized(model: TFLiteDraft, node: Node, end: FusedOperator) -> FusedOperator:

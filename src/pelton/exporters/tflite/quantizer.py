@@ -12,6 +12,7 @@ from pelton.ir.types import F32, I8, TensorType
 from pelton.ops import words
 
 from .fusion import ACTIVATED, CLIPS, INTEGER
+from .joins import far_joins, shared_scalings
 from .tensors import Scaling
 
 Ranges = Mapping[str, tuple[float, float]]  # value → its smallest and its largest number
@@ -34,23 +35,45 @@ WITH_CONSTANTS = (words.add, words.sub, words.mul, words.minimum, words.maximum,
 
 
 def with_products(graph: Graph) -> Graph:
-    """Replaces quotients by constants, swish and hard sigmoid by products: TFLite has no others of integers."""
-    draft = _ProductDraft(dict(graph.constants))
+    """Replaces quotients by constants, swish and hard sigmoid by products: TFLite has no others of integers.
+
+    A hard sigmoid behind a convolution becomes part of that, which clips.
+    """
+    draft = _ProductDraft(dict(graph.constants), _gates(graph))
     for n in graph.nodes:
         draft.add(n)
     return graph.replace(nodes=tuple(draft.nodes), constants=draft.constants)
 
 
+def _gates(graph: Graph) -> dict[Value, Node]:
+    """Returns the hard sigmoids by their operands, where that is a convolution's and nothing else reads it."""
+    found = dict[Value, Node]()
+    for n in graph.nodes:
+        v, users = n.outputs[0], graph.users.get(n.outputs[0], [])
+        layer = n.op is words.convolution and len(n.inputs) == 3 and n.inputs[0].type.dtype is F32
+        constant = layer and all(w in graph.constants for w in n.inputs[1:])
+        if constant and len(users) == 1 and users[0].op is words.hard_sigmoid and v not in graph.outputs:
+            found[v] = users[0]
+    return found
+
+
 class _ProductDraft:
     """The nodes of a program whose operators have forms of integers."""
 
-    def __init__(self, constants: dict[Value, np.ndarray]):
-        self.constants, self.nodes = constants, list[Node]()
+    def __init__(self, constants: dict[Value, np.ndarray], gates: Mapping[Value, Node]):
+        self.constants, self.gates, self.nodes = constants, gates, list[Node]()
 
     def add(self, n: Node) -> None:
         y, x = n.outputs[0], n.inputs[0] if n.inputs else None
         if x is None or y.type.dtype is not F32 or x in self.constants:
             self.nodes.append(n)
+        elif y in self.gates:
+            alpha, beta = (self.gates[y].attrs[k] for k in ("alpha", "beta"))
+            weights, bias = (self.constants[v].astype(np.float64) for v in n.inputs[1:])
+            operands = (x, self._constant(alpha * weights), self._constant(alpha * bias + beta))
+            self.nodes.append(Node(n.op, operands, n.attrs, n.outputs, n.name))
+        elif x in self.gates:
+            self._apply(words.clip, n, y, x, self._constant(0.0), self._constant(1.0))
         elif n.op is words.div and (divisor := self.constants.get(n.inputs[1])) is not None and (divisor != 0).all():
             factor = (1 / divisor.astype(np.float64)).astype(np.float32)
             self._apply(words.mul, n, y, x, self._constant(factor))
@@ -112,6 +135,20 @@ def _is_integer(graph: Graph, node: Node) -> bool:
     return node.outputs[0].type.dtype is F32
 
 
+def _limits(graph: Graph, node: Node) -> tuple[float, ...]:
+    """Returns the constant limits of a clip; () for other nodes."""
+    constants = [graph.constants.get(v) for v in node.inputs[1:]] if node.op is words.clip else []
+    return tuple(float(a.item()) for a in constants if a is not None and a.size == 1)
+
+
+def _clips_by_range(graph: Graph, node: Node) -> bool:
+    """True for a clip of a layer from 0 to a limit that no activation has: the range of the result's integers clips."""
+    producer, limits = graph.producer.get(node.inputs[0]) if node.inputs else None, _limits(graph, node)
+    alone = len(graph.users.get(node.inputs[0], [])) == 1 if producer is not None else False
+    fits = len(limits) == 2 and limits[0] == 0 < limits[1] and limits not in CLIPS
+    return fits and alone and producer is not None and producer.op in ACTIVATED and _is_integer(graph, producer)
+
+
 class _Quantizer:
     def __init__(self, graph: Graph, ranges: Ranges, ports: bool):
         self.graph, self.ports = graph, ports
@@ -119,25 +156,45 @@ class _Quantizer:
         self.constants = dict(graph.constants)
         self.numbers: dict[Value, Value] = {}  # value → its dequantization
         self.codes: dict[Value, Value] = {}  # value → its stored integers
-        self.scalings: dict[Value, Scaling] = {}
-        inner = self._inner()
+        self.floats = set[Node]() if ports else far_joins(graph, ranges)
+        scalings = self._scaled(ranges, {})
+        fixed = {n.outputs[0] for n in graph.nodes if n.op in FIXED or _clips_by_range(graph, n)}
+        self.scalings = self._scaled(ranges, shared_scalings(graph, scalings, KEEPING, fixed))
+
+    def _scaled(self, ranges: Ranges, shared: Mapping[Value, Scaling]) -> dict[Value, Scaling]:
+        """Returns the scalings of all values that are stored as integers. shared: those decided already."""
+        graph, inner, found = self.graph, self._inner(), dict[Value, Scaling]()
+
+        def chosen(v: Value) -> Scaling:
+            if v in shared:
+                return shared[v]
+            low, high = ranges[v.name]
+            producer = graph.producer.get(v)
+            if producer is not None and _clips_by_range(graph, producer):
+                low, high = 0.0, min(high, _limits(graph, producer)[1])
+            return scaling_of_range(low, high)
+
         for v in graph.inputs:
             if v.name in ranges and v.type.dtype is F32:
-                self.scalings[v] = scaling_of_range(*ranges[v.name])
+                found[v] = chosen(v)
         for node in graph.nodes:
-            if not _is_integer(graph, node):
+            if not self._is_integer(node):
                 continue
             for v in node.inputs:
                 if v.name in ranges and v not in graph.constants and v not in inner:
-                    self.scalings.setdefault(v, scaling_of_range(*ranges[v.name]))
+                    found.setdefault(v, chosen(v))
             y = node.outputs[0]
             if y.type.dtype is not F32 or y in inner or y.name not in ranges and node.op not in FIXED:
                 continue
-            source = self.scalings.get(node.inputs[0])
+            source = found.get(node.inputs[0])
             if node.op in KEEPING and source is not None:
-                self.scalings[y] = source
+                found[y] = source
             else:
-                self.scalings[y] = FIXED.get(node.op) or scaling_of_range(*ranges[y.name])
+                found[y] = FIXED.get(node.op) or chosen(y)
+        return found
+
+    def _is_integer(self, node: Node) -> bool:
+        return node not in self.floats and _is_integer(self.graph, node)
 
     def _inner(self) -> set[Value]:
         """Returns values inside of operators: in front of a bias or an activation that these take in."""
@@ -148,12 +205,8 @@ class _Quantizer:
                 continue
             (user,) = users
             constants = [graph.constants.get(u) for u in user.inputs]
-            if user.op is words.relu:
+            if user.op is words.relu or _limits(graph, user) in CLIPS or _clips_by_range(graph, user):
                 inner.add(v)
-            elif user.op is words.clip and all(a is not None and a.size == 1 for a in constants[1:]):
-                limits = tuple(float(a.item()) for a in constants[1:] if a is not None)
-                if limits in CLIPS:
-                    inner.add(v)
             elif user.op is words.add and node.op is words.matmul and node.inputs[1] in graph.constants:
                 bias = next((a for a in constants if a is not None), None)
                 if node.inputs[1].type.rank == 2 and bias is not None and bias.size == v.type.shape[-1]:
@@ -185,7 +238,7 @@ class _Quantizer:
         return self.codes[v] if self.ports else self.numbers[v]
 
     def _add(self, node: Node) -> None:
-        integer = _is_integer(self.graph, node)
+        integer = self._is_integer(node)
         operands = [self.numbers.get(v, v) for v in node.inputs]
         if integer and node.op in (words.convolution, words.conv_transpose, words.matmul):
             if node.inputs[1] in self.graph.constants:

@@ -125,6 +125,9 @@ def _primitive(w: TFLiteWriting, e: Scalar, args: list[TFLiteTensor]) -> TFLiteT
         return apply(w, "DIV", apply(w, "SIN", x), apply(w, "COS", x))
     if e.fn == "erf" and dtype is F32:
         return erf(w, x)
+    if e.fn == "atan" and dtype is F32:
+        ones = w.model.cast(apply(w, "EQUAL", x, x), F32)  # LiteRT's ATAN2 reads as many elements of both, unchecked
+        return w.emit("ATAN2", [x, ones], x.shape)
     raise NoForm(f"TFLite has no operator for {e.fn}")
 
 

@@ -22,6 +22,7 @@ from pelton.passes.pipeline import apply, stage
 from pelton.passes.precision.halves import in_f32
 from pelton.system import files
 
+from .channels import with_channel_layers, with_means
 from .flatbuffer import TableWriter
 from .forms import Perm, channels_last, identity
 from .fusion import MOVES, FusedOperator, fused, scaling_of
@@ -93,7 +94,7 @@ def to_tflite(
 def prepared(graph: Graph, *, integers: bool = False) -> Graph:
     """Returns the program in the form that is written, or that is calibrated and quantized (`integers`)."""
     graph = apply(PASSES, in_f32(graph), False)[0]
-    return with_products(graph) if integers else graph
+    return with_products(with_channel_layers(with_means(graph))) if integers else graph
 
 
 def _save(path: Path, data: bytes) -> None:
@@ -130,7 +131,7 @@ def _write_nodes(model: TFLiteDraft) -> list[tuple[Node, str]]:
             continue
         if not lost.isdisjoint(node.inputs):  # reported already
             lost.update(node.outputs)
-            _check_alone(node, faults)
+            _check_alone(model, node, faults)
             continue
         try:
             done.update(write_node(model, node))
@@ -140,12 +141,14 @@ def _write_nodes(model: TFLiteDraft) -> list[tuple[Node, str]]:
     return faults
 
 
-def _check_alone(node: Node, faults: list[tuple[Node, str]]) -> None:
-    """Tries to write a node behind another one without a form, as a model of its own."""
-    known = dict.fromkeys(node.inputs)
-    alone = Graph(tuple(known), {}, (node,), node.outputs)
+def _check_alone(model: TFLiteDraft, node: Node, faults: list[tuple[Node, str]]) -> None:
+    """Tries to write a node behind another one without a form, as a model of its own with its constants."""
+    held = {v: model.known(v) for v in dict.fromkeys(node.inputs) if model.holds(v)}
+    constants = {v: a for v, a in held.items() if a is not None}
+    inputs = tuple(v for v in dict.fromkeys(node.inputs) if v not in constants)
+    alone = Graph(inputs, constants, (node,), node.outputs)
     try:
-        write_node(TFLiteDraft(alone, {v: identity(v.type.rank) for v in known}, write_body), node)
+        write_node(TFLiteDraft(alone, {v: identity(v.type.rank) for v in inputs}, write_body), node)
     except (NoForm, Undecided) as e:
         faults.append((node, str(e)))
 

@@ -1,4 +1,4 @@
-"""Runs TFLite models with LiteRT: python benchmarks/litert_peer.py FOLDER
+"""Runs TFLite models with LiteRT: python benchmarks/litert/peer.py FOLDER
 
 For each NAME.tflite and NAME.npz of inputs in the folder, writes NAME.out.npz, the outputs by name, or NAME.error, the
 reason why LiteRT does not run it. If there is a NAME.both, writes NAME.reference.npz as well, the outputs of LiteRT's

@@ -1,0 +1,1 @@
+"""TFLite models that Pelton writes, run by LiteRT."""
