@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pelton.errors import InputError
-from pelton.language import Answer, GenerationRequest, LanguageModel
+from pelton.language import Answer, Decoder, GenerationRequest, LanguageModel
 
 from . import settings as configuration
 from .model import ServedModel, fault_of
@@ -18,7 +18,9 @@ from .requests import InferRequest, RequestError
 from .settings import ModelSettings
 from .text_statistics import TextStatistics
 
-NO_TENSORS = "is a language model, which has no tensors: POST to /v1/chat/completions or /v1/completions"
+NO_TENSORS = (
+    "is a language model, which has no tensors: POST to /v1/chat/completions, /v1/completions or /v1/embeddings"
+)
 
 
 class TextModel(ServedModel):
@@ -52,7 +54,8 @@ class TextModel(ServedModel):
             level=self._number("level", 0, 0, 4),
             precision=settings.parameters.get("precision", "fp32"),
         )
-        self.capacity = self.text.scheduler.capacity
+        writes = isinstance(self.text.model, Decoder)
+        self.capacity = self.text.scheduler.capacity if writes else self.text.description.context
         self.most_tokens = min(
             self._number("max_tokens", options.max_tokens or 0, 0, 1 << 31) or 1 << 31, self.capacity
         )
@@ -114,6 +117,8 @@ class TextModel(ServedModel):
     @property
     def how(self) -> str:
         """The way in which the model runs, for people."""
+        if not isinstance(self.text.model, Decoder):
+            return f"sentence encoder, texts of up to {self.capacity} tokens"
         return f"language model, {self.places} answers at once, {self.capacity} tokens each"
 
     def begin(self, request: InferRequest, arrived: int) -> Any:

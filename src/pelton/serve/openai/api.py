@@ -15,7 +15,7 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 
 from pelton.errors import InputError
-from pelton.language import Answer, AnswerPiece
+from pelton.language import Answer, AnswerPiece, Decoder
 
 from ..model import fault_of
 from ..requests import Disconnect, RequestError
@@ -80,6 +80,9 @@ class OpenAiApi:
         self, path: str, fields: Fields, model: TextModel, application: Any, headers: Any, receive: Any, send: Any
     ) -> None:
         read, writer = KINDS[path]
+        if not isinstance(model.text.model, Decoder):
+            message = f"model {model.name!r} makes embeddings and no text: POST to {EMBEDDINGS}"
+            raise OpenAiError(message, "model", "unsupported_model")
 
         def begin() -> tuple[TextCall, AnswerWriter, list[Answer]]:
             try:
