@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import threading
 import time
+import zipfile
 
 import pytest
 from language_models import SPECIAL, write_model
@@ -167,3 +169,35 @@ def test_a_child_of_a_fork_answers(model):
     done.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def archive(name: str, offset: int, value: int) -> bytes:
+    """Returns an archive with one file, which both of its headers describe with another byte at an offset."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as out:
+        out.writestr(name, b"content")
+    data = bytearray(content.getvalue())
+    data[offset] = value
+    data[data.index(b"PK\x01\x02") + offset + 2] = value
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [(6, 1), (6, 32), (8, 99), (8, 8), (4, 200)],
+    ids=["encrypted", "patched", "unknown compression", "not compressed as it says", "another version"],
+)
+def test_archives_that_are_no_sessions(model, tmp_path, offset, value):
+    path = tmp_path / "a.session"
+    path.write_bytes(archive("format.npy", offset, value))
+    with pytest.raises(InputError, match="holds no session: "):
+        model.restore(path)
+    with pytest.raises(InputError, match="holds no state: "):
+        model.decoder.state().state.load(path)
+
+
+def test_a_text_is_no_session(model, tmp_path):
+    path = tmp_path / "a.session"
+    path.write_text("words and words")
+    with pytest.raises(InputError, match="holds no session: it is not of the format .npz$"):
+        model.restore(path)
