@@ -1,7 +1,7 @@
 /* Continues tokens with a language model, greedily and without Python: generate ENGINE COUNT TOKEN...
  *
- * ENGINE is the file that `pelton generate MODEL TEXT --save-engine ENGINE` writes, with its caches in f32, f16 or int8;
- * tokens are numbers, as a tokenizer makes them. One sequence has room for its tokens and COUNT new ones. */
+ * ENGINE is the file that `pelton generate MODEL TEXT --save-engine ENGINE` writes, with its caches in f32, f16 or
+ * int8; tokens are numbers, as a tokenizer makes them. One sequence has room for its tokens and COUNT new ones. */
 #include <pelton.h>
 #include <stdio.h>
 #include <stdlib.h>
