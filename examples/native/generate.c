@@ -1,7 +1,7 @@
 /* Continues tokens with a language model, greedily and without Python: generate ENGINE COUNT TOKEN...
  *
- * ENGINE is the file that `pelton generate MODEL TEXT --save-engine ENGINE` writes, with caches in f32, f16 or int8;
- * tokens are numbers, as a tokenizer makes them. One sequence has room for its tokens and COUNT new ones. */
+ * ENGINE is the file that `pelton generate MODEL TEXT --save-engine ENGINE` writes, with its caches in f32, f16 or
+ * int8; tokens are numbers, as a tokenizer makes them. One sequence has room for its tokens and COUNT new ones. */
 #include <pelton.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,13 @@ enum { MOST = 1024 }; /* ports */
 
 static int fail(const char *why) { return fprintf(stderr, "%s\n", why), 1; }
 
+/* Returns a number from 0 to most, -1 for any other text. */
+static int64_t number(const char *text, int64_t most) {
+    char *end;
+    const long long n = strtoll(text, &end, 10);
+    return *text && !*end && n >= 0 && n <= most ? n : -1;
+}
+
 int main(int count, char **given) {
     static const void *in[MOST];
     static void *out[MOST];
@@ -18,7 +25,12 @@ int main(int count, char **given) {
     static const int64_t *shape[MOST];
     if (count < 4)
         return fprintf(stderr, "usage: generate ENGINE COUNT TOKEN...\n"), 2;
-    const int new = atoi(given[2]), prompt = count - 3, room = prompt + new;
+    const int new = number(given[2], 1 << 24), prompt = count - 3, room = prompt + new;
+    if (new < 1)
+        return fail("COUNT is a number from 1 to 16777216");
+    for (int i = 3; i < count; i++)
+        if (number(given[i], INT32_MAX) < 0)
+            return fail("tokens are numbers from 0 on");
     int64_t *ids = calloc(room + 1, sizeof *ids), *positions = calloc(room, sizeof *positions),
             *mask = calloc(room, sizeof *mask), last = 0, zero = 0;
     pelton_engine *engine = pelton_load(given[1]);
@@ -26,7 +38,7 @@ int main(int count, char **given) {
     if (!context || !ids || !positions || !mask)
         return fail(pelton_error());
     for (int i = 0; i < room; i++)
-        positions[i] = i, mask[i] = 1, ids[i] = i < prompt ? atoll(given[3 + i]) : 0;
+        positions[i] = i, mask[i] = 1, ids[i] = i < prompt ? number(given[3 + i], INT32_MAX) : 0;
 
     /* what each input is, by its rank and its name; caches are read and extended in the same memory */
     const int inputs = pelton_inputs(engine), outputs = pelton_outputs(engine);

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.errors import InputAbsent, InputError, Needs
 
-from . import output, parsers
+from . import arrays, output, parsers
 
 if TYPE_CHECKING:
     from pelton.language.model import LanguageModel
@@ -95,9 +95,11 @@ def add_opening(command: argparse.ArgumentParser) -> None:
 
 
 def opened(args: argparse.Namespace) -> LanguageModel:
-    """Opens the model of a command, for one answer at a time."""
+    """Opens the model of a command, for one answer at a time. Rejects options of answers before, as opening may build
+    an engine."""
     with Needs("language models", InputError, "language"):
         from pelton.language.model import LanguageModel
+    answer_options(args)
     return LanguageModel(
         args.model,
         threads=args.threads,
@@ -111,8 +113,11 @@ def opened(args: argparse.Namespace) -> LanguageModel:
 
 
 def answer_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns keywords of `LanguageModel.submit`."""
+    """Returns keywords of `LanguageModel.submit`. Raises InputError for values that are out of range."""
+    from pelton.language.sampling import Sampling
+
     sampling = {name: value for name, *_ in SAMPLING if (value := getattr(args, name)) is not None}
+    Sampling(**sampling)
     return {"max_tokens": args.max_tokens, **sampling}
 
 
@@ -120,6 +125,9 @@ def main(args: argparse.Namespace) -> None:
     began = time.perf_counter()
     text = sys.stdin.read() if args.prompt == "-" else args.prompt
     schema = read_schema(args.schema)
+    for path in (args.session, args.save_engine):
+        if path is not None:
+            arrays.check_target(str(path))
     model = opened(args)
     opening = time.perf_counter() - began
     if args.save_engine is not None:

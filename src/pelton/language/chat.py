@@ -12,6 +12,7 @@ from typing import Any
 
 from pelton.errors import InputError, ModelError, Needs
 
+from .literal import Part, SpecialTexts
 from .template_limits import LONGEST, TemplateLimit, joined, limited
 
 
@@ -41,10 +42,31 @@ class ChatTemplate:
 
         Raises InputError for messages that are none, and if the template rejects them or exceeds its limits.
         """
+        return self._rendered(_messages(messages), tools, answer, values)
+
+    def parts(
+        self,
+        special: SpecialTexts,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **values: Any,
+    ) -> list[Part]:
+        """Returns the prompt of messages as `render` does, in parts: those of special tokens in messages are to be
+        encoded literally."""
+        marked, marks = special.marked(_messages(messages))
+        return marks.parts(self._rendered(marked, tools, True, values))
+
+    def _rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        answer: bool,
+        values: Mapping[str, Any],
+    ) -> str:
         names = {
             **self._names,
-            "messages": [_message(m, i) for i, m in enumerate(messages)],
-            "tools": list(tools) if tools else None,
+            "messages": messages,
+            "tools": _tools(tools),
             "documents": None,
             "add_generation_prompt": answer,
             **values,
@@ -55,6 +77,18 @@ class ChatTemplate:
             raise InputError(f"the model's chat template {e}") from None
         except Exception as e:  # of Jinja, and whatever a template's expression raises
             raise InputError(f"the model's chat template rejects these messages: {_line(e)}") from None
+
+
+def _messages(messages: Any) -> list[Mapping[str, Any]]:
+    if isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence) or not messages:
+        raise InputError(f"a prompt is a text, or a list of messages, got {messages!r:.100}")
+    return [_message(m, i) for i, m in enumerate(messages)]
+
+
+def _tools(tools: Any) -> list[Any] | None:
+    if tools is not None and (not isinstance(tools, (list, tuple)) or not all(isinstance(t, Mapping) for t in tools)):
+        raise InputError(f"tools is a list of descriptions of functions, each a dictionary, got {tools!r:.100}")
+    return list(tools) if tools else None
 
 
 def _message(message: Mapping[str, Any], number: int) -> dict[str, Any]:

@@ -44,7 +44,12 @@ class GenerationRequest:
             _check_count("logprobs", self.logprobs, 0, MOST_LOGPROBS)
         stops = self.stop
         if not isinstance(stops, tuple) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
-            raise InputError(f"stop is a tuple of at most {MOST_STOPS} texts that are not empty, got {stops!r}")
+            raise InputError(f"stop is a tuple of at most {MOST_STOPS} texts that are not empty, got {stops!r:.200}")
+        ends = self.stop_tokens
+        if not isinstance(ends, tuple) or any(isinstance(t, bool) or not isinstance(t, int) for t in ends):
+            raise InputError(f"stop_tokens is a tuple of tokens, got {ends!r:.200}")
+        if not isinstance(self.schema, (str, Mapping, type(None))):
+            raise InputError(f"schema is a dictionary or a text, got {self.schema!r:.200}")
 
 
 def _check_count(name: str, value: Any, low: int, high: int | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.errors import InputError, ModelError, Needs
+from pelton.errors import InputError, Needs
 
 from .tokens import LibraryCoder, Tokens
 
@@ -27,7 +27,7 @@ class Grammars:
     def grammar(self, schema: Mapping[str, Any] | str) -> Grammar:
         """Returns the grammar of a schema, see `GenerationRequest.schema`. Raises InputError for one that is wrong."""
         with Needs("constrained answers", InputError, "language"):
-            from llguidance import LLMatcher
+            from llguidance import LLMatcher, LLParserLimits
         with self._lock:
             self._library = self._library or self._learn()
         try:
@@ -43,7 +43,7 @@ class Grammars:
             if isinstance(e, InputError):
                 raise
             raise InputError(f"schema cannot be read: {e}") from None
-        matcher = LLMatcher(self._library, text, log_level=0)
+        matcher = LLMatcher(self._library, text, log_level=0, limits=LLParserLimits(verbose_errors=False))
         if matcher.is_error():
             raise InputError(f"schema cannot be read: {_line(matcher.get_error())}")
         return Grammar(matcher)
@@ -73,9 +73,9 @@ class Grammar:
         return np.unpackbits(mask, bitorder="little", count=max(vocabulary, 8 * len(mask)))[:vocabulary].view(bool)
 
     def add(self, token: int) -> None:
-        """Goes on by a token of the answer. Raises ModelError if the grammar is too complex to go on."""
+        """Goes on by a token of the answer. Raises InputError if the grammar is too complex to go on."""
         if not self._matcher.consume_token(token):
-            raise ModelError(f"the answer cannot go on in its schema: {_line(self._matcher.get_error())}")
+            raise InputError(f"schema is too complex: the answer cannot go on, {_line(self._matcher.get_error())}")
 
     def complete(self) -> bool:
         """Returns True if nothing may follow."""
@@ -83,4 +83,4 @@ class Grammar:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:300]
+    return " ".join(text.replace("<non-verbose/>", "").split())[:300]

@@ -17,6 +17,7 @@ from .chat import ChatTemplate
 from .decoder import Decoder
 from .encoder_opening import is_encoder, open_encoder
 from .generation import Answer, GenerationRequest
+from .literal import SpecialTexts
 from .opening import open
 from .sampling import Sampling
 from .scheduler import Scheduler
@@ -96,6 +97,7 @@ class LanguageModel:
         self._scheduler = Scheduler(model, sequences, speculate=speculate) if isinstance(model, Decoder) else None
         self._lock = threading.Lock()
         self._template: ChatTemplate | None = None
+        self._special = SpecialTexts(self.tokens)
 
     @property
     def decoder(self) -> Decoder:
@@ -161,7 +163,11 @@ class LanguageModel:
         are NaN.
         """
         answer = self.submit(prompt, **options)
-        return _texts(answer) if stream else answer.text
+        if not stream:
+            return answer.text
+        texts = _texts(answer)
+        next(texts)  # closing a generator that has not begun would not cancel
+        return texts
 
     def agenerate(self, prompt: Prompt, *, stream: bool = False, **options: Unpack[GenerateOptions]) -> Any:
         """`generate` in a coroutine: `await` it, or iterate with `async for` if `stream` is true."""
@@ -205,15 +211,17 @@ class LanguageModel:
         **sampling: Any,
     ) -> GenerationRequest:
         """Returns the request that `submit` makes of its arguments."""
+        stops: Any = (stop,) if isinstance(stop, str) else stop
+        stops = tuple(stops) if isinstance(stops, list) else stops
         unknown = [name for name in sampling if name not in Sampling.__dataclass_fields__]
         if unknown:
             raise TypeError(f"generate has no argument {unknown[0]!r}")
-        text = prompt if isinstance(prompt, str) else self.chat_prompt(prompt, tools, **(template or {}))
+        given = prompt if isinstance(prompt, str) else self.chat_tokens(prompt, tools, **(template or {}))
         return GenerationRequest(
-            prompt=text,
+            prompt=given,
             max_tokens=max_tokens,
             sampling=Sampling(**sampling),
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop=stops,
             ignore_eos=ignore_eos,
             schema=schema,
             logprobs=logprobs,
@@ -227,15 +235,26 @@ class LanguageModel:
 
         Raises InputError for a model without a template, messages that are none, and those that the template rejects.
         """
-        if isinstance(messages, Mapping) or not isinstance(messages, Sequence) or not messages:
-            raise InputError(f"a prompt is a text, or a list of messages, got {messages!r:.100}")
+        return self._chat_template().render(messages, tools, **values)
+
+    def chat_tokens(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None, **values: Any
+    ) -> tuple[int, ...]:
+        """Returns the tokens of `chat_prompt`. Special tokens that stand in messages are characters, and end nothing.
+
+        Raises as `chat_prompt`, and InputError for half a character.
+        """
+        parts = self._chat_template().parts(self._special, messages, tools, **values)
+        return tuple(self.scheduler.encode_parts(parts))
+
+    def _chat_template(self) -> ChatTemplate:
         with self._lock:
             if self._template is None:
                 text = self.tokens.template or self.description.template
                 if not text:
                     raise InputError("this model has no chat template: pass the prompt as a text")
                 self._template = ChatTemplate(text, self.tokens.names)
-        return self._template.render(messages, tools, **values)
+            return self._template
 
     # --- sessions
 
@@ -268,7 +287,9 @@ class LanguageModel:
 
 
 def _texts(answer: Answer) -> Iterator[str]:
+    """Yields "" first, then the texts of an answer."""
     try:
+        yield ""
         for piece in answer:
             if piece.text:
                 yield piece.text

@@ -101,10 +101,16 @@ class Progress:
 
     def cancel(self) -> None:
         """Ends the answer with the text so far."""
-        self._end("cancelled")
+        try:
+            self._end("cancelled")
+        except BaseException as e:
+            self.fail(e)
 
     def fail(self, error: BaseException) -> None:
-        """Ends the answer with an error."""
+        """Ends the answer with an error. A panic of a library is no Exception, which those who read answers expect."""
+        if not isinstance(error, Exception):
+            panic, error = error, RuntimeError(f"a library failed: {error}")
+            error.__cause__ = panic
         self.answer.close("error", self.usage(), error)
 
     def usage(self) -> Usage:

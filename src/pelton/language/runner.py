@@ -10,6 +10,7 @@ import numpy as np
 from pelton.errors import InputError, ModelError
 from pelton.runtime import Context, Engine
 from pelton.runtime.state import State
+from pelton.system.forks import survives_fork
 
 from .description import DecoderPorts, Description
 
@@ -23,12 +24,16 @@ class DecoderRunner:
     def __init__(self, engine: Engine, ports: DecoderPorts, description: Description, threads: int | None):
         self.engine, self.ports, self.threads = engine, ports, threads
         self.vocabulary, self.long_from = description.vocabulary, description.long_from
-        self._lock = threading.Lock()
         self._context: Context | None = None
+        self._unlock()
+        survives_fork(self)
         shares = {p.name: p.shares for p in engine.outputs}
         outputs = self.empty(1, 1).outputs
         scales = {f"{name}.scale" for name in ports.caches}
         self.positional = all(shares[name] == of and of in {*ports.caches, *scales} for of, name in outputs.items())
+
+    def _unlock(self) -> None:
+        self._lock = threading.Lock()
 
     def empty(self, count: int, capacity: int) -> State:
         """Creates the state of `count` sequences with room for `capacity` tokens each."""

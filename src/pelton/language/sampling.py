@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from pelton.errors import InputError, ModelError
 FIRST = 256  # tokens that are sorted for top p; more if their sum does not reach it
 BLOCK = 32  # numbers whose largest, or sum, is looked at first
 
+MOST_BIAS = 1e6  # that a logit gets added
 COLDEST = 1e-5  # lower temperatures choose the largest logit, as 0 does: float32 cannot divide by them
 
 
@@ -60,6 +62,11 @@ class Sampling:
         for name, value in (("top_k", self.top_k), ("seed", 0 if self.seed is None else self.seed)):
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64:
                 raise InputError(f"{name} is an integer from 0 on, got {value!r}")
+        if not isinstance(self.logit_bias, tuple) or not all(map(_is_bias, self.logit_bias)):
+            raise InputError(
+                f"logit_bias is a tuple of pairs of a token and a number from {-MOST_BIAS:g} to {MOST_BIAS:g}, as in"
+                f" ((42, -100.0),), got {self.logit_bias!r:.100}"
+            )
 
     @property
     def greedy(self) -> bool:
@@ -68,6 +75,13 @@ class Sampling:
     @property
     def penalized(self) -> bool:
         return self.repetition_penalty != 1 or bool(self.presence_penalty or self.frequency_penalty)
+
+
+def _is_bias(pair: Any) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2 or any(isinstance(v, bool) for v in pair):
+        return False
+    token, value = pair
+    return isinstance(token, int) and isinstance(value, (int, float)) and abs(value) <= MOST_BIAS
 
 
 class Sampler:
@@ -139,7 +153,7 @@ def _bias(pairs: Sequence[tuple[int, float]], vocabulary: int) -> np.ndarray | N
         return None
     out = np.zeros(vocabulary, np.float32)
     for token, value in pairs:
-        if not 0 <= token < vocabulary or not math.isfinite(value):
+        if not 0 <= token < vocabulary:
             raise InputError(f"logit_bias is for tokens 0 to {vocabulary - 1}, got {token}: {value}")
         out[token] = value
     return out

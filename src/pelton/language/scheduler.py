@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,6 +18,7 @@ from pelton.system.forks import survives_fork
 from .decoder import Decoder
 from .generation import Answer, GenerationRequest
 from .grammar import Grammars
+from .literal import Part
 from .lookup import Speed
 from .places import SequencePlaces, prompt_part
 from .progress import DRAFT, Progress
@@ -91,6 +92,12 @@ class Scheduler:
         with self._coding:
             return self.decoder.tokens.encode(text, special)
 
+    def encode_parts(self, parts: Iterable[Part]) -> list[int]:
+        """Returns the tokens of a text in parts, without those that the model puts in front of a text."""
+        with self._coding:
+            encoded = [self.decoder.tokens.encode(text, False, literal=literal) for text, literal in parts]
+        return [token for tokens in encoded for token in tokens]
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes what finished answers left in the caches, see `LanguageModel.save`."""
         self._do(lambda: self._save(path))
@@ -144,11 +151,9 @@ class Scheduler:
                 self._admit()
                 self._prefill()
                 self._step()
-            except BaseException as e:  # no answer may wait for a thread that has ended
+            except BaseException as e:  # panics of libraries, too: no answer may wait for a thread that has ended
                 for progress in [*self._running]:
                     self._fail(progress, e)
-                if not isinstance(e, Exception):
-                    raise
 
     def _run_task(self, task: Callable[[], Any], over: Future[Any]) -> None:
         try:
@@ -188,7 +193,7 @@ class Scheduler:
         """Computes part of finished answers as prompts; returns False if nothing is left."""
         try:
             return self.places.settle(SETTLING_CHUNK)
-        except (Error, MemoryError):
+        except Exception:  # the next prompts compute these tokens
             for place in self.places.all:
                 place.target = ()
             return False
@@ -226,9 +231,17 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Gives places to requests that wait."""
-        while self._waiting and (place := self.places.take(self._waiting[0].prompt)) is not None:
-            with self._change:
-                progress = self._waiting.popleft()
+        while self._waiting:
+            progress = self._waiting[0]
+            try:
+                place = self.places.take(progress.prompt)
+            except Exception as e:
+                self._waiting.popleft()
+                progress.fail(e)
+                continue
+            if place is None:
+                return
+            self._waiting.popleft()
             progress.place, progress.cached = place, place.sequence.length
             self._running.append(progress)
 
@@ -315,7 +328,7 @@ class Scheduler:
         tokens = len(progress.prompt) + len(progress.output)
         try:
             over = progress.add(progress.choose(logits), self.capacity - tokens)
-        except (Error, MemoryError) as e:
+        except BaseException as e:  # libraries of tokens and grammars panic with those that are no Exception
             self._fail(progress, e)
             return False
         if over:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from .places import SequencePlace
 
 FORMAT = 1
 OVERHEAD = 1 << 20  # bytes of headers
+DAMAGED = (zipfile.BadZipFile, zlib.error, RuntimeError)  # RuntimeError: of what zipfile does not know, or is encrypted
 
 
 def write_session(path: str | os.PathLike[str], digest: str, places: Sequence[SequencePlace]) -> None:
@@ -47,6 +49,9 @@ def read_session(
     """
     shown = os.fspath(path)
     try:
+        with open(path, "rb") as file:
+            if file.read(2) != b"PK":  # numpy takes other files for pickles
+                raise InputError(f"{shown!r} holds no session: it is not of the format .npz")
         with np.load(path, allow_pickle=False) as content:
             size = sum(entry.file_size for entry in content.zip.infolist())
             if size > most * sum(a.nbytes for a in like.values()) + OVERHEAD:
@@ -62,9 +67,9 @@ def read_session(
                 out.append((content[f"{i}.tokens"].tolist(), caches))
     except FileNotFoundError:
         raise InputAbsent(f"there is no session {shown!r}", shown) from None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError, MemoryError) as e:
-        if isinstance(e, InputError):
-            raise
+    except InputError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, *DAMAGED) as e:
         raise InputError(f"{shown!r} holds no session: {e}") from None
     for tokens, caches in out:
         _check(shown, tokens, caches, like, vocabulary)

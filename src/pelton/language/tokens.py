@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pelton.errors import InputError
+
 INCOMPLETE = "\ufffd"  # what the end of a text decodes to while a character lacks bytes
 LONGEST = 16  # characters in a row that may yet become others
 
@@ -68,8 +70,15 @@ class Tokens:
         """Returns the tokens of a text.
 
         special: adds those that the model puts in front of a text, and behind it. literal: special tokens in the text,
-        such as "<|im_end|>", are its characters: for text of strangers.
+        such as "<|im_end|>", are its characters: for text of strangers. Raises InputError for half a character.
         """
+        try:
+            text.encode()
+        except UnicodeEncodeError as e:
+            raise InputError(
+                f"the text has half a character at {e.start}, U+{ord(text[e.start]):04X}: it is no Unicode; decode its"
+                " bytes as UTF-8, with errors='replace' where they are damaged"
+            ) from None
         return self.coder.encode(text, special, literal)
 
     def decode(self, ids: Iterable[int], special: bool = False) -> str:

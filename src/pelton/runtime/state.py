@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,7 @@ class State:
         try:
             with np.load(path, allow_pickle=False) as f:
                 arrays = {str(name): f[str(i)] for i, name in enumerate(f[NAMES])}
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as e:
+        except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as e:
             raise InputError(f"{os.fspath(path)!r} holds no state: {e}") from None
         about = {name: self._about(name, a) for name, a in arrays.items()}
         own = {name: self._about(name, a) for name, a in self.arrays.items()}

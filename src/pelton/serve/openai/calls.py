@@ -69,10 +69,9 @@ def read_chat(fields: Fields, model: TextModel) -> TextCall:
     forced = grammar(tools, form, tokens) if tools is not None and form is not None and tools.forced else None
     rest = _common(fields, model, most or alternative)
     try:
-        prompt = text.chat_prompt(*without_places(messages, template, tools), **values)
+        ids = text.chat_tokens(*without_places(messages, template, tools), **values)
     except InputError as e:
         raise OpenAiError(str(e), "messages") from None
-    ids = tuple(text.scheduler.encode(prompt, False))
     request = replace(rest.request, schema=forced or schema, logprobs=top)
     return _call(rest, model, (ids,), request, "messages", top=top, tools=tools, form=form)
 
