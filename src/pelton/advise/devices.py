@@ -59,7 +59,9 @@ def rate(rows: Iterable[Hardware], profiles: dict[str, DeviceProfile], left: lis
     for row in rows:
         gbs = bandwidth(row)
         if gbs is None or not row.dense:
-            left.append(f"{row.name}: no source states its {'bandwidth' if gbs is None else 'peaks'}; add it by --catalog")
+            left.append(
+                f"{row.name}: no source states its {'bandwidth' if gbs is None else 'peaks'}; add it by --catalog"
+            )
             continue
         devices.append(
             RatedDevice(

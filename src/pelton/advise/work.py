@@ -9,7 +9,7 @@ from typing import Any
 from pelton.codegen.template import Tactic
 from pelton.compiler import about
 from pelton.compiler.compilation import Compilation
-from pelton.compiler.stages import run_stages
+from pelton.compiler.stages import run_stages, start
 from pelton.errors import InputError
 from pelton.ir.dims import Dim
 from pelton.ir.graph import Graph, symbols
@@ -80,33 +80,44 @@ class ModelWork:
         return self.weights + self.arena + self.kept
 
 
-def plan_work(
-    model: Any, batches: Iterable[int], precision: str = "fp32", target: str = "cpu", **overrides: Any
-) -> list[ModelWork]:
-    """Returns the work of a model for each batch. precision: fp32, fp16 or int8; target and overrides: of
-    `pelton.Options`.
+@dataclass(frozen=True)
+class ImportedBatch:
+    """A model whose sizes are known. fixed: its own batch, which the plan has; figures for `batch` are scaled."""
 
-    A batch that differs from the fixed one of a model scales operations and activations, with an assumption in words.
-    Raises InputError for models that one engine cannot run, and the errors of an import.
+    imported: Imported
+    batch: int
+    fixed: int
+
+
+def import_batches(model: Any, batches: Iterable[int], **overrides: Any) -> list[ImportedBatch]:
+    """Imports a model for each batch; other dynamic dimensions get their optimum. overrides: of `pelton.Options`.
+
+    The batch is every dynamic dimension that is the first axis of an input. Raises InputError for models that one
+    engine cannot run, and the errors of an import.
     """
-    half = {"precision": "fp16"} if precision == "fp16" else {}
-    options = Options(target=target, level=0, **half, **overrides)
+    options = Options(**overrides)
     try:
         first = run_stages(Compilation(options, model), "import").imported
     except OnData as e:
         raise InputError(f"{e}: the data decide the steps of this model, whose work is unknown before a run") from e
-    free = batch_symbols(first.graph)
-    works = []
+    varied, free = symbols(first.graph), batch_symbols(first.graph)
+    if not varied:
+        return [ImportedBatch(first, batch, fixed_batch(first.graph)) for batch in batches]
+    imports = []
     for batch in batches:
-        if free:
-            sizes = {s.name: str(batch if s.name in free else s.optimum) for s in symbols(first.graph)}
-            sized = options.but(shapes={**(overrides.get("shapes") or {}), **sizes})
-            work = of_compilation(_planned(model, sized), batch, precision)
-        else:
-            work = of_compilation(_planned(model, options, first), fixed_batch(first.graph), precision)
-            work = scaled(work, batch)
-        works.append(in_int8(work) if precision == "int8" else work)
-    return works
+        sizes = {s.name: batch if s.name in free else s.optimum for s in varied}
+        shapes = {**(overrides.get("shapes") or {}), **{name: str(size) for name, size in sizes.items()}}
+        sized = run_stages(Compilation(options.but(shapes=shapes), model), "import").imported
+        imports.append(ImportedBatch(sized, batch, batch if free else fixed_batch(sized.graph)))
+    return imports
+
+
+def plan_work(size: ImportedBatch, precision: str = "fp32", target: str = "cpu") -> ModelWork:
+    """Returns the work of a model, as planned for a target of `pelton.Options`. precision: fp32, fp16 or int8."""
+    half = {"precision": "fp16"} if precision == "fp16" else {}
+    c = run_stages(start(size.imported, Options(target=target, level=0, **half)), "tune")
+    work = scaled(of_compilation(c, size.fixed, precision), size.batch)
+    return in_int8(work) if precision == "int8" else work
 
 
 def batch_symbols(graph: Graph) -> set[str]:
@@ -125,14 +136,10 @@ def scaled(work: ModelWork, batch: int) -> ModelWork:
     if batch == work.batch:
         return work
     factor = batch / work.batch
-    steps = tuple(
-        replace(s, operations=s.operations * factor, activations=s.activations * factor) for s in work.steps
-    )
+    steps = tuple(replace(s, operations=s.operations * factor, activations=s.activations * factor) for s in work.steps)
     text = f"the model's batch is fixed at {work.batch}: figures for {batch} are scaled from it"
     kept, arena = int(work.kept * factor), int(work.arena * factor)
-    return replace(
-        work, batch=batch, steps=steps, arena=arena, kept=kept, assumptions=(*work.assumptions, text)
-    )
+    return replace(work, batch=batch, steps=steps, arena=arena, kept=kept, assumptions=(*work.assumptions, text))
 
 
 def in_int8(work: ModelWork) -> ModelWork:
@@ -158,14 +165,6 @@ def in_int8(work: ModelWork) -> ModelWork:
         weights=int(work.weights - saved),
         assumptions=(*work.assumptions, text),
     )
-
-
-def _planned(model: Any, options: Options, imported: Imported | None = None) -> Compilation:
-    """Runs all stages that neither compile nor time."""
-    c = Compilation(options, model)
-    if imported is not None:
-        c = replace(c, imported=imported, graph=imported.graph, done="import")
-    return run_stages(c, "tune")
 
 
 def of_compilation(c: Compilation, batch: int, precision: str) -> ModelWork:
@@ -220,7 +219,7 @@ def step_work(scheduled: lower.ScheduledTask, choice: Choice | None) -> StepWork
         float(region.flops()) * fewer(choice.tactic),
         weights,
         traffic - weights,
-        0 if kernel.grain >= int(kernel.tiles) > 1 else int(kernel.phases),
+        0 if kernel.grain >= int(kernel.tiles) else int(kernel.phases),
         tuple(region.layers),
         product,
     )

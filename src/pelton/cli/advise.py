@@ -29,7 +29,7 @@ Nothing of the model is compiled or run: latency is predicted from its plan, wit
 ten networks. Each figure is measured (here), predicted, or quoted (by the maker, in the catalog). docs/advise.md says
 how."""
 PRECISIONS = ("fp32", "fp16", "int8")
-GPU_PLAN = "cuda:sm_80"  # the plan that predictions for GPUs are made from
+TARGETS = {"cpu": "cpu", "gpu": "cuda:sm_80"}  # the plans that predictions for CPUs and for all others are made from
 MARKS = {"measured": "m", "quoted": "q", "predicted": "p"}
 ADVICE = 44  # columns of the last column
 
@@ -122,15 +122,16 @@ def predicted(args: argparse.Namespace) -> Advice:
         from pelton.advise.catalog import load
         from pelton.advise.devices import choose
         from pelton.advise.predict import RunningCosts, ServiceLimits
-        from pelton.advise.work import plan_work
+        from pelton.advise.work import import_batches, plan_work
     wanted = args.batch or [1]
     limits = ServiceLimits(args.latency, args.qps, args.budget)
     limits.check(wanted)
     devices, left = choose(args.devices or [], load(args.catalog))
     overrides: dict[str, Any] = {"shapes": arguments.shapes(args) or None, "outputs": tuple(args.outputs) or None}
-    targets = {"cpu": "cpu", "gpu": GPU_PLAN}
-    kinds = {plan_kind(d) for d in devices}
-    works = {kind: plan_work(args.model, wanted, args.precision, targets[kind], **overrides) for kind in kinds}
+    sizes = import_batches(args.model, wanted, **overrides)
+    works = {
+        kind: [plan_work(size, args.precision, TARGETS[kind]) for size in sizes] for kind in {*map(plan_kind, devices)}
+    }
     return advise(works, devices, limits, RunningCosts(args.energy_price, args.years, args.use), left)
 
 
@@ -152,7 +153,9 @@ def measure(args: argparse.Namespace) -> None:
     if not args.json:
         print(f"{args.output}: {profile.name}; networks that it was fitted on:")
         table = [("network", "measured", "predicted")]
-        table += [(r["name"], text.duration(r["measured_ms"] * 1e6), text.duration(r["predicted_ms"] * 1e6)) for r in rows]
+        table += [
+            (r["name"], text.duration(r["measured_ms"] * 1e6), text.duration(r["predicted_ms"] * 1e6)) for r in rows
+        ]
         print(text.table(table, "lrr", indent="  "))
 
 
@@ -160,7 +163,17 @@ def lines(advice: Advice, layers: bool) -> list[str]:
     """Returns the table of predictions, and the sentences below it."""
     from pelton.advise.advice import notes
 
-    head = ("device", "batch", "latency (p)", "interval (p)", "inputs/s (p)", "memory (p)", "roof", "W (q)", "price (q)")
+    head = (
+        "device",
+        "batch",
+        "latency (p)",
+        "interval (p)",
+        "inputs/s (p)",
+        "memory (p)",
+        "roof",
+        "W (q)",
+        "price (q)",
+    )
     rows = [(*head, "1M energy (p)", "1M device (p)", "bound by", "helps", "notes")]
     said: dict[str, int] = {}
     for p in advice.predictions:
@@ -173,9 +186,8 @@ def lines(advice: Advice, layers: bool) -> list[str]:
         f"costs of a million inferences: a kWh at {c.energy:g}, all of the quoted power; a device over {c.years:g} years, "
         f"at work {c.use:.0%} of the time (assumptions: --energy-price, --years, --use)"
     )
-    out += [f"left out: {text.count(len(advice.left), 'device')} without figures, such as {advice.left[0]}"] * bool(
-        advice.left
-    )
+    if advice.left:
+        out.append(f"left out: {text.count(len(advice.left), 'device')} without figures, such as {advice.left[0]}")
     out += advice.sentences()
     return [*out, *(layer_lines(advice.predictions[0]) if layers else [])]
 
