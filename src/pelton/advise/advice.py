@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ class Advice:
 
 
 def advise(
-    works: dict[str, Sequence[ModelWork]],
+    works: Mapping[str, Sequence[ModelWork]],
     devices: Sequence[RatedDevice],
     limits: ServiceLimits,
     costs: RunningCosts,

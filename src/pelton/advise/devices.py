@@ -39,8 +39,7 @@ def choose(names: Sequence[str], catalog: Catalog) -> tuple[list[RatedDevice], l
             continue
         if name.lower().startswith("cpu:"):
             raise InputError(f"{name!r}: the CPU of this machine is {THIS}; others have names in the catalog")
-        rows = catalog.find(name)
-        rated = rate(rows, for_kind, left)
+        rated = rate(catalog.find(name), for_kind, left)
         if not rated:
             raise InputError(left[-1])
         devices += rated
@@ -59,9 +58,8 @@ def rate(rows: Iterable[Hardware], profiles: dict[str, DeviceProfile], left: lis
     for row in rows:
         gbs = bandwidth(row)
         if gbs is None or not row.dense:
-            left.append(
-                f"{row.name}: no source states its {'bandwidth' if gbs is None else 'peaks'}; add it by --catalog"
-            )
+            what = "bandwidth" if gbs is None else "peaks"
+            left.append(f"{row.name}: no source states its {what}; add it by --catalog")
             continue
         devices.append(
             RatedDevice(

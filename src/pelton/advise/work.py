@@ -35,8 +35,9 @@ class StepWork:
 
     template: name of the kernel template, "host" for a step in Python. operations: by the algorithm that would run.
     weights, activations: bytes that it must read and write. launches: number of times that all threads start together
-    (a kernel of several phases has several), 0 for a brief step, which one thread runs. precision: of its products, a key of the catalog's peaks. product: True
-    for a convolution or matrix product with constant weights, which INT8 can replace.
+    (a kernel of several phases has several), 0 for a brief step, which one thread runs. precision: of its products, a
+    key of the catalog's peaks. product: True for a convolution or matrix product with constant weights, which INT8 can
+    replace.
     """
 
     name: str
@@ -114,8 +115,8 @@ def import_batches(model: Any, batches: Iterable[int], **overrides: Any) -> list
 
 def plan_work(size: ImportedBatch, precision: str = "fp32", target: str = "cpu") -> ModelWork:
     """Returns the work of a model, as planned for a target of `pelton.Options`. precision: fp32, fp16 or int8."""
-    half = {"precision": "fp16"} if precision == "fp16" else {}
-    c = run_stages(start(size.imported, Options(target=target, level=0, **half)), "tune")
+    options = Options(target=target, level=0)
+    c = run_stages(start(size.imported, options.but(precision="fp16") if precision == "fp16" else options), "tune")
     work = scaled(of_compilation(c, size.fixed, precision), size.batch)
     return in_int8(work) if precision == "int8" else work
 

@@ -31,6 +31,7 @@ how."""
 PRECISIONS = ("fp32", "fp16", "int8")
 TARGETS = {"cpu": "cpu", "gpu": "cuda:sm_80"}  # the plans that predictions for CPUs and for all others are made from
 MARKS = {"measured": "m", "quoted": "q", "predicted": "p"}
+HINTS = ("bound by", "helps", "notes")  # the last columns
 ADVICE = 44  # columns of the last column
 
 
@@ -148,14 +149,13 @@ def measure(args: argparse.Namespace) -> None:
         from pelton.advise.profile import save_profile
     profile = measure_machine(tell=None if args.quiet else lambda name: print(f"measuring {name}"))
     save_profile(profile, args.output)
-    rows = [{"name": n.name, "measured_ms": n.measured_ms, "predicted_ms": n.predicted_ms} for n in profile.networks]
+    rows = [vars(n) for n in profile.networks]
     output.emit(args, {"profile": args.output, "name": profile.name, "networks": rows})
     if not args.json:
         print(f"{args.output}: {profile.name}; networks that it was fitted on:")
         table = [("network", "measured", "predicted")]
-        table += [
-            (r["name"], text.duration(r["measured_ms"] * 1e6), text.duration(r["predicted_ms"] * 1e6)) for r in rows
-        ]
+        for n in profile.networks:
+            table.append((n.name, text.duration(n.measured_ms * 1e6), text.duration(n.predicted_ms * 1e6)))
         print(text.table(table, "lrr", indent="  "))
 
 
@@ -163,18 +163,8 @@ def lines(advice: Advice, layers: bool) -> list[str]:
     """Returns the table of predictions, and the sentences below it."""
     from pelton.advise.advice import notes
 
-    head = (
-        "device",
-        "batch",
-        "latency (p)",
-        "interval (p)",
-        "inputs/s (p)",
-        "memory (p)",
-        "roof",
-        "W (q)",
-        "price (q)",
-    )
-    rows = [(*head, "1M energy (p)", "1M device (p)", "bound by", "helps", "notes")]
+    head = ("device", "batch", "latency (p)", "interval (p)", "inputs/s (p)", "memory (p)", "roof", "W (q)")
+    rows: list[tuple[str, ...]] = [(*head, "price (q)", "1M energy (p)", "1M device (p)", *HINTS)]
     said: dict[str, int] = {}
     for p in advice.predictions:
         marks = [str(said.setdefault(note, len(said) + 1)) for note in notes(p)]
@@ -183,8 +173,8 @@ def lines(advice: Advice, layers: bool) -> list[str]:
     out += [f"{number} {note}" for note, number in said.items()]
     c = advice.costs
     out.append(
-        f"costs of a million inferences: a kWh at {c.energy:g}, all of the quoted power; a device over {c.years:g} years, "
-        f"at work {c.use:.0%} of the time (assumptions: --energy-price, --years, --use)"
+        f"costs of a million inferences: a kWh at {c.energy:g}, all of the quoted power; a device over {c.years:g} "
+        f"years, at work {c.use:.0%} of the time (assumptions: --energy-price, --years, --use)"
     )
     if advice.left:
         out.append(f"left out: {text.count(len(advice.left), 'device')} without figures, such as {advice.left[0]}")

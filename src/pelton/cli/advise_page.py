@@ -46,11 +46,15 @@ def page(advice: Advice, model: str) -> str:
         )
     title = html.text(f"Which machine for {model}")
     items = "".join(f"<li>{html.text(s)}</li>" for s in (*advice.sentences(), *said, *advice.left))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>'
-        f"<body><h1>{title}</h1><p>{advice.precision}. Throughput is predicted from the plan, nothing of the model was run;"
-        f" prices are quoted.</p>{chart(advice)}{html.table(head, rows)}<ul>{items}</ul></body></html>\n"
-    )
+    said_first = "Throughput is predicted from the plan, nothing of the model was run; prices are quoted."
+    parts = [
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
+        f"<style>{STYLE}</style></head><body><h1>{title}</h1><p>{advice.precision}. {said_first}</p>",
+        chart(advice),
+        html.table(head, rows),
+        f"<ul>{items}</ul></body></html>\n",
+    ]
+    return "".join(parts)
 
 
 def chart(advice: Advice) -> str:
