@@ -16,7 +16,7 @@ PRODUCTS_ON_CPU = "CPUs: only weights are FP16, products are FP32"
 
 
 @dataclass(frozen=True)
-class Advice:
+class ModelAdvice:
     """Predictions, those that meet all limits first, then by latency for each input. left: why devices were left
     out."""
 
@@ -65,7 +65,7 @@ def advise(
     limits: ServiceLimits,
     costs: RunningCosts,
     left: Sequence[str] = (),
-) -> Advice:
+) -> ModelAdvice:
     """Predicts every work on every device. works: "cpu" and "gpu" → the work of the model for each batch, as planned
     for such devices. Raises InputError if no device has the figures that a prediction needs."""
     predictions, without = list[Prediction](), list(left)
@@ -78,7 +78,7 @@ def advise(
         raise InputError(without[-1] if without else "no device is left to predict for")
     work = predictions[0].work
     ordered = sorted(predictions, key=lambda p: (not fulfils(limits, p), p.seconds / p.work.batch))
-    return Advice(work.name, work.precision, limits, costs, tuple(ordered), tuple(dict.fromkeys(without)))
+    return ModelAdvice(work.name, work.precision, limits, costs, tuple(ordered), tuple(dict.fromkeys(without)))
 
 
 def plan_kind(device: RatedDevice) -> str:
@@ -109,7 +109,7 @@ def notes(p: Prediction) -> list[str]:
     return said
 
 
-def row(p: Prediction, advice: Advice, layers: bool) -> dict[str, Any]:
+def row(p: Prediction, advice: ModelAdvice, layers: bool) -> dict[str, Any]:
     """Returns a row of the JSON: one device and batch."""
     d, ms = p.device, 1e3
     energy, hardware = advice.costs.of_million(p)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-import pelton
 from pelton.backends import cpu
 from pelton.backends.arrays import random_inputs
 from pelton.builder.build import build
@@ -24,6 +23,7 @@ from pelton.runtime import Engine
 from pelton.system.share import default_threads
 from pelton.tuning.peak import peak
 from pelton.tuning.roof import bytes_peak, cache_bandwidths
+from pelton.version import VERSION
 
 from .networks import NETWORKS, network
 from .predict import RatedDevice, predict, predict_step
@@ -84,7 +84,7 @@ def measure_roof(level: int) -> DeviceProfile:
         levels=(*levels, BandwidthLevel("memory", memory)),
         machine={"cpu": known["model"], "isa": isa, "threads": threads, "memory_gb": round(total, 1), "level": level},
         date=datetime.date.today().isoformat(),
-        pelton=pelton.__version__,
+        pelton=VERSION,
     )
 
 

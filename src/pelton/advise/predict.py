@@ -146,7 +146,7 @@ class ServiceLimits:
         if self.latency is not None and self.qps is not None and (wait := (least - 1) / self.qps) > self.latency:
             raise InputError(
                 f"--batch {least}, --qps {self.qps:g} and --latency {self.latency * 1e3:g}ms contradict each other: a "
-                f"batch of {least} takes {wait * 1e3:.3g} ms to arrive; use a smaller batch"
+                f"batch of {least} takes {wait:.3g} s to arrive; use a smaller batch"
             )
 
     def machines(self, p: Prediction) -> int | None:

@@ -13,7 +13,7 @@ from pelton.system import files
 from . import advise_page, arguments, output, parsers, text
 
 if TYPE_CHECKING:
-    from pelton.advise.advice import Advice
+    from pelton.advise.advice import ModelAdvice
     from pelton.advise.predict import Prediction
 
 EXAMPLES = """examples:
@@ -116,7 +116,7 @@ def main(args: argparse.Namespace) -> None:
         print("\n".join(lines(advice, args.layers)))
 
 
-def predicted(args: argparse.Namespace) -> Advice:
+def predicted(args: argparse.Namespace) -> ModelAdvice:
     """Returns the advice for a model."""
     with Needs("advice on machines"):
         from pelton.advise.advice import advise, plan_kind
@@ -159,7 +159,7 @@ def measure(args: argparse.Namespace) -> None:
         print(text.table(table, "lrr", indent="  "))
 
 
-def lines(advice: Advice, layers: bool) -> list[str]:
+def lines(advice: ModelAdvice, layers: bool) -> list[str]:
     """Returns the table of predictions, and the sentences below it."""
     from pelton.advise.advice import notes
 
@@ -182,7 +182,7 @@ def lines(advice: Advice, layers: bool) -> list[str]:
     return [*out, *(layer_lines(advice.predictions[0]) if layers else [])]
 
 
-def cells(p: Prediction, advice: Advice) -> Sequence[str]:
+def cells(p: Prediction, advice: ModelAdvice) -> Sequence[str]:
     """Returns the cells of a row, without its notes."""
     from pelton.advise.predict import helps
 

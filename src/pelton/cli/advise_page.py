@@ -12,7 +12,7 @@ from . import text
 from .roofline import COLOURS, END, MIDDLE, QUIET, Axis
 
 if TYPE_CHECKING:
-    from pelton.advise.advice import Advice
+    from pelton.advise.advice import ModelAdvice
     from pelton.advise.predict import Prediction
 
 WIDTH, HEIGHT = 1000, 600
@@ -24,7 +24,7 @@ table{border-collapse:collapse;font-size:13px}td,th{padding:3px 10px 3px 0;text-
 .mark{color:#666}"""
 
 
-def page(advice: Advice, model: str) -> str:
+def page(advice: ModelAdvice, model: str) -> str:
     """Returns the page; it loads nothing from elsewhere."""
     from pelton.advise.advice import notes
 
@@ -57,7 +57,7 @@ def page(advice: Advice, model: str) -> str:
     return "".join(parts)
 
 
-def chart(advice: Advice) -> str:
+def chart(advice: ModelAdvice) -> str:
     """Returns the SVG: price of a device against inputs per second, with the interval as a line; both logarithmic.
     Devices without a price stand at the left edge."""
     points = advice.predictions
