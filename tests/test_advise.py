@@ -103,7 +103,8 @@ def test_a_fixed_batch_is_scaled_and_says_so():
 def test_int8_quarters_the_bytes_of_products_alone():
     (wide,), (narrow,) = planned(small(), 2), planned(small(), 2, precision="int8")
     for before, after in zip(wide.steps, narrow.steps):
-        assert after.bytes == pytest.approx(before.bytes / 4 if before.product else before.bytes)
+        assert after.activations == before.activations / (4 if before.product else 1)
+        assert after.weights == (before.own / 4 if before.product else before.weights)
         assert after.precision == ("int8" if before.product else "fp32")
     assert narrow.weights < wide.weights and "INT8" in narrow.assumptions[-1]
     conv = max(narrow.steps, key=lambda s: s.operations)
@@ -148,9 +149,12 @@ def test_a_run_and_its_interval():
     other = predict.predict(w, device(own=False))
     assert other.high > p.high and other.seconds == p.seconds, "another device than the measured one"
     guess = predict.predict(w, device(profile=ASSUMED, own=False))
-    assert guess.high / guess.low > 10 and p.high / p.low < 2
+    assert guess.high / guess.low > 10 and p.high / p.low < 3
     assert p.fits and predict.predict(w, device(memory_gb=5e-6)).fits is False
-    assert "INT8" in predict.helps(predict.predict(replace(w, steps=(replace(step, product=True),)), device()))[0]
+    assert (
+        "INT8"
+        in predict.helps(predict.predict(replace(w, steps=(replace(step, product=True, direct=1e9),)), device()))[0]
+    )
 
 
 def test_costs_by_hand():
@@ -178,7 +182,7 @@ def test_limits():
 
 def test_profiles_round_trip(tmp_path, bench_profile):
     again = profile.load_profile(bench_profile)
-    assert replace(again, file="") == PROFILE and again.has_roof and not ASSUMED.has_roof
+    assert replace(again, file=PROFILE.file) == PROFILE and again.has_roof and not ASSUMED.has_roof
     assert [profile.assumed(kind).fitted for kind in ("cpu", "gpu", "npu")] == [False] * 3
     assert "assumptions" in profile.assumed("gpu").note
 
@@ -235,7 +239,7 @@ def test_a_fit_finds_the_efficiencies_that_made_its_times():
     assert fitted.templates["conv"].compute == pytest.approx(0.8, rel=0.02)
     assert fitted.templates["move"].bandwidth == pytest.approx(0.25, rel=0.02)
     assert fitted.costs.step_us == pytest.approx(1.0, rel=0.1) and fitted.costs.brief_us == pytest.approx(0.25, rel=0.1)
-    assert 15 <= fitted.templates["conv"].layers + fitted.templates["conv"].layers
+    assert fitted.templates["conv"].layers == fitted.templates["move"].layers == 20
     assert fitted.fit("unheard of").template == "*" and len(fitted.networks) == 4
 
 
@@ -251,8 +255,7 @@ def test_the_networks_have_many_templates_and_no_published_name():
         (w,) = planned(networks.network(name), 1)
         found |= {s.template for s in w.steps}
         assert w.operations > 0 and not any(s.template == "host" for s in w.steps)
-    wanted = {"conv", "winograd", "depthwise", "gemm", "matmul", "attention", "norm", "pool", "softmax", "gru"}
-    assert found >= wanted - {"matmul", "few"}
+    assert found >= {"conv", "winograd", "depthwise", "gemm", "attention", "norm", "pool", "softmax", "gru", "few"}
     published = ("resnet", "googlenet", "mobilenet", "yolo", "bert", "vgg", "densenet", "alexnet", "squeezenet")
     assert not any(word in name for word in published for name in networks.NETWORKS)
 

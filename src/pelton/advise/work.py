@@ -37,7 +37,7 @@ class StepWork:
     weights, activations: bytes that it must read and write. launches: number of times that all threads start together
     (a kernel of several phases has several), 0 for a brief step, which one thread runs. precision: of its products, a
     key of the catalog's peaks. product: True for a convolution or matrix product with constant weights, which INT8 can
-    replace.
+    replace; then `direct` are its operations by the direct algorithm, and `own` the bytes of the model's weights.
     """
 
     name: str
@@ -49,6 +49,8 @@ class StepWork:
     launches: int = 1
     layers: tuple[str, ...] = ()
     product: bool = False
+    direct: float = 0.0
+    own: float = 0.0
 
     @property
     def bytes(self) -> float:
@@ -137,24 +139,28 @@ def scaled(work: ModelWork, batch: int) -> ModelWork:
     if batch == work.batch:
         return work
     factor = batch / work.batch
-    steps = tuple(replace(s, operations=s.operations * factor, activations=s.activations * factor) for s in work.steps)
+    steps = tuple(
+        replace(s, operations=s.operations * factor, activations=s.activations * factor, direct=s.direct * factor)
+        for s in work.steps
+    )
     text = f"the model's batch is fixed at {work.batch}: figures for {batch} are scaled from it"
     kept, arena = int(work.kept * factor), int(work.arena * factor)
     return replace(work, batch=batch, steps=steps, arena=arena, kept=kept, assumptions=(*work.assumptions, text))
 
 
 def in_int8(work: ModelWork) -> ModelWork:
-    """Returns the work with all products of FP32 in INT8: a quarter of their bytes, and no Winograd."""
+    """Returns the work with all products in INT8: a byte for each number, and the direct algorithm."""
     steps, saved = [], 0.0
     for s in work.steps:
         if s.product and s.precision != "int8":
             size = BYTES_OF.get(s.precision, INTEGERS)
-            saved += s.weights * (1 - 1 / size)
+            saved += s.weights - s.own / size
             s = replace(
                 s,
                 template=IN_INT8.get(s.template, s.template),
                 precision="int8",
-                weights=s.weights / size,
+                operations=s.direct,
+                weights=s.own / size,
                 activations=s.activations / size,
             )
         steps.append(s)
@@ -213,16 +219,19 @@ def step_work(scheduled: lower.ScheduledTask, choice: Choice | None) -> StepWork
     weights = min(float(packed_bytes(choice.kernel, constants)), traffic)
     anchor = region.anchor
     product = anchor is not None and anchor.op.product and any(v in constants for v in anchor.inputs[1:2])
+    direct = float(region.flops())
     return StepWork(
         "+".join(region.layers[:3]) or region.title(),
         choice.template.name,
         precision_of(task),
-        float(region.flops()) * fewer(choice.tactic),
+        direct * fewer(choice.tactic),
         weights,
         traffic - weights,
         0 if kernel.grain >= int(kernel.tiles) else int(kernel.phases),
         tuple(region.layers),
         product,
+        direct,
+        float(sum(constants.values())),
     )
 
 
