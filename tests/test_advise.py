@@ -17,8 +17,8 @@ if sys.version_info < (3, 11):
     pytest.importorskip("tomli")
 
 import pelton
-from pelton.advise import measure, networks, predict, profile, work
-from pelton.advise.catalog import Price
+from pelton.advise import devices, measure, networks, predict, profile, work
+from pelton.advise.catalog import Price, load
 from pelton.advise.predict import RatedDevice, RunningCosts, ServiceLimits
 from pelton.advise.profile import BandwidthLevel, LaunchCosts, TemplateFit
 from pelton.advise.work import ModelWork, StepWork
@@ -255,7 +255,7 @@ def test_the_networks_have_many_templates_and_no_published_name():
         (w,) = planned(networks.network(name), 1)
         found |= {s.template for s in w.steps}
         assert w.operations > 0 and not any(s.template == "host" for s in w.steps)
-    assert found >= {"conv", "winograd", "depthwise", "gemm", "attention", "norm", "pool", "softmax", "gru", "few"}
+    assert found >= {"conv", "winograd", "depthwise", "gemm", "attention", "norm", "pool", "softmax", "gru"}
     published = ("resnet", "googlenet", "mobilenet", "yolo", "bert", "vgg", "densenet", "alexnet", "squeezenet")
     assert not any(word in name for word in published for name in networks.NETWORKS)
 
@@ -273,6 +273,24 @@ def test_a_machine_is_measured(monkeypatch, tmp_path, kernel_cache):
     assert heard == ["the roof", "small steps"] and again.fitted and again.has_roof
     assert again.peaks.keys() == {"fp32", "int8"} and again.levels[-1].level == "memory"
     assert again.networks[0].measured_ms > 0 and again.machine["isa"] in ISAS
+
+
+def test_this_cpu_is_its_profile(monkeypatch, bench_profile):
+    known = {"model": "bench", "isa": "x86_64_v4"}
+    monkeypatch.setattr(devices.cpu, "describe", lambda: known)
+    monkeypatch.setattr(devices, "default_threads", lambda: 2)
+    catalog = load()
+    (own,) = devices.choose([devices.THIS, bench_profile], catalog)[0]
+    assert own.own and own.roof == "measured" and own.name == "test bench"
+    monkeypatch.setattr(devices, "default_threads", lambda: 8)
+    monkeypatch.setattr(devices, "peak", lambda isa, threads: (500.0, 40.0))
+    first, other = devices.choose([devices.THIS, bench_profile], catalog)[0]
+    assert first.own and not other.own and other.peaks == {"fp32": 0.5} and other.profile.name == "test bench"
+    assert predict.spread((), 1.0, other) > predict.spread((), 1.0, own)
+    (alone,) = devices.choose([devices.THIS], catalog)[0]
+    assert not alone.profile.fitted and alone.levels[-1].gbs == 40.0
+    many, _ = devices.choose([], catalog)
+    assert many[0].name.startswith(devices.THIS) and len(many) > 20 and all(d.price for d in many[1:])
 
 
 # --- the command

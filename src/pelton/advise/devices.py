@@ -23,7 +23,7 @@ def choose(names: Sequence[str], catalog: Catalog) -> tuple[list[RatedDevice], l
     """Returns the devices of names, patterns and profile files, and why devices were left out. Without names: this CPU,
     and the GPUs of the catalog since 2020 with price, peak and bandwidth.
 
-    A profile without a roof holds for all devices of its kind. Raises InputError for names that match nothing, and if a
+    A profile holds for all devices of its kind; one of this machine is cpu:this. Raises InputError for names that match nothing, and if a
     device that is named itself has no roof.
     """
     profiles = [load_profile(name) for name in names if is_file(name)]
@@ -35,7 +35,7 @@ def choose(names: Sequence[str], catalog: Catalog) -> tuple[list[RatedDevice], l
         return [this_cpu(for_kind.get("cpu")), *rate(rows, for_kind, [])], left
     for name in chosen:
         if name.lower() == THIS:
-            devices.append(this_cpu(for_kind.get("cpu")))
+            devices += [] if any(map(is_this_machine, profiles)) else [this_cpu(for_kind.get("cpu"))]
             continue
         if name.lower().startswith("cpu:"):
             raise InputError(f"{name!r}: the CPU of this machine is {THIS}; others have names in the catalog")
@@ -93,6 +93,13 @@ def of_profile(profile: DeviceProfile) -> RatedDevice:
     return RatedDevice(
         profile.name, profile.kind, dict(profile.peaks), profile.levels, memory, power, None, profile, "measured", True
     )
+
+
+def is_this_machine(profile: DeviceProfile) -> bool:
+    """True if a profile was measured on a CPU of this name, with as many threads and the same instruction set."""
+    known, of = cpu.describe(), profile.machine
+    same = (of.get("cpu"), of.get("isa"), of.get("threads")) == (known["model"], known["isa"], default_threads())
+    return profile.has_roof and same
 
 
 def this_cpu(profile: DeviceProfile | None = None) -> RatedDevice:
