@@ -22,8 +22,10 @@ from pelton.advise.catalog import Price, load
 from pelton.advise.predict import RatedDevice, RunningCosts, ServiceLimits
 from pelton.advise.profile import BandwidthLevel, LaunchCosts, TemplateFit
 from pelton.advise.work import ModelWork, StepWork
+from pelton.backends import cpu
 from pelton.cli import main
 from pelton.errors import InputError
+from pelton.system.share import default_threads
 from pelton.targets import ISAS
 from pelton.tuning import peak, roof
 
@@ -74,7 +76,9 @@ def onnx_model(tmp_path):
 
 @pytest.fixture
 def bench_profile(tmp_path):
-    profile.save_profile(PROFILE, tmp_path / "bench.toml")
+    known, threads = cpu.describe(), default_threads()
+    machine = {**PROFILE.machine, "cpu": known["model"], "isa": known["isa"], "threads": threads}
+    profile.save_profile(replace(PROFILE, machine=machine), tmp_path / "bench.toml")
     return str(tmp_path / "bench.toml")
 
 
@@ -180,8 +184,9 @@ def test_limits():
 # --- profiles
 
 
-def test_profiles_round_trip(tmp_path, bench_profile):
-    again = profile.load_profile(bench_profile)
+def test_profiles_round_trip(tmp_path):
+    profile.save_profile(PROFILE, tmp_path / "again.toml")
+    again = profile.load_profile(tmp_path / "again.toml")
     assert replace(again, file=PROFILE.file) == PROFILE and again.has_roof and not ASSUMED.has_roof
     assert [profile.assumed(kind).fitted for kind in ("cpu", "gpu", "npu")] == [False] * 3
     assert "assumptions" in profile.assumed("gpu").note
@@ -276,16 +281,20 @@ def test_a_machine_is_measured(monkeypatch, tmp_path, kernel_cache):
 
 
 def test_this_cpu_is_its_profile(monkeypatch, bench_profile):
-    known = {"model": "bench", "isa": "x86_64_v4"}
-    monkeypatch.setattr(devices.cpu, "describe", lambda: known)
-    monkeypatch.setattr(devices, "default_threads", lambda: 2)
     catalog = load()
     (own,) = devices.choose([devices.THIS, bench_profile], catalog)[0]
-    assert own.own and own.roof == "measured" and own.name == "test bench"
-    monkeypatch.setattr(devices, "default_threads", lambda: 8)
+    assert own.own and own.here and own.roof == "measured" and own.name == "test bench"
+    monkeypatch.setattr(devices, "default_threads", lambda: 1000)
     monkeypatch.setattr(devices, "peak", lambda isa, threads: (500.0, 40.0))
     first, other = devices.choose([devices.THIS, bench_profile], catalog)[0]
-    assert first.own and not other.own and other.peaks == {"fp32": 0.5} and other.profile.name == "test bench"
+    assert (
+        first.own
+        and not first.here
+        and not other.own
+        and other.here
+        and other.peaks == {"fp32": 0.5}
+        and other.profile.name == "test bench"
+    )
     assert predict.spread((), 1.0, other) > predict.spread((), 1.0, own)
     (alone,) = devices.choose([devices.THIS], catalog)[0]
     assert not alone.profile.fitted and alone.levels[-1].gbs == 40.0

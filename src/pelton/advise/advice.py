@@ -8,7 +8,6 @@ from typing import Any
 
 from pelton.errors import InputError
 
-from .devices import THIS
 from .predict import CONFIDENCE, WIDER, Prediction, RatedDevice, RunningCosts, ServiceLimits, helps, predict
 from .work import ModelWork
 
@@ -29,8 +28,7 @@ class ModelAdvice:
 
     def sentences(self) -> list[str]:
         """Returns what follows: whether this CPU is enough, and what was left out."""
-        own = [p for p in self.predictions if p.device.own or p.device.name.startswith(THIS)]
-        enough = [p for p in own if self.limits.enough(p)]
+        enough = [p for p in self.predictions if p.device.here and self.limits.enough(p)]
         said = []
         if enough:
             best = min(enough, key=lambda p: p.seconds)

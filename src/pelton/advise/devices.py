@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pelton.backends import cpu
 from pelton.errors import InputError
@@ -16,6 +17,7 @@ from .profile import BandwidthLevel, DeviceProfile, assumed, load_profile
 
 THIS = "cpu:this"
 SINCE = 2020  # year of the oldest devices that are compared if none are named
+MEASURED = "measured"
 CHANNEL = 8  # bytes of a transfer of a memory channel
 
 
@@ -23,8 +25,8 @@ def choose(names: Sequence[str], catalog: Catalog) -> tuple[list[RatedDevice], l
     """Returns the devices of names, patterns and profile files, and why devices were left out. Without names: this CPU,
     and the GPUs of the catalog since 2020 with price, peak and bandwidth.
 
-    A profile holds for all devices of its kind; one of this machine is cpu:this. Raises InputError for names that match nothing, and if a
-    device that is named itself has no roof.
+    A profile holds for all devices of its kind; one of this machine is cpu:this. Raises InputError for names that match
+    nothing, and if a device that is named itself has no roof.
     """
     profiles = [load_profile(name) for name in names if is_file(name)]
     for_kind = {p.kind: p for p in profiles}
@@ -90,9 +92,10 @@ def bandwidth(row: Hardware) -> float | None:
 def of_profile(profile: DeviceProfile) -> RatedDevice:
     """Returns the measured machine of a profile that has its roof."""
     memory, power = profile.machine.get("memory_gb"), profile.machine.get("power_w")
-    return RatedDevice(
-        profile.name, profile.kind, dict(profile.peaks), profile.levels, memory, power, None, profile, "measured", True
+    d = RatedDevice(
+        profile.name, profile.kind, dict(profile.peaks), profile.levels, memory, power, None, profile, MEASURED
     )
+    return replace(d, own=True, here=is_this_machine(profile))
 
 
 def is_this_machine(profile: DeviceProfile) -> bool:
@@ -111,4 +114,4 @@ def this_cpu(profile: DeviceProfile | None = None) -> RatedDevice:
     name = f"{THIS} ({known['model']}, {threads} threads)"
     levels = (BandwidthLevel("memory", gbs),)
     chosen = profile or assumed("cpu")
-    return RatedDevice(name, "cpu", {"fp32": gflops / 1e3}, levels, memory, None, None, chosen, "measured")
+    return RatedDevice(name, "cpu", {"fp32": gflops / 1e3}, levels, memory, None, None, chosen, MEASURED, here=True)

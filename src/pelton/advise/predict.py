@@ -28,7 +28,7 @@ YEAR = 365.25 * 86400  # seconds
 @dataclass(frozen=True)
 class RatedDevice:
     """A device with its roof. peaks: tera-operations per second by precision; levels: bandwidth, caches first. roof:
-    "measured" or "quoted". own: True if the profile was measured on this very device. runs: True if Pelton's engines
+    "measured" or "quoted". own: True if the profile was measured on this very device. here: True for this machine. runs: True if Pelton's engines
     run on it; predictions for others assume kernels like those for NVIDIA GPUs."""
 
     name: str
@@ -41,6 +41,7 @@ class RatedDevice:
     profile: DeviceProfile
     roof: str
     own: bool = False
+    here: bool = False
     runs: bool = True
 
     def peak(self, precision: str) -> float:
