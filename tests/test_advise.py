@@ -63,7 +63,7 @@ def small(batch: str = "batch") -> pelton.Network:
     return net
 
 
-def planned(net: pelton.Network, *batches: int, precision: str = "fp32") -> list[ModelWork]:
+def planned(net: pelton.Network | Path, *batches: int, precision: str = "fp32") -> list[ModelWork]:
     return [work.plan_work(size, precision) for size in work.import_batches(net, batches)]
 
 
@@ -102,6 +102,17 @@ def test_a_fixed_batch_is_scaled_and_says_so():
     assert not fixed.assumptions and "fixed at 1" in four.assumptions[0]
     assert four.operations == 4 * fixed.operations and four.weights == fixed.weights
     assert four.steps[0].activations == 4 * fixed.steps[0].activations
+
+
+def test_open_sizes_are_assumptions(tmp_path, caplog):
+    net = pelton.Network("open")
+    net.output(net.softmax(net.input("x", "f32[batch, tokens=1..64..512, 8]")), "y")
+    pelton.export_onnx(net, tmp_path / "open.onnx")
+    (two,) = planned(tmp_path / "open.onnx", 2)
+    assert two.assumptions == ("tokens, an open size, is taken as 128; set it with --shapes",) and not caplog.records
+    assert two.steps[0].activations == 2 * 2 * 128 * 8 * 4
+    (size,) = work.import_batches(tmp_path / "open.onnx", [2], shapes={"tokens": "16"})
+    assert work.plan_work(size).steps[0].activations == 2 * 2 * 16 * 8 * 4
 
 
 def test_int8_quarters_the_bytes_of_products_alone():

@@ -27,9 +27,12 @@ YEAR = 365.25 * 86400  # seconds
 
 @dataclass(frozen=True)
 class RatedDevice:
-    """A device with its roof. peaks: tera-operations per second by precision; levels: bandwidth, caches first. roof:
-    "measured" or "quoted". own: True if the profile was measured on this very device. here: True for this machine. runs: True if Pelton's engines
-    run on it; predictions for others assume kernels like those for NVIDIA GPUs."""
+    """A device with its roof.
+
+    peaks: tera-operations per second by precision; levels: bandwidth, caches first. roof: "measured" or "quoted". own:
+    True if the profile was measured on this very device. here: True for this machine. runs: True if Pelton's engines
+    run on it; predictions for others assume kernels like those for NVIDIA GPUs.
+    """
 
     name: str
     kind: str

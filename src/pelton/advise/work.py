@@ -85,11 +85,13 @@ class ModelWork:
 
 @dataclass(frozen=True)
 class ImportedBatch:
-    """A model whose sizes are known. fixed: its own batch, which the plan has; figures for `batch` are scaled."""
+    """A model whose sizes are known. fixed: its own batch, which the plan has; figures for `batch` are scaled.
+    assumptions: sentences on sizes that the user left open."""
 
     imported: Imported
     batch: int
     fixed: int
+    assumptions: tuple[str, ...] = ()
 
 
 def import_batches(model: Any, batches: Iterable[int], **overrides: Any) -> list[ImportedBatch]:
@@ -98,7 +100,7 @@ def import_batches(model: Any, batches: Iterable[int], **overrides: Any) -> list
     The batch is every dynamic dimension that is the first axis of an input. Raises InputError for models that one
     engine cannot run, and the errors of an import.
     """
-    options = Options(**overrides)
+    options = Options(**overrides, optimum={})  # warnings on open sizes become assumptions
     try:
         first = run_stages(Compilation(options, model), "import").imported
     except OnData as e:
@@ -107,11 +109,13 @@ def import_batches(model: Any, batches: Iterable[int], **overrides: Any) -> list
     if not varied:
         return [ImportedBatch(first, batch, fixed_batch(first.graph)) for batch in batches]
     imports = []
+    open_sizes = [s for s in varied if s.name not in free]
+    texts = tuple(f"{s.name}, an open size, is taken as {s.optimum}; set it with --shapes" for s in open_sizes)
     for batch in batches:
         sizes = {s.name: batch if s.name in free else s.optimum for s in varied}
         shapes = {**(overrides.get("shapes") or {}), **{name: str(size) for name, size in sizes.items()}}
         sized = run_stages(Compilation(options.but(shapes=shapes), model), "import").imported
-        imports.append(ImportedBatch(sized, batch, batch if free else fixed_batch(sized.graph)))
+        imports.append(ImportedBatch(sized, batch, batch if free else fixed_batch(sized.graph), texts))
     return imports
 
 
@@ -119,7 +123,8 @@ def plan_work(size: ImportedBatch, precision: str = "fp32", target: str = "cpu")
     """Returns the work of a model, as planned for a target of `pelton.Options`. precision: fp32, fp16 or int8."""
     options = Options(target=target, level=0)
     c = run_stages(start(size.imported, options.but(precision="fp16") if precision == "fp16" else options), "tune")
-    work = scaled(of_compilation(c, size.fixed, precision), size.batch)
+    work = of_compilation(c, size.fixed, precision)
+    work = scaled(replace(work, assumptions=(*size.assumptions, *work.assumptions)), size.batch)
     return in_int8(work) if precision == "int8" else work
 
 
