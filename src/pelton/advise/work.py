@@ -20,8 +20,7 @@ from pelton.plan.placed import Task
 from pelton.tuning.packed_weights import packed_bytes
 from pelton.tuning.search import Choice
 
-INTEGERS = 4  # elements of INT8 in the room of one of FP32
-BYTES_OF = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
+BYTES_OF = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}  # of an element, by precision
 # Templates of products in FP32 → those that run them in INT8. Winograd's tiles are not used for integers by default.
 IN_INT8 = {
     **dict.fromkeys(("conv", "conv_planar", "winograd"), "conv_int8"),
@@ -158,7 +157,7 @@ def in_int8(work: ModelWork) -> ModelWork:
     steps, saved = [], 0.0
     for s in work.steps:
         if s.product and s.precision != "int8":
-            size = BYTES_OF.get(s.precision, INTEGERS)
+            size = BYTES_OF[s.precision]
             saved += s.weights - s.own / size
             s = replace(
                 s,
@@ -174,7 +173,7 @@ def in_int8(work: ModelWork) -> ModelWork:
         work,
         precision="int8",
         steps=tuple(steps),
-        weights=int(work.weights - saved),
+        weights=max(int(work.weights - saved), 0),  # steps may share weights
         assumptions=(*work.assumptions, text),
     )
 
