@@ -29,9 +29,10 @@ def page(advice: ModelAdvice, model: str) -> str:
     from pelton.advise.advice import notes
 
     head = ("device", "batch", "latency, predicted", "interval of 90 %", "inputs/s, predicted", "price, quoted", "roof")
-    rows, said = [], dict[str, None]()
+    head = (*head, "notes")
+    rows, said = [], dict[str, int]()
     for p in advice.predictions:
-        said |= dict.fromkeys(notes(p))
+        marks = ", ".join(str(said.setdefault(note, len(said) + 1)) for note in notes(p))
         price = p.device.price
         rows.append(
             (
@@ -42,10 +43,12 @@ def page(advice: ModelAdvice, model: str) -> str:
                 f"{p.throughput:.4g}",
                 "–" if price is None else f"{price.amount:g} {price.currency}, {price.kind}, {price.date}",
                 p.device.roof,
+                marks,
             )
         )
     title = html.text(f"Which machine for {model}")
-    items = "".join(f"<li>{html.text(s)}</li>" for s in (*advice.sentences(), *said, *advice.left))
+    listed = (f"{number}: {note}" for note, number in said.items())
+    items = "".join(f"<li>{html.text(s)}</li>" for s in (*advice.sentences(), *listed, *advice.left))
     said_first = "Throughput is predicted from the plan, nothing of the model was run; prices are quoted."
     parts = [
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
@@ -62,7 +65,7 @@ def chart(advice: ModelAdvice) -> str:
     Devices without a price stand at the left edge."""
     points = advice.predictions
     priced = [p.device.price.amount for p in points if p.device.price]
-    x = Axis(min(priced, default=100) / 1.6, max(priced, default=1000) * 1.6, LEFT + 60, RIGHT)
+    x = Axis(min(priced, default=100) / 1.6, max(priced, default=1000) * 1.6, LEFT + 90, RIGHT)
     speeds = [p.work.batch / s for p in points for s in (p.low, p.high)]
     y = Axis(min(speeds) / 1.3, max(speeds) * 1.3, BOTTOM, TOP)
     batches = sorted({p.work.batch for p in points})
@@ -98,7 +101,7 @@ def grid(x: Axis, y: Axis) -> list[str]:
     return [
         *parts,
         label((LEFT + RIGHT) / 2, BOTTOM + 38, "price of the device, US dollars (quoted)", MIDDLE),
-        label(LEFT + 8, BOTTOM + 17, "no price", QUIET),
+        label(LEFT + 2, BOTTOM + 17, "no price", QUIET),
         label(18, (TOP + BOTTOM) / 2, "inputs per second (predicted)", f'{MIDDLE} transform="rotate(-90 18 300)"'),
     ]
 
