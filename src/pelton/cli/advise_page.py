@@ -28,8 +28,7 @@ def page(advice: ModelAdvice, model: str) -> str:
     """Returns the page; it loads nothing from elsewhere."""
     from pelton.advise.advice import notes
 
-    head = ("device", "batch", "latency, predicted", "interval of 90 %", "inputs/s, predicted", "price, quoted", "roof")
-    head = (*head, "notes")
+    figures = ("latency, predicted", "interval of 90 %", "inputs/s, predicted", "price, quoted", "roof")
     rows, said = [], dict[str, int]()
     for p in advice.predictions:
         marks = ", ".join(str(said.setdefault(note, len(said) + 1)) for note in notes(p))
@@ -54,7 +53,7 @@ def page(advice: ModelAdvice, model: str) -> str:
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
         f"<style>{STYLE}</style></head><body><h1>{title}</h1><p>{advice.precision}. {said_first}</p>",
         chart(advice),
-        html.table(head, rows),
+        html.table(("device", "batch", *figures, "notes"), rows),
         f"<ul>{items}</ul></body></html>\n",
     ]
     return "".join(parts)
