@@ -151,6 +151,10 @@ def test_a_step_by_hand():
     assert predict.predict_step(replace(conv, template="host"), device(), 1e3).start == pytest.approx(50e-6)
     narrow = predict.predict_step(replace(conv, precision="fp16"), device(), 5e6)
     assert narrow.compute == p.compute, "without a peak of FP16 that of FP32 counts"
+    edge = device(peaks={"int8": 4.0})
+    assert predict.predict_step(conv, edge, 5e6).compute == 0, "only bytes count"
+    with pytest.raises(InputError, match="no source states its peak of fp32"):
+        predict.predict_step(replace(conv, product=True), edge, 5e6)
 
 
 def test_a_run_and_its_interval():

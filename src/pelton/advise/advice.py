@@ -8,7 +8,7 @@ from typing import Any
 
 from pelton.errors import InputError
 
-from .predict import CONFIDENCE, WIDER, Prediction, RatedDevice, RunningCosts, ServiceLimits, helps, predict
+from .predict import CONFIDENCE, Prediction, RatedDevice, RunningCosts, ServiceLimits, helps, predict
 from .work import ModelWork
 
 PRODUCTS_ON_CPU = "CPUs: only weights are FP16, products are FP32"
@@ -94,8 +94,9 @@ def notes(p: Prediction) -> list[str]:
     d, said = p.device, list(p.work.assumptions)
     for precision in sorted({s.precision for s in p.work.steps if s.operations}):
         if precision not in d.peaks:
-            wider = next(name for name in WIDER[precision] if name in d.peaks)
-            said.append(f"no known peak of {precision}: that of {wider} is used")
+            wider = d.peak_name(precision)
+            how = f"that of {wider} is used" if wider else "only bytes count for steps without weights"
+            said.append(f"no known peak of {precision}: {how}")
     if p.work.precision == "fp16" and d.kind == "cpu":
         said.append(PRODUCTS_ON_CPU)
     if not d.profile.fitted:

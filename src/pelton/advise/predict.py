@@ -52,10 +52,14 @@ class RatedDevice:
 
         Raises InputError if there is none.
         """
-        for name in (precision, *WIDER.get(precision, ())):
-            if name in self.peaks:
-                return self.peaks[name] * 1e12
+        name = self.peak_name(precision)
+        if name is not None:
+            return self.peaks[name] * 1e12
         raise InputError(f"{self.name}: no source states its peak of {precision}; add it by --catalog")
+
+    def peak_name(self, precision: str) -> str | None:
+        """Returns the precision whose peak counts for another, None without one."""
+        return next((name for name in (precision, *WIDER.get(precision, ())) if name in self.peaks), None)
 
     def bandwidth(self, size: float) -> float:
         """Returns bytes per second out of the smallest level that holds `size` bytes."""
@@ -185,9 +189,10 @@ def predict(work: ModelWork, device: RatedDevice) -> Prediction:
 
 def predict_step(step: StepWork, device: RatedDevice, resident: float) -> StepPrediction:
     """Predicts a step. resident: bytes that a run touches, which decide the level that weights are read from; the
-    step's own activations decide theirs."""
+    step's own activations decide theirs. Without a peak, only the bytes of steps without weights count."""
     fit, costs = device.profile.fit(step.template), device.profile.costs
-    compute = step.operations / (device.peak(step.precision) * fit.compute) if step.operations else 0.0
+    counted = step.operations and (step.product or device.peak_name(step.precision))
+    compute = step.operations / (device.peak(step.precision) * fit.compute) if counted else 0.0
     moved = step.weights / device.bandwidth(resident) + step.activations / device.bandwidth(step.activations)
     if step.template == "host":
         start = costs.host_us
