@@ -16,6 +16,7 @@ from pelton import __version__
 from pelton.errors import Error, InputError, near
 
 from . import (
+    advise,
     bench,
     build,
     cache,
@@ -53,7 +54,7 @@ GROUPS = {
     "language models": (generate, chat),
     "understand": (inspect, view, explain, trace, check, compare),
     "convert and formats": (convert, compress, export, formats, import_env),
-    "machine": (doctor, cache, completion),
+    "machine": (doctor, advise, cache, completion),
 }
 
 SIMILAR = 0.72  # of letters, from 0 to 1: --weight is near --weights, and --device not near --level

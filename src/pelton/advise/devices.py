@@ -1,0 +1,117 @@
+"""The devices of an advice: rows of the catalog, profile files, and this machine's CPU, each with its roof."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pelton.backends import cpu
+from pelton.errors import InputError
+from pelton.system.share import default_threads
+from pelton.tuning.peak import peak
+
+from .catalog import Catalog, Hardware
+from .predict import RatedDevice
+from .profile import BandwidthLevel, DeviceProfile, assumed, load_profile
+
+THIS = "cpu:this"
+SINCE = 2020  # year of the oldest devices that are compared if none are named
+MEASURED = "measured"
+CHANNEL = 8  # bytes of a transfer of a memory channel
+
+
+def choose(names: Sequence[str], catalog: Catalog) -> tuple[list[RatedDevice], list[str]]:
+    """Returns the devices of names, patterns and profile files, and why devices were left out. Without names: this CPU,
+    and the GPUs of the catalog since 2020 with price, peak and bandwidth.
+
+    A profile holds for all devices of its kind; one of this machine is cpu:this. Raises InputError for names that match
+    nothing, and if a device that is named itself has no roof.
+    """
+    profiles = [load_profile(name) for name in names if is_file(name)]
+    for_kind = {p.kind: p for p in profiles}
+    devices, left = [of_profile(p) for p in profiles if p.has_roof], list[str]()
+    chosen = [name for name in names if not is_file(name)]
+    if not chosen and not devices:
+        rows = [d for d in catalog if d.kind == "gpu" and d.year >= SINCE and d.price]
+        return [this_cpu(for_kind.get("cpu")), *rate(rows, for_kind, [])], left
+    for name in chosen:
+        if name.lower() == THIS:
+            devices += [] if any(map(is_this_machine, profiles)) else [this_cpu(for_kind.get("cpu"))]
+            continue
+        if name.lower().startswith("cpu:"):
+            raise InputError(f"{name!r}: the CPU of this machine is {THIS}; others have names in the catalog")
+        rated = rate(catalog.find(name), for_kind, left)
+        if not rated:
+            raise InputError(left[-1])
+        devices += rated
+    unique = {d.name: d for d in devices}
+    return list(unique.values()), left
+
+
+def is_file(name: str) -> bool:
+    """True for names of profile files."""
+    return name.endswith(".toml") or os.sep in name
+
+
+def rate(rows: Iterable[Hardware], profiles: dict[str, DeviceProfile], left: list[str]) -> list[RatedDevice]:
+    """Returns the devices whose roof is published; adds to `left` a sentence for each other."""
+    devices = []
+    for row in rows:
+        gbs = bandwidth(row)
+        if gbs is None or not row.dense:
+            what = "bandwidth" if gbs is None else "peaks"
+            left.append(f"{row.name}: no source states its {what}; add it by --catalog")
+            continue
+        devices.append(
+            RatedDevice(
+                row.name,
+                row.kind,
+                dict(row.dense),
+                (BandwidthLevel("memory", gbs),),
+                row.memory_gb,
+                row.power_w,
+                row.price,
+                profiles.get(row.kind) or assumed(row.kind),
+                "quoted",
+                runs=row.kind == "cpu" or row.vendor == "NVIDIA",
+            )
+        )
+    return devices
+
+
+def bandwidth(row: Hardware) -> float | None:
+    """Returns the bandwidth of a device in GB/s: published, or that of its memory channels; None if unknown."""
+    if row.bandwidth_gbs is not None:
+        return row.bandwidth_gbs
+    if row.channels and row.memory_mtps:
+        return row.channels * row.memory_mtps * CHANNEL / 1e3
+    return None
+
+
+def of_profile(profile: DeviceProfile) -> RatedDevice:
+    """Returns the measured machine of a profile that has its roof."""
+    memory, power = profile.machine.get("memory_gb"), profile.machine.get("power_w")
+    d = RatedDevice(
+        profile.name, profile.kind, dict(profile.peaks), profile.levels, memory, power, None, profile, MEASURED
+    )
+    return replace(d, own=True, here=is_this_machine(profile))
+
+
+def is_this_machine(profile: DeviceProfile) -> bool:
+    """True if a profile was measured on a CPU of this name, with as many threads and the same instruction set."""
+    known, of = cpu.describe(), profile.machine
+    same = (of.get("cpu"), of.get("isa"), of.get("threads")) == (known["model"], known["isa"], default_threads())
+    return profile.has_roof and same
+
+
+def this_cpu(profile: DeviceProfile | None = None) -> RatedDevice:
+    """Returns this machine's CPU; measures its roof in FP32 and its bandwidth (a second), as it has no profile of its
+    own. profile: efficiencies of CPUs, by default assumptions. BuildError without a compiler."""
+    known, threads = cpu.describe(), default_threads()
+    gflops, gbs = peak(known["isa"], threads)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    name = f"{THIS} ({known['model']}, {threads} threads)"
+    levels = (BandwidthLevel("memory", gbs),)
+    chosen = profile or assumed("cpu")
+    return RatedDevice(name, "cpu", {"fp32": gflops / 1e3}, levels, memory, None, None, chosen, MEASURED, here=True)
