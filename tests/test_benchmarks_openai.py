@@ -95,3 +95,16 @@ def test_damaged_requests_follow_from_their_seed():
     assert made == [fuzz_openai.damaged(random.Random(seed), "tiny") for seed in range(300)]
     assert {path for path, _ in made} == set(fuzz_openai.PATHS) and len({body for _, body in made}) > 270
     assert Path(check.CASES).is_file()
+
+
+def test_the_soak_notices_growth_of_any_kind():
+    early = {"memory kB": 700_000, "threads": 7, "files": 20}
+    assert not soak.grown(early, {"memory kB": 710_000, "threads": 8, "files": 12})
+    for key in early:
+        assert soak.grown(early, {**early, key: early[key] + (30 << 10)})[0].startswith(f"{key} grew from")
+
+
+def test_clients_of_a_server_that_is_gone_wait():
+    out = soak.Outcome()
+    soak.client(soak.Asker(9, "tiny"), soak.questions(1), [""] * 24, soak.time.monotonic() + 0.3, 1, out)
+    assert len(out.wrong) == 1 and "refused" in out.wrong[0]

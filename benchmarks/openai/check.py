@@ -33,7 +33,10 @@ def judge(python: Path, model: Path, port: int, folder: Path) -> list[dict[str, 
     plain = ("--no-grpc", "--context", "1100", "--model-control", "none")
     limited = (*plain, "--sequences", "1", "--max-waiting", "0", "--token-file", str(key))
     first, second = (port, port + 1, port + 2), (port + 3, port + 4, port + 5)
-    with served([model], *plain, ports=first, log=log), served([model], *limited, ports=second, log=log):
+    with (
+        served([model], *plain, ports=first, log=log, wait=models.FIRST_START),
+        served([model], *limited, ports=second, log=log, wait=models.FIRST_START),
+    ):
         urls = [f"http://127.0.0.1:{p}/v1" for p in (first[0], second[0])]
         metrics = f"http://127.0.0.1:{first[2]}/metrics"
         run = subprocess.run(

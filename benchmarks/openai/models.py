@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+FIRST_START = 600  # seconds in which a server builds the engine of a model, on a machine that has other work
 TEMPLATE = (
     "{% if tools %}<|user|>Tools: {% for t in tools %}{{ t | tojson }} {% endfor %}<tool_call> {% endif %}"
     "{% for m in messages %}{{ '<|assistant|>' if m.role == 'assistant' else '<|user|>' }}{{ m.content }}"

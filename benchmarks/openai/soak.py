@@ -26,9 +26,11 @@ from benchmarks.serve.page import replace_part
 from benchmarks.serve.served import served
 from benchmarks.serve.soak import state
 
+from .models import FIRST_START
+
 BEGIN, END = "<!-- soak: begin -->", "<!-- soak: end -->"
 CLIENTS, QUESTIONS, GO = 8, 24, 0.15  # GO: part of the requests whose client goes
-GROWTH = 24 << 10  # kB of memory that may come on top
+GROWTH = {"memory kB": 24 << 10, "threads": CLIENTS, "files": CLIENTS}  # that may come on top
 WORDS = "cache river engine token winter paper seven stone music garden letter bridge".split()
 
 
@@ -103,6 +105,7 @@ def client(asker: Asker, asked: list[dict[str, Any]], answers: list[str], end: f
             text, tokens, first = asker.ask(asked[i], go)
         except (OSError, http.client.HTTPException, ValueError, KeyError) as e:
             out.wrong.append(f"question {i}: {type(e).__name__}: {e}")
+            time.sleep(0.5)  # the server may be gone
             continue
         if text is None:
             out.gone += 1
@@ -118,7 +121,7 @@ def soak(model: Path, minutes: float, port: int, log: Path) -> tuple[list[str], 
     """Soaks a server of a model; returns the lines of a table, and what is wrong."""
     asked = questions(1)
     options = ("--no-grpc", "--context", "1024", "--model-control", "none", "--sequences", "8")
-    with served([model], *options, ports=(port, port + 1, port + 2), log=log) as process:
+    with served([model], *options, ports=(port, port + 1, port + 2), log=log, wait=FIRST_START) as process:
         asker = Asker(port, model.stem)
         answers = [str(asker.ask(body)[0]) for body in asked]
         begun, seconds = time.monotonic(), minutes * 60
@@ -137,9 +140,15 @@ def soak(model: Path, minutes: float, port: int, log: Path) -> tuple[list[str], 
         again = [str(asker.ask(body)[0]) for body in asked]
     wrong = [text for out in outcomes for text in out.wrong]
     wrong += [f"question {i} at the end" for i, (a, b) in enumerate(zip(answers, again)) if a != b]
-    if late["memory kB"] > early["memory kB"] + GROWTH:
-        wrong.append(f"memory grew from {early['memory kB']} to {late['memory kB']} kB")
+    wrong += grown(early, late)
     return table(model.stem, minutes, outcomes, (early, late), len(wrong)), wrong
+
+
+def grown(early: dict[str, int], late: dict[str, int]) -> list[str]:
+    """Returns what has grown of the memory, threads and files of a server."""
+    return [
+        f"{key} grew from {early[key]} to {late[key]}" for key, more in GROWTH.items() if late[key] > early[key] + more
+    ]
 
 
 def table(
