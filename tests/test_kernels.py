@@ -174,14 +174,6 @@ declare(
             y="f32[37]",
         ),
     ),
-    *(
-        Case(
-            named("nan", compare, chosen),
-            program(("c", compare, "x y"), ("e", "where", f"c {chosen}"), x="f32[3, 37]", y="f32[37]"),
-            arrays=dict(x=np.where(np.arange(111) % 3, np.linspace(-2, 2, 111), np.nan).reshape(3, 37)),
-        )
-        for compare, chosen in (("less", "y x"), ("less_equal", "x y"), ("greater", "y x"), ("greater", "x y"))
-    ),
     Case(
         "integers",
         program(("s", "div", "x y"), ("out", "mod", "s y"), x="i64[5, 13]", y="i64[5, 13]"),

@@ -109,7 +109,16 @@ TURNED = [
         ("i8[5]", DType.F8E5M2, None),
     )
 ]
-declare("pointwise", *NARROW)
+# selections that look like minima and maxima, but for NaN
+SELECTED = [
+    Case(
+        named("nan", compare, chosen),
+        program(("c", compare, "x y"), ("e", "where", f"c {chosen}"), x="f32[3, 37]", y="f32[37]"),
+        arrays=dict(x=np.where(np.arange(111) % 3, np.linspace(-2, 2, 111), np.nan).reshape(3, 37)),
+    )
+    for compare, chosen in (("less", "y x"), ("less_equal", "x y"), ("greater", "y x"), ("greater", "x y"))
+]
+declare("pointwise", *NARROW, *SELECTED)
 declare("move", *TURNED)
 COPIED = [
     Case(named("copy", type), program(("y", "copy", "x"), x=type), dict(x=(1, 0)))
@@ -120,7 +129,10 @@ declare("transpose", *COPIED)
 
 @pytest.mark.parametrize(
     "template, case",
-    [*walk("matmul"), *(w for w in walk("pointwise", "move") if any(w.values[1] is c for c in (*NARROW, *TURNED)))],
+    [
+        *walk("matmul"),
+        *(w for w in walk("pointwise", "move") if any(w.values[1] is c for c in (*NARROW, *SELECTED, *TURNED))),
+    ],
 )
 def test_types(template, case):
     check(template, case)

@@ -10,6 +10,7 @@ this; the exit status is 1 if a case failed, or if there is none.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -49,7 +50,7 @@ def read(folder: Path) -> list[CaseResult]:
             outcome, reason = "passed", ""
             for part in case:
                 if part.tag in OUTCOMES:
-                    outcome, reason = OUTCOMES[part.tag], part.get("message", "")
+                    outcome, reason = OUTCOMES[part.tag], re.sub(r"(/\S*)+/", "", part.get("message", ""))
             found[file, name] = CaseResult(file, name, outcome, reason)
     return sorted(found.values(), key=lambda c: (c.file, c.name))
 
