@@ -26,6 +26,7 @@ USES = {
     "cuda": "engines for NVIDIA GPUs (building them needs `build` as well)",
     "image": "photographs as inputs",
     "sign": "signatures of engine files",
+    "language": "language models",
     "onnxruntime": "`InferenceSession`, in place of ONNX Runtime",
     "serve": "`pelton serve`",
     "telemetry": "traces of `pelton serve`, by OpenTelemetry (needs `serve` as well)",
@@ -53,6 +54,8 @@ def installed(extra: str) -> tuple[int, float]:
 
 
 def table() -> str:
+    if unknown := set(extras()) - USES.keys():  # before minutes of downloads
+        raise SystemExit(f"USES has no text for {', '.join(sorted(unknown))}")
     lines = ["| install | for | packages besides | MB |", "| --- | --- | ---: | ---: |"]
     for extra in ["", *extras()]:
         packages, megabytes = installed(extra)
