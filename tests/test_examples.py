@@ -64,7 +64,7 @@ def test_notebooks_run(path, capsys):
 
 
 def test_there_are_as_many_as_were_promised():
-    assert len(CHECK["EXAMPLES"]) == 12 and [p.stem for p in CHECK["NOTEBOOKS"]] == ["compare", "profile", "quickstart"]
+    assert len(CHECK["EXAMPLES"]) == 13 and [p.stem for p in CHECK["NOTEBOOKS"]] == ["compare", "profile", "quickstart"]
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,8 @@ def test_a_helper_that_dies(copy, when):
     """Before it is ready, `start` fails; afterwards, the next run does."""
     worker = copy / "worker.mjs"
     before = {"at once": "let own;", "between runs": "own.work(thread);"}[when]
-    worker.write_text(worker.read_text().replace(before, f"{before}\n    if (thread === 2) process.exit(5);", 1))
+    dying = {"at once": "process.exit(5)", "between runs": "setTimeout(() => process.exit(5), 1500)"}[when]
+    worker.write_text(worker.read_text().replace(before, f"{before}\n    if (thread === 2) {dying};", 1))
     if when == "between runs":
         worker.write_text(worker.read_text().replace(before, "if (thread === 1) own.work(thread);", 1))
     found = web_packages.run(
@@ -277,7 +278,7 @@ const x = floats(3 * 35 * 37, 0), errors = [];
 let remote;
 errors.push(await said(async () => (remote = await start({ threads: 3 }))));
 if (remote) {
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  await new Promise((resolve) => setTimeout(resolve, 2500));
   errors.push(await said(() => remote.run({ x })));
   await remote.stop();
 }
