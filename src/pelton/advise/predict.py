@@ -82,7 +82,7 @@ class StepPrediction:
 
     @property
     def bound(self) -> str:
-        """One of BOUNDS: what takes most of the step."""
+        """The largest part of the step, one of BOUNDS."""
         return max(zip((self.compute, self.memory, self.start), BOUNDS))[1]
 
 

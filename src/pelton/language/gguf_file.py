@@ -150,7 +150,7 @@ class GgufFile:
         return [self._value(inner, key, depth + 1) for _ in range(self._count(f"arrays in {key!r}", 12))]
 
     def _texts(self, count: int, key: str) -> list[str]:
-        """Reads so many texts: what takes the time of opening a file."""
+        """Reads `count` texts, the slowest part of opening a file."""
         data, at, end, length = self.data, self.at, len(self.data), struct.Struct("<Q").unpack_from
         texts = []
         try:

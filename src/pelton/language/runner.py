@@ -18,7 +18,7 @@ from .description import DecoderPorts, Description
 class DecoderRunner:
     """An engine with one context, which runs of all sequences share, one at a time, from any thread.
 
-    positional: true if all that a sequence keeps lies in caches by position.
+    positional: true if a sequence has no state but caches by position.
     """
 
     def __init__(self, engine: Engine, ports: DecoderPorts, description: Description, threads: int | None):
@@ -86,7 +86,7 @@ class DecoderRunner:
         return logits
 
     def copied(self, state: State, length: int, capacity: int) -> State:
-        """Returns a copy of a state of one sequence, of its first `length` tokens if it lies in caches alone."""
+        """Copies the state of one sequence; of caches by position, only the first `length` tokens."""
         copy = self.empty(1, capacity)
         for name, a in state.arrays.items():
             if self.positional:

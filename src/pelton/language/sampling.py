@@ -105,7 +105,7 @@ class Sampler:
     def choose(self, logits: np.ndarray, allowed: np.ndarray | None = None) -> int:
         """Returns a token. logits: f32 [vocabulary]. allowed: bool [vocabulary], the tokens that a grammar allows.
 
-        Raises ModelError for logits of which none is a number.
+        Raises ModelError if the largest logit is not finite, as with NaN.
         """
         x = logits if self._bias is None else logits + self._bias
         x = self._penalized(x) if len(self._counts) else x

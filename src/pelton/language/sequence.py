@@ -20,7 +20,7 @@ class TokenSequence:
     def __init__(self, runner: DecoderRunner, state: State, capacity: int):
         self.runner, self.state, self.capacity = runner, state, capacity
         self.ids: list[int] = []
-        self._long = False  # the positions of all that lies in the caches
+        self._long = False  # true if the caches have positions of long sequences
 
     @property
     def length(self) -> int:

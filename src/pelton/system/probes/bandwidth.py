@@ -44,7 +44,7 @@ def size_for(caches: int, free: int | None) -> int | None:
 
 def measure(caches: int, threads: int, free: int | None, seconds: float = SECONDS) -> MemoryBandwidth | None:
     """Reads memory with several threads. caches: bytes of all last-level caches; free: bytes that programs can get.
-    Each thread writes its part first, so that it lies in the memory of its NUMA node. None if too little memory is
+    Each thread first writes its part, which places it on the thread's NUMA node. None if too little memory is
     free."""
     size = size_for(caches, free)
     if size is None:
