@@ -17,6 +17,7 @@ CHAINS, TURNS, TILES = 12, 2048, 500  # of sums, as in peak_int8.c; tiles for ea
 RUNS, LENGTH, REPEATS = 8, 16, 32  # as in cached_bandwidth.c
 READ = 64 << 20  # bytes that each thread reads in a round
 HALF = 2  # the part of a level that is read: other data share it
+_CALL = "void peak_int8(const args *a, idx begin, idx end, void *scratch) {{ sums_of_bytes({how}, a, begin, end); }}\n"
 
 
 def bytes_peak(isa: str, threads: int, cc: str | None = None) -> float:
@@ -24,14 +25,17 @@ def bytes_peak(isa: str, threads: int, cc: str | None = None) -> float:
     compiler."""
     lanes, tiles = ISAS[isa].lanes, TILES * threads
     numbers, out = np.ones(8 * lanes, np.int8), np.empty(tiles * lanes, np.int32)
-    how = {"fours": 0, "pairs": 1, "words": 2}[ISAS[isa].dot]
-    text = f"enum {{ DOT = {how} }};\n" + source("peak_int8.c").replace("KERNEL", "peak_int8")
-    with ClangCompiler(isa, cc=cc) as compiler:
-        code = compiler.link(compiler.objects({"peak_int8": text}))
-    with load_code(code) as loaded:
+    with load_code(bytes_code(isa, cc)) as loaded:
         pointers = [numbers.ctypes.data, out.ctypes.data]
         best = _best(loaded.symbol("peak_int8"), pointers, 2, tiles, threads)
     return 8 * CHAINS * lanes * TURNS * tiles / best
+
+
+def bytes_code(isa: str, cc: str | None = None) -> bytes:
+    """Compiles the kernel of `bytes_peak`; BuildError without a compiler."""
+    how = {"fours": "AT_ONCE", "pairs": "PAIRS", "words": "WORDS"}[ISAS[isa].dot]
+    with ClangCompiler(isa, cc=cc) as compiler:
+        return compiler.link(compiler.objects({"peak_int8": source("peak_int8.c") + _CALL.format(how=how)}))
 
 
 def cache_bandwidths(isa: str, threads: int, cc: str | None = None) -> dict[str, tuple[int, float]]:
