@@ -1,10 +1,10 @@
 """Pages of `pelton view` in headless Chromium (make test-explorer): engines, their pages, and a browser."""
 
 import os
-import shutil
 from collections import Counter
 from pathlib import Path
 
+import chromium
 import numpy as np
 import onnx
 import pytest
@@ -15,7 +15,6 @@ from pelton.cli import main
 
 ROOT = Path(__file__).parents[2]
 EVIL = "</script><img src=x onerror=alert(1)>"
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 def googlenet() -> onnx.ModelProto:
@@ -97,14 +96,8 @@ def pages(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make test-explorer)")
-    chromium = shutil.which("chromium")
-    if not chromium:
-        pytest.skip("there is no chromium (apt install chromium)")
-    with api.sync_playwright() as running:
-        found = running.chromium.launch(executable_path=chromium, args=FLAGS)
+    with chromium.launched("test-explorer") as found:
         yield found
-        found.close()
 
 
 @pytest.fixture

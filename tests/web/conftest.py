@@ -8,13 +8,13 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import chromium
 import numpy as np
 import pytest
 import web_packages
 
 import pelton
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 ISOLATED = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 
 
@@ -85,14 +85,8 @@ def site(packages, tmp_path):
 
 @pytest.fixture(scope="session")
 def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make test-web)")
-    chromium = shutil.which("chromium")
-    if not chromium:
-        pytest.skip("there is no chromium (apt install chromium)")
-    with api.sync_playwright() as running:
-        found = running.chromium.launch(executable_path=chromium, args=FLAGS)
+    with chromium.launched("test-web") as found:
         yield found
-        found.close()
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Judges predictions of `pelton advise` by what was measured."""

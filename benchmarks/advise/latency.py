@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Predicts models from their untimed plans, builds and times them on this CPU, and compares.
+
+    python -m benchmarks.advise.latency PROFILE MODEL_OR_FOLDER … [--others PROFILE …] [--rounds 3] [--page PAGE]
+
+PROFILE is this machine's (`pelton advise --measure -o PROFILE`); it is fitted on networks of its own, none of which is
+judged here. `--others` are profiles of other machines, whose efficiencies are tried with this machine's roof; the
+assumptions for CPUs without a profile are the last column. Engines are built at the default level and kept in
+`--engines`; models run in turns, and a latency is the median of the rounds' medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+import pelton
+from benchmarks.serve.page import replace_part
+from pelton.advise.measure import LEVEL, device_of
+from pelton.advise.predict import Prediction, RatedDevice, predict
+from pelton.advise.profile import assumed, load_profile
+from pelton.advise.work import import_batches, plan_work
+from pelton.backends.arrays import random_inputs
+
+BEGIN, END = "<!-- latency: begin -->", "<!-- latency: end -->"
+SECONDS = 1.0  # of a model in a round
+
+
+@dataclass(frozen=True)
+class JudgedModel:
+    """A model's measured latency in seconds, and its predictions: by the machine's profile, then by others'."""
+
+    name: str
+    measured: float
+    predictions: tuple[Prediction, ...]
+
+    def error(self, i: int = 0) -> float:
+        """Returns predicted over measured latency, less 1."""
+        return self.predictions[i].seconds / self.measured - 1
+
+    @property
+    def inside(self) -> bool:
+        """True if the interval holds what was measured."""
+        return self.predictions[0].low <= self.measured <= self.predictions[0].high
+
+
+def engine_of(model: Path, folder: Path) -> pelton.Engine:
+    """Returns the engine of a model, which is built once."""
+    path = folder / f"{model.stem}.pelton"
+    if not path.exists():
+        print(f"building {model.stem}", flush=True)
+        pelton.build(model, level=LEVEL).save(path)
+    return pelton.load(path)
+
+
+def time_models(engines: dict[str, pelton.Engine], rounds: int) -> dict[str, float]:
+    """Returns the median latency of every engine in seconds; a round has a turn of each."""
+    contexts = {name: (engine.context(), random_inputs(engine.inputs)) for name, engine in engines.items()}
+    medians: dict[str, list[float]] = {name: [] for name in engines}
+    for i in range(rounds):
+        for name, (context, feeds) in contexts.items():
+            context.run(feeds)
+            runs, end = list[int](), time.perf_counter() + SECONDS
+            while len(runs) < 5 or time.perf_counter() < end:
+                start = time.perf_counter_ns()
+                context.run(feeds)
+                runs.append(time.perf_counter_ns() - start)
+            medians[name].append(statistics.median(runs) / 1e9)
+            print(f"round {i + 1}: {name} {medians[name][-1] * 1e3:.3f} ms", flush=True)
+    return {name: statistics.median(times) for name, times in medians.items()}
+
+
+def table(judged: Sequence[JudgedModel], devices: Sequence[RatedDevice]) -> list[str]:
+    """Returns the lines of the page's part."""
+    own, *others = devices
+    machine = own.profile.machine
+    names = [f"efficiencies of {d.profile.name}" for d in others]
+    lines = [
+        f"{machine['cpu']}, {machine['threads']} threads, {machine['isa']}; profile of {own.profile.date}.",
+        "",
+        f"| model | measured, ms | predicted | interval | error | {' | '.join(names)} |",
+        f"|---|--:|--:|--:|--:|{'--:|' * len(others)}",
+    ]
+    for row in judged:
+        p = row.predictions[0]
+        interval = f"{p.low * 1e3:.3g} to {p.high * 1e3:.3g}" + ("" if row.inside else " (missed)")
+        cells = [row.name, f"{row.measured * 1e3:.3g}", f"{p.seconds * 1e3:.3g}", interval]
+        cells += [f"{row.error(i):+.0%}" for i in range(len(devices))]
+        lines.append(f"| {' | '.join(cells)} |")
+    off = np.abs([[row.error(i) for i in range(len(devices))] for row in judged])
+    for what, values in (("mean", off.mean(0)), ("worst", off.max(0))):
+        lines.append(f"| **{what}** | | | | {' | '.join(f'{v:.1%}' for v in values)} |")
+    inside = sum(row.inside for row in judged)
+    return [
+        *lines,
+        "",
+        f"Intervals hold {inside} of {len(judged)} models ({inside / len(judged):.0%}; 90 % are meant).",
+    ]
+
+
+def by_template(judged: Sequence[JudgedModel]) -> None:
+    """Prints what each template was predicted to take of each model."""
+    for row in judged:
+        p, sums = row.predictions[0], dict[str, float]()
+        for s in p.steps:
+            sums[s.work.template] = sums.get(s.work.template, 0.0) + s.seconds * 1e3
+        parts = ", ".join(f"{t} {ms:.2f}" for t, ms in sorted(sums.items(), key=lambda pair: -pair[1]))
+        print(f"{row.name}: {row.measured * 1e3:.2f} ms; {parts}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profile", type=Path)
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--others", type=Path, nargs="+", default=[])
+    parser.add_argument("--engines", type=Path, help="keeps engines in this folder")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--page", type=Path)
+    args = parser.parse_args()
+    own = device_of(load_profile(args.profile))
+    profiles = [*map(load_profile, args.others), assumed("cpu")]
+    devices = [own, *(replace(own, profile=p, own=False) for p in profiles)]
+    models = [m for path in args.models for m in (sorted(path.glob("*.onnx")) if path.is_dir() else [path])]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.engines or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        times = time_models({m.stem: engine_of(m, folder) for m in models}, args.rounds)
+    judged = []
+    for model in models:
+        (size,) = import_batches(model, [1])
+        work = plan_work(size)
+        judged.append(JudgedModel(model.stem, times[model.stem], tuple(predict(work, d) for d in devices)))
+    by_template(judged)
+    lines = table(judged, devices)
+    print("\n".join(lines))
+    if args.page:
+        replace_part(args.page, BEGIN, END, lines)
+
+
+if __name__ == "__main__":
+    main()
