@@ -10,61 +10,24 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 if sys.version_info < (3, 11):
     pytest.importorskip("tomli")
 
+from advise_bench import ASSUMED, PROFILE, device, planned, small
+
 import pelton
-from pelton.advise import devices, measure, networks, predict, profile, work
+from pelton.advise import devices, predict, profile, work
 from pelton.advise.catalog import Price, load
-from pelton.advise.predict import RatedDevice, RunningCosts, ServiceLimits
-from pelton.advise.profile import BandwidthLevel, LaunchCosts, TemplateFit
+from pelton.advise.predict import RunningCosts, ServiceLimits
 from pelton.advise.work import ModelWork, StepWork
 from pelton.backends import cpu
 from pelton.cli import main
 from pelton.errors import InputError
 from pelton.system.share import default_threads
-from pelton.targets import ISAS
-from pelton.tuning import peak, roof
 
 SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
-ASSUMED = profile.assumed("cpu")
-PROFILE = replace(
-    ASSUMED,
-    name="test bench",
-    fitted=True,
-    note="fitted here",
-    costs=LaunchCosts(10.0, 2.0, 0.5, 50.0),
-    templates={"*": TemplateFit("*", 0.5, 0.25, 0.1, 0), "conv": TemplateFit("conv", 0.8, 0.5, 0.2, 9)},
-    run_spread=0.1,
-    transfer_spread=0.3,
-    peaks={"fp32": 0.2, "int8": 0.8},
-    levels=(BandwidthLevel("l2", 100.0, 1 << 20), BandwidthLevel("memory", 20.0)),
-    machine={"cpu": "bench", "isa": "x86_64_v4", "threads": 2, "memory_gb": 16.0, "level": 3},
-    networks=(profile.FittedNetwork("a", 1.5, 1.25),),
-    date="2026-11-29",
-    pelton="0.1.0",
-)
-
-
-def device(**changes) -> RatedDevice:
-    return replace(measure.device_of(PROFILE), **changes)
-
-
-def small(batch: str = "batch") -> pelton.Network:
-    """A convolution of 3×3 on 32 channels, which Winograd's algorithm takes, and a product."""
-    rng, net = np.random.default_rng(0), pelton.Network("small")
-    x = net.input("x", f"f32[{batch}, 32, 32, 32]")
-    y = net.relu(net.convolution(x, rng.standard_normal((32, 32, 3, 3)).astype(np.float32), padding=1))
-    y = net.flatten(net.global_average_pool(y))
-    net.output(net.linear(y, rng.standard_normal((10, 32)).astype(np.float32)), "y")
-    return net
-
-
-def planned(net: pelton.Network | Path, *batches: int, precision: str = "fp32") -> list[ModelWork]:
-    return [work.plan_work(size, precision) for size in work.import_batches(net, batches)]
 
 
 @pytest.fixture
@@ -237,62 +200,6 @@ def test_every_figure_of_a_profile_is_checked(tmp_path, old, new, said):
     with pytest.raises(InputError, match=said) as e:
         profile.load_profile(path)
     assert "bad.toml" in str(e.value) and "\n" not in str(e.value)
-
-
-# --- fitting
-
-
-def test_a_fit_finds_the_efficiencies_that_made_its_times():
-    rng = np.random.default_rng()
-    true = replace(PROFILE, costs=LaunchCosts(20.0, 1.0, 0.25, 50.0))
-    steps = [StepWork("", "conv", "fp32", 10 ** rng.uniform(7, 9), 1e4, 1e4, 1, (f"c{i}",)) for i in range(20)]
-    steps += [StepWork("", "move", "fp32", 0, 0, 10 ** rng.uniform(6, 8), 1, (f"m{i}",)) for i in range(20)]
-    steps += [StepWork("", "tiny", "fp32", 10, 0, 64, i % 2, (f"t{i}",)) for i in range(20)]
-    measured = []
-    for k in range(4):
-        w = ModelWork(f"n{k}", 1, "fp32", tuple(steps[k::4]), 10000, 1000, 0)
-        d = measure.device_of(true)
-        times = {i: predict.predict_step(s, d, w.memory).seconds for i, s in enumerate(w.steps)}
-        times[0] *= 3  # a layer that something disturbed
-        measured.append(measure.MeasuredNetwork(w.name, w, times, predict.predict(w, d).seconds))
-    fitted = measure.fit(replace(PROFILE, templates=ASSUMED.templates, costs=ASSUMED.costs), measured)
-    assert fitted.templates["conv"].compute == pytest.approx(0.8, rel=0.02)
-    assert fitted.templates["move"].bandwidth == pytest.approx(0.25, rel=0.02)
-    assert fitted.costs.step_us == pytest.approx(1.0, rel=0.1) and fitted.costs.brief_us == pytest.approx(0.25, rel=0.1)
-    assert fitted.templates["conv"].layers == fitted.templates["move"].layers == 20
-    assert fitted.fit("unheard of").template == "*" and len(fitted.networks) == 4
-
-
-def test_steps_that_tuning_joined_are_left_out():
-    plan = [StepWork("", "conv", "fp32", 1, 0, 0, 1, layers) for layers in (("a",), ("b",), ("c",))]
-    timed = [(("a",), 1.0), (("b", "c"), 5.0), (("a",), 0.5)]
-    assert measure.match(plan, timed) == {0: 1.5}, "with the copy of its operand"
-
-
-def test_the_networks_have_many_templates_and_no_published_name():
-    found = set[str]()
-    for name in networks.NETWORKS:
-        (w,) = planned(networks.network(name), 1)
-        found |= {s.template for s in w.steps}
-        assert w.operations > 0 and not any(s.template == "host" for s in w.steps)
-    assert found >= {"conv", "winograd", "depthwise", "gemm", "attention", "norm", "pool", "softmax", "gru"}
-    published = ("resnet", "googlenet", "mobilenet", "yolo", "bert", "vgg", "densenet", "alexnet", "squeezenet")
-    assert not any(word in name for word in published for name in networks.NETWORKS)
-
-
-def test_a_machine_is_measured(monkeypatch, tmp_path, kernel_cache):
-    monkeypatch.setattr(peak, "ROUNDS", 5)
-    monkeypatch.setattr(roof, "ROUNDS", 1)
-    monkeypatch.setattr(roof, "READ", 1 << 20)
-    monkeypatch.setattr(measure, "RUNS", 2)
-    monkeypatch.setattr(measure, "SECONDS", 0.0)
-    heard = []
-    found = measure.measure_machine(["small steps"], heard.append, level=0)
-    profile.save_profile(found, tmp_path / "d.toml")
-    again = profile.load_profile(tmp_path / "d.toml")
-    assert heard == ["the roof", "small steps"] and again.fitted and again.has_roof
-    assert again.peaks.keys() == {"fp32", "int8"} and again.levels[-1].level == "memory"
-    assert again.networks[0].measured_ms > 0 and again.machine["isa"] in ISAS
 
 
 def test_this_cpu_is_its_profile(monkeypatch, bench_profile):

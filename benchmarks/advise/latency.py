@@ -134,7 +134,7 @@ def main() -> None:
         times = time_models({m.stem: engine_of(m, folder) for m in models}, args.rounds)
     judged = []
     for model in models:
-        (size,) = import_batches(model, [1])
+        (size,) = import_batches(model)
         work = plan_work(size)
         judged.append(JudgedModel(model.stem, times[model.stem], tuple(predict(work, d) for d in devices)))
     by_template(judged)

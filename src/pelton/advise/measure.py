@@ -27,11 +27,11 @@ from pelton.version import VERSION
 
 from .networks import NETWORKS, network
 from .predict import RatedDevice, predict, predict_step
-from .profile import OTHERS, BandwidthLevel, DeviceProfile, FittedNetwork, LaunchCosts, TemplateFit, assumed
+from .profile import OTHERS, BandwidthLevel, DeviceProfile, FittedNetwork, LaunchCosts, TemplateFit, assumed, either_of
 from .work import ModelWork, StepWork, import_batches, plan_work
 
 LEVEL = 3  # of builds: the default, whose engines predictions are for
-RUNS, SECONDS = 30, 1.0  # least number and time of runs of a network
+RUNS, SECONDS, TURNS = 10, 0.4, 3  # least number and time of runs of a network in each of its turns
 SHORT = 0.2e-6  # seconds: a step whose work takes less measures its start
 LONG = 3.0  # a step must take this multiple of its start to measure an efficiency
 LEAST_SPREAD = 0.05  # of a template: few layers agree by chance
@@ -50,6 +50,15 @@ class MeasuredNetwork:
     latency: float
 
 
+@dataclass(frozen=True)
+class BuiltNetwork:
+    """A network of the fit with its work and its engine."""
+
+    name: str
+    work: ModelWork
+    engine: Engine
+
+
 def measure_machine(
     names: Iterable[str] = tuple(NETWORKS), tell: Callable[[str], None] | None = None, level: int = LEVEL
 ) -> DeviceProfile:
@@ -58,11 +67,12 @@ def measure_machine(
     tell = tell or (lambda name: None)
     tell("the roof")
     roof = measure_roof(level)
-    networks = []
+    built = []
     for name in names:
         tell(name)
-        networks.append(measure_network(name, level))
-    return fit(roof, networks)
+        built.append(build_network(name, level))
+    tell("all of them in turns")
+    return fit(roof, time_networks(built))
 
 
 def measure_roof(level: int) -> DeviceProfile:
@@ -88,14 +98,23 @@ def measure_roof(level: int) -> DeviceProfile:
     )
 
 
-def measure_network(name: str, level: int) -> MeasuredNetwork:
-    """Builds and times one of NETWORKS."""
+def build_network(name: str, level: int) -> BuiltNetwork:
+    """Builds one of NETWORKS, and plans its work."""
     net = network(name)
-    (size,) = import_batches(net, [1])
-    work = plan_work(size)
-    engine = build(net, level=level)
-    steps, latency = time_steps(engine)
-    return MeasuredNetwork(name, work, match(work.steps, steps), latency)
+    (size,) = import_batches(net)
+    return BuiltNetwork(name, plan_work(size), build(net, level=level))
+
+
+def time_networks(built: Sequence[BuiltNetwork]) -> list[MeasuredNetwork]:
+    """Times networks in turns, as a machine may be slower for some seconds; medians of TURNS turns."""
+    timed = [[time_steps(b.engine) for b in built] for _ in range(TURNS)]
+    networks = []
+    for b, turns in zip(built, zip(*timed)):
+        layers = [of for of, _ in turns[0][0]]
+        seconds = np.median([[time for _, time in steps] for steps, _ in turns], axis=0)
+        latency = statistics.median(run for _, run in turns)
+        networks.append(MeasuredNetwork(b.name, b.work, match(b.work.steps, list(zip(layers, seconds))), latency))
+    return networks
 
 
 def time_steps(engine: Engine) -> tuple[list[tuple[tuple[str, ...], float]], float]:
@@ -112,21 +131,29 @@ def time_steps(engine: Engine) -> tuple[list[tuple[tuple[str, ...], float]], flo
         runs.append(time.perf_counter_ns() - start)
     steps = []
     for i, (step, _) in enumerate(profiles[0]):
-        layers = tuple(step.info.get("layers") or (step.name,))
+        layers = tuple(step.info.get("layers") or ())
         steps.append((layers, statistics.median(p[i][1] for p in profiles) / 1e9))
     return steps, statistics.median(runs) / 1e9
 
 
 def match(plan: Sequence[StepWork], timed: Sequence[tuple[tuple[str, ...], float]]) -> dict[int, float]:
-    """Returns number of a step of the plan → seconds of the engine's steps with the same layers, the copies among them
-    included. Steps whose layers were joined otherwise by tuning are left out."""
-    named: dict[tuple[str, ...], list[int]] = {}
-    seconds: dict[tuple[str, ...], float] = {}
+    """Returns number of a step of the plan → seconds of the engine's steps with the same layers (none: a copy), in
+    order if there are as many, together if the plan has one. Steps whose layers were joined otherwise by tuning are
+    left out."""
+    numbers: dict[tuple[str, ...], list[int]] = {}
+    seconds: dict[tuple[str, ...], list[float]] = {}
     for i, step in enumerate(plan):
-        named.setdefault(step.layers, []).append(i)
+        numbers.setdefault(step.layers, []).append(i)
     for layers, time_of in timed:
-        seconds[layers] = seconds.get(layers, 0.0) + time_of
-    return {numbers[0]: seconds[k] for k, numbers in named.items() if len(numbers) == 1 and k in seconds and k}
+        seconds.setdefault(layers, []).append(float(time_of))
+    found: dict[int, float] = {}
+    for layers, steps in numbers.items():
+        times = seconds.get(layers, [])
+        if len(steps) == len(times):
+            found |= zip(steps, times)
+        elif len(steps) == 1 and times and layers:
+            found[steps[0]] = sum(times)
+    return found
 
 
 def fit(roof: DeviceProfile, networks: Sequence[MeasuredNetwork]) -> DeviceProfile:
@@ -145,7 +172,9 @@ def fit(roof: DeviceProfile, networks: Sequence[MeasuredNetwork]) -> DeviceProfi
             roofline = max(p.compute, p.memory)
             if seconds > LONG * p.start and roofline > 0:
                 side = "compute" if p.compute >= p.memory else "bandwidth"
-                shares.setdefault(p.work.template, []).append((side, roofline / (seconds - p.start)))
+                shares.setdefault(either_of(p.work.template, p.work.rival), []).append(
+                    (side, roofline / (seconds - p.start))
+                )
     templates = {t: _template(t, pairs) for t, pairs in sorted(shares.items())}
     everything = [pair for pairs in shares.values() for pair in pairs]
     if everything:
@@ -191,7 +220,11 @@ def _costs(ideal: DeviceProfile, networks: Sequence[MeasuredNetwork]) -> LaunchC
 
 def _run_us(fitted: DeviceProfile, networks: Sequence[MeasuredNetwork]) -> float:
     """Returns the microseconds of a run outside of its steps, from networks whose steps were all matched."""
-    around = [n.latency - sum(n.times.values()) for n in networks if len(n.times) == len(n.work.steps)]
+    around = [
+        n.latency - sum(n.times.values())
+        for n in networks
+        if len(n.times) == len(n.work.steps) and any(s.launches for s in n.work.steps)
+    ]
     least = 0.1
     return max(statistics.median(around) * 1e6, least) if around else fitted.costs.run_us
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pelton.errors import InputError
 
 from .catalog import Price
-from .profile import BandwidthLevel, DeviceProfile
+from .profile import BandwidthLevel, DeviceProfile, TemplateFit
 from .work import ModelWork, StepWork, in_int8
 
 CONFIDENCE = 0.9  # of intervals
@@ -182,7 +182,9 @@ class ServiceLimits:
 def predict(work: ModelWork, device: RatedDevice) -> Prediction:
     """Predicts a run of the work. Raises InputError if no peak of the device is known for a step."""
     steps = tuple(predict_step(s, device, work.memory) for s in work.steps)
-    seconds = sum(s.seconds for s in steps) + device.profile.costs.run_us * 1e-6
+    costs = device.profile.costs
+    call = costs.run_us if any(s.launches or s.template == "host" for s in work.steps) else costs.brief_us
+    seconds = sum(s.seconds for s in steps) + call * 1e-6
     factor = math.exp(SIGMAS * spread(steps, seconds, device))
     return Prediction(device, work, steps, seconds, seconds / factor, seconds * factor)
 
@@ -190,7 +192,7 @@ def predict(work: ModelWork, device: RatedDevice) -> Prediction:
 def predict_step(step: StepWork, device: RatedDevice, resident: float) -> StepPrediction:
     """Predicts a step. resident: bytes that a run touches, which decide the level that weights are read from; the
     step's own activations decide theirs. Without a peak, only the bytes of steps without weights count."""
-    fit, costs = device.profile.fit(step.template), device.profile.costs
+    fit, costs = device.profile.fit(step.template, step.rival), device.profile.costs
     counted = step.operations and (step.product or device.peak_name(step.precision))
     compute = step.operations / (device.peak(step.precision) * fit.compute) if counted else 0.0
     moved = step.weights / device.bandwidth(resident) + step.activations / device.bandwidth(step.activations)
@@ -204,10 +206,11 @@ def predict_step(step: StepWork, device: RatedDevice, resident: float) -> StepPr
 def spread(steps: Iterable[StepPrediction], seconds: float, device: RatedDevice) -> float:
     """Returns the standard deviation of the logarithm of the latency: of whole networks, of the templates weighted by
     their time (errors of one template's steps go together), and of other devices than the measured one."""
-    profile, by_template = device.profile, dict[str, float]()
+    profile, by_fit = device.profile, dict[TemplateFit, float]()
     for s in steps:
-        by_template[s.work.template] = by_template.get(s.work.template, 0.0) + s.seconds
-    parts = [profile.run_spread, *(profile.fit(t).spread * time / seconds for t, time in by_template.items())]
+        fit = profile.fit(s.work.template, s.work.rival)
+        by_fit[fit] = by_fit.get(fit, 0.0) + s.seconds
+    parts = [profile.run_spread, *(fit.spread * time / seconds for fit, time in by_fit.items())]
     if not device.own:
         parts.append(profile.transfer_spread)
     return math.hypot(*parts)

@@ -63,8 +63,8 @@ class FittedNetwork:
 
 @dataclass(frozen=True)
 class LaunchCosts:
-    """Microseconds of a run outside of its steps, of a step on all threads (a launch on GPUs), of a step on one thread,
-    and of a step in Python."""
+    """Microseconds of a run outside of its steps, of a step on all threads (a launch on GPUs), of a step on one thread
+    (and of a run of such steps alone), and of a step in Python."""
 
     run_us: float
     step_us: float
@@ -98,14 +98,20 @@ class DeviceProfile:
     pelton: str = ""
     file: str = ""
 
-    def fit(self, template: str) -> TemplateFit:
-        """Returns the figures of a template, else those of all others."""
-        return self.templates.get(template) or self.templates[OTHERS]
+    def fit(self, template: str, rival: str = "") -> TemplateFit:
+        """Returns the figures of a template that a rival may replace, else of the template, else of all others."""
+        either = self.templates.get(either_of(template, rival)) if rival else None
+        return either or self.templates.get(template) or self.templates[OTHERS]
 
     @property
     def has_roof(self) -> bool:
         """True if the profile has the roof of a machine, and is a device itself."""
         return bool(self.peaks and self.levels)
+
+
+def either_of(template: str, rival: str) -> str:
+    """Returns the name of the figures of steps that the untimed plan runs by a template, and tuning by either."""
+    return f"{template} or {rival}" if rival else template
 
 
 def load_profile(path: str | os.PathLike[str]) -> DeviceProfile:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pelton.codegen.template import Tactic
+from pelton.codegen.template import Tactic, templates
 from pelton.compiler import about
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages, start
@@ -17,6 +17,8 @@ from pelton.ir.imported import Imported, OnData
 from pelton.options import Options
 from pelton.plan import brief, lower
 from pelton.plan.placed import Task
+from pelton.plan.region import Region
+from pelton.tuning.candidates import template_rejection
 from pelton.tuning.packed_weights import packed_bytes
 from pelton.tuning.search import Choice
 
@@ -26,6 +28,8 @@ IN_INT8 = {
     **dict.fromkeys(("conv", "conv_planar", "winograd"), "conv_int8"),
     **{"depthwise": "depthwise_int8", "gemm": "gemm_int8", "few": "gemm_int8", "matmul": "matmul_int8"},
 }
+
+FASTER = "winograd"  # the template of an algorithm with fewer products
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class StepWork:
     (a kernel of several phases has several), 0 for a brief step, which one thread runs. precision: of its products, a
     key of the catalog's peaks. product: True for a convolution or matrix product with constant weights, which INT8 can
     replace; then `direct` are its operations by the direct algorithm, and `own` the bytes of the model's weights.
+    rival: template of an algorithm with fewer products that tuning may take instead, "" without one.
     """
 
     name: str
@@ -50,6 +55,7 @@ class StepWork:
     product: bool = False
     direct: float = 0.0
     own: float = 0.0
+    rival: str = ""
 
     @property
     def bytes(self) -> float:
@@ -93,11 +99,11 @@ class ImportedBatch:
     assumptions: tuple[str, ...] = ()
 
 
-def import_batches(model: Any, batches: Iterable[int], **overrides: Any) -> list[ImportedBatch]:
+def import_batches(model: Any, batches: Iterable[int] | None = None, **overrides: Any) -> list[ImportedBatch]:
     """Imports a model for each batch; other dynamic dimensions get their optimum. overrides: of `pelton.Options`.
 
-    The batch is every dynamic dimension that is the first axis of an input. Raises InputError for models that one
-    engine cannot run, and the errors of an import.
+    The batch is every dynamic dimension that is the first axis of an input. None: the one that the model has, or 1.
+    Raises InputError for models that one engine cannot run, and the errors of an import.
     """
     options = Options(**overrides, optimum={})  # warnings on open sizes become assumptions
     try:
@@ -106,11 +112,12 @@ def import_batches(model: Any, batches: Iterable[int], **overrides: Any) -> list
         raise InputError(f"{e}: the data decide the steps of this model, whose work is unknown before a run") from e
     varied, free = symbols(first.graph), batch_symbols(first.graph)
     if not varied:
-        return [ImportedBatch(first, batch, fixed_batch(first.graph)) for batch in batches]
+        own = fixed_batch(first.graph)
+        return [ImportedBatch(first, batch, own) for batch in batches or [own]]
     imports = []
     open_sizes = [s for s in varied if s.name not in free]
     texts = tuple(f"{s.name}, an open size, is taken as {s.optimum}; set it with --shapes" for s in open_sizes)
-    for batch in batches:
+    for batch in batches or [1]:
         sizes = {s.name: batch if s.name in free else s.optimum for s in varied}
         shapes = {**(overrides.get("shapes") or {}), **{name: str(size) for name, size in sizes.items()}}
         sized = run_stages(Compilation(options.but(shapes=shapes), model), "import").imported
@@ -166,6 +173,7 @@ def in_int8(work: ModelWork) -> ModelWork:
                 operations=s.direct,
                 weights=s.own / size,
                 activations=s.activations / size,
+                rival="",
             )
         steps.append(s)
     text = "INT8 in all convolutions and matrix products with constant weights; calibration may leave some in FP32"
@@ -199,7 +207,7 @@ def of_compilation(c: Compilation, batch: int, precision: str) -> ModelWork:
     states = set(c.imported.info.states or ())
     kept = sum(p.nbytes for p in plain.inputs if p.name in states)
     ports = sum(p.nbytes for p in (*plain.inputs, *plain.outputs)) - kept
-    steps = tuple(step_work(s, c.choices.get(i)) for i, s in enumerate(scheduled))
+    steps = tuple(step_work(s, c.choices.get(i), c.target.isa) for i, s in enumerate(scheduled))
     return ModelWork(
         plain.name, batch, precision, steps, len(plain.constants), plain.arena + ports, kept, _caveats(steps)
     )
@@ -210,7 +218,7 @@ def _caveats(steps: Sequence[StepWork]) -> tuple[str, ...]:
     return (f"{host} steps run in Python; their time is the least certain",) if host else ()
 
 
-def step_work(scheduled: lower.ScheduledTask, choice: Choice | None) -> StepWork:
+def step_work(scheduled: lower.ScheduledTask, choice: Choice | None, isa: str) -> StepWork:
     """Returns the work of a scheduled task with its choice, None for a host step."""
     task, kernel = scheduled.task, scheduled.kernel
     if choice is None or kernel is None:
@@ -236,7 +244,15 @@ def step_work(scheduled: lower.ScheduledTask, choice: Choice | None) -> StepWork
         product,
         direct,
         float(sum(constants.values())),
+        rival(region, choice, isa),
     )
+
+
+def rival(region: Region, choice: Choice, isa: str) -> str:
+    """Returns the template of a faster algorithm that takes the region as well, "" without one."""
+    other = templates(isa).get(FASTER)
+    takes = other is not None and choice.template.name != FASTER and template_rejection(other, region) is None
+    return FASTER if takes else ""
 
 
 def precision_of(task: Task) -> str:

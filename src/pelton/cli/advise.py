@@ -43,7 +43,7 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     command.add_argument("model", nargs="?", help="a model in ONNX or another format (`pelton formats`)")
-    command.add_argument("--batch", type=batches, metavar="N,…", help="batches (default 1)")
+    command.add_argument("--batch", type=batches, metavar="N,…", help="batches (default: the model's own, or 1)")
     command.add_argument(
         "--precision", choices=PRECISIONS, default="fp32", help="of convolutions and products (default fp32)"
     )
@@ -124,12 +124,11 @@ def predicted(args: argparse.Namespace) -> ModelAdvice:
         from pelton.advise.devices import choose
         from pelton.advise.predict import RunningCosts, ServiceLimits
         from pelton.advise.work import import_batches, plan_work
-    wanted = args.batch or [1]
     limits = ServiceLimits(args.latency, args.qps, args.budget)
-    limits.check(wanted)
+    limits.check(args.batch or [1])
     devices, left = choose(args.devices or [], load(args.catalog))
     overrides: dict[str, Any] = {"shapes": arguments.shapes(args) or None, "outputs": tuple(args.outputs) or None}
-    sizes = import_batches(args.model, wanted, **overrides)
+    sizes = import_batches(args.model, args.batch, **overrides)
     works = {
         kind: [plan_work(size, args.precision, TARGETS[kind]) for size in sizes] for kind in {*map(plan_kind, devices)}
     }
