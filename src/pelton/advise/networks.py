@@ -256,6 +256,20 @@ NETWORKS: Mapping[str, Write] = {
     "small steps": small_steps(20),
 }
 
+# Those that profiles are also fitted on in INT8.
+IN_INT8 = (
+    "stack of 3x3, large",
+    "stack of 1x1",
+    "stack of 7x7",
+    "strided 3x3",
+    "residual, 256 wide",
+    "separable 3x3",
+    "separable 5x5",
+    "dense, one row",
+    "dense, 64 rows",
+    "attending, 384 rows",
+)
+
 
 def network(name: str) -> Network:
     """Returns one of NETWORKS; equal weights every time."""

@@ -52,9 +52,13 @@ def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
         computing = ready("peak", [numbers.ctypes.data, out.ctypes.data], tiles)
         reading = ready("bandwidth", [memory.ctypes.data, out.ctypes.data], parts)
         operations = 2 * CHAINS * lanes * TURNS * tiles
-        return operations / min(_round(computing, threads) for _ in range(ROUNDS // TOGETHER)), parts * size / min(
-            reading.time(ROUNDS)
-        )
+        return operations / least_time(computing, threads), parts * size / min(reading.time(ROUNDS))
+
+
+def least_time(program: NativeProgram, threads: int, rounds: int | None = None) -> float:
+    """Returns the least ns of a run by its threads' CPU time, or by wall time if that is less: then nothing disturbed
+    them. rounds: ROUNDS by default."""
+    return min(_round(program, threads) for _ in range(max((rounds or ROUNDS) // TOGETHER, 1)))
 
 
 def _round(program: NativeProgram, threads: int) -> float:

@@ -12,6 +12,8 @@ from pelton.codegen.c.toolchain import ClangCompiler
 from pelton.codegen.template import source
 from pelton.targets import ISAS
 
+from .peak import least_time
+
 ROUNDS = 30  # the best counts, as others may use the machine
 CHAINS, TURNS, TILES = 12, 2048, 500  # of sums, as in peak_int8.c; tiles for each thread
 RUNS, LENGTH, REPEATS = 8, 16, 32  # as in cached_bandwidth.c
@@ -61,8 +63,8 @@ def cache_bandwidths(isa: str, threads: int, cc: str | None = None) -> dict[str,
     return rates
 
 
-def _best(kernel: int, words: Sequence[int], pointers: int, tiles: int, threads: int) -> int:
-    """Returns the least nanoseconds of a run of a kernel on all threads."""
+def _best(kernel: int, words: Sequence[int], pointers: int, tiles: int, threads: int) -> float:
+    """Returns the least nanoseconds of a run of a kernel on all threads, by their CPU time."""
     program = NativeProgram([StepRow(kernel, words, pointers, tiles, 1, 0, 0, 1)], threads)
     program.time(3)  # wakes threads and raises clock rates
-    return min(program.time(ROUNDS))
+    return least_time(program, threads, ROUNDS)
