@@ -16,13 +16,13 @@ from typing import Any
 from pelton.errors import InputError
 from pelton.system import files
 
-from .catalog import KINDS, PRECISIONS
+from .catalog import KINDS, PRECISIONS, Hardware
 from .tables import RowReader, read_toml
 
 FOLDER = Path(__file__).parent / "profiles"
 OTHERS = "*"  # the template whose figures hold for those without a row
 LEVELS = ("l1", "l2", "l3", "memory")
-FIELDS = {"name", "kind", "fitted", "note", "date", "pelton"}
+FIELDS = {"name", "kind", "fitted", "note", "date", "pelton", "vendor", "architectures"}
 TABLES = {"machine", "peaks", "bandwidth", "costs", "spread", "template", "network"}
 COSTS = ("run_us", "step_us", "brief_us", "host_us")
 SPREADS = ("run", "transfer")
@@ -96,6 +96,8 @@ class DeviceProfile:
     networks: tuple[FittedNetwork, ...] = ()
     date: str = ""
     pelton: str = ""
+    vendor: str = ""
+    architectures: tuple[str, ...] = ()
     file: str = ""
 
     def fit(self, template: str) -> TemplateFit:
@@ -135,6 +137,8 @@ def load_profile(path: str | os.PathLike[str]) -> DeviceProfile:
         tuple(_networks(path, content)),
         head.text("date") or "",
         head.text("pelton") or "",
+        head.text("vendor") or "",
+        head.texts("architectures"),
         str(path),
     )
     machine(profile)
@@ -225,6 +229,14 @@ def assumed(kind: str) -> DeviceProfile:
     return load_profile(FOLDER / f"assumed_{'cpu' if kind == 'cpu' else 'accelerator'}.toml")
 
 
+def published(row: Hardware) -> DeviceProfile:
+    """Returns the profile that comes with Pelton for a device of the catalog: fitted on published figures of devices of
+    its vendor and architecture, else the assumptions."""
+    fitted = load_profile(FOLDER / "fitted_nvidia.toml")
+    fits = (row.kind, row.vendor) == (fitted.kind, fitted.vendor) and row.architecture in fitted.architectures
+    return fitted if fits else assumed(row.kind)
+
+
 def save_profile(profile: DeviceProfile, path: str | os.PathLike[str]) -> None:
     """Writes a profile atomically. Raises InputError if the file cannot be written."""
     try:
@@ -235,8 +247,9 @@ def save_profile(profile: DeviceProfile, path: str | os.PathLike[str]) -> None:
 
 def to_toml(profile: DeviceProfile) -> str:
     """Returns the text of a profile's file."""
-    head = {name: getattr(profile, name) for name in ("name", "kind", "fitted", "note", "date", "pelton")}
-    parts = [_lines({k: v for k, v in head.items() if v != ""})]
+    names = ("name", "kind", "fitted", "note", "date", "pelton", "vendor", "architectures")
+    head = {name: getattr(profile, name) for name in names}
+    parts = [_lines({k: v for k, v in head.items() if v not in ("", ())})]
     spread = {"run": profile.run_spread, "transfer": profile.transfer_spread}
     costs = {key: getattr(profile.costs, key) for key in COSTS}
     tables = {"machine": profile.machine, "peaks": profile.peaks, "costs": costs, "spread": spread}
@@ -257,6 +270,8 @@ def _lines(table: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str):
         text = "".join(c if c.isprintable() else " " for c in value)
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
