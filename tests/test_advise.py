@@ -226,6 +226,8 @@ def test_profiles_round_trip(tmp_path):
         ("threads = 2", "threads = 0", "machine.*'threads'"),
         ("measured_ms = 1.5", "measured_ms = 0", "network a.*'measured_ms'"),
         ('date = "2026-11-29"', "colour = 3", "'colour'.*unknown"),
+        ('date = "2026-11-29"', "vendor = 3", "'vendor'.*expected a text"),
+        ('date = "2026-11-29"', "architectures = 5", "'architectures'.*list of texts"),
         ("[costs]", "[costs", "not a TOML file"),
     ],
 )
@@ -337,8 +339,10 @@ def test_the_answer_has_a_row_for_each_device_and_batch(capsys, onnx_model, benc
     rows = {(r["device"], r["batch"]): r for r in found["rows"]}
     assert len(rows) == len(found["rows"]) and {b for _, b in rows} == {1, 32}
     card, own = rows["GeForce RTX 4090", 32], rows["test bench", 1]
-    assert card["price"]["kind"] == "quoted" and card["roof"]["kind"] == "quoted" and not card["profile"]["fitted"]
-    assert any("not fitted on this kind of device" in a for a in card["assumptions"])
+    assert card["price"]["kind"] == "quoted" and card["roof"]["kind"] == "quoted" and card["profile"]["fitted"]
+    assert any("published figures" in a for a in card["assumptions"]) and not card["profile"]["own"]
+    others = [r for r in found["rows"] if r["device_kind"] == "npu"]
+    assert others and all("not fitted on this kind of device" in "".join(r["assumptions"]) for r in others)
     assert own["roof"]["kind"] == "measured" and own["profile"]["own"] and own["assumptions"] == []
     for r in found["rows"]:
         low, high = r["interval_ms"]
@@ -351,10 +355,11 @@ def test_the_answer_has_a_row_for_each_device_and_batch(capsys, onnx_model, benc
 
 
 def test_the_table_marks_what_is_measured_predicted_and_quoted(capsys, onnx_model, bench_profile):
-    assert main(["advise", onnx_model, "--devices", f"T4,{bench_profile}", "--layers", "-q"]) == 0
+    assert main(["advise", onnx_model, "--devices", f"RTX 5090,T4,{bench_profile}", "--layers", "-q"]) == 0
     said = capsys.readouterr().out
     assert "p predicted, q quoted by the maker, m measured here" in said and "latency (p)" in said
-    assert "not fitted on this kind of device" in said and "costs of a million inferences" in said
+    assert "not fitted on this kind of device" in said and "published figures of 9 NVIDIA GPUs" in said
+    assert "costs of a million inferences" in said
     assert "winograd" in said or "conv" in said
 
 
@@ -369,6 +374,8 @@ def test_the_table_marks_what_is_measured_predicted_and_quoted(capsys, onnx_mode
         (["--devices", "L4", "-o", "x.toml"], "--measure"),
         (["--devices", "L4", "--html", "/absent/x.html"], "no folder"),
         (["--measure", "-o", "x.toml"], "leave out the model"),
+        (["--devices", "Jetson Orin NX 8GB"], "no source states its peaks"),
+        (["--devices", "L4", "--batch", "64", "--qps", "100", "--latency", "1ms", "--budget", "1"], "0.63 s to arrive"),
     ],
 )
 def test_wrong_input_is_one_sentence(capsys, onnx_model, flags, said):
@@ -377,18 +384,38 @@ def test_wrong_input_is_one_sentence(capsys, onnx_model, flags, said):
     assert said in err and err.count("\n") == 1 and not out and err.startswith("error: ")
 
 
-@pytest.mark.parametrize("flags", (["--budget", "-1"], ["--latency", "0ms"], ["--batch", "0"], ["--qps", "nan"]))
+@pytest.mark.parametrize(
+    "flags",
+    (
+        *(["--budget", "-1"], ["--budget", "inf"], ["--latency", "0"], ["--latency", "0ms"], ["--latency", "1e9s"]),
+        *(["--batch", "0"], ["--batch", "2.5"], ["--qps", "nan"], ["--qps", "0"], ["--devices", ""], ["--devices", "L4,,T4"]),
+        *(["--energy-price", "-1"], ["--years", "0"]),
+    ),
+)
 def test_wrong_numbers_are_usage(capsys, onnx_model, flags):
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as e:
         main(["advise", onnx_model, *flags])
-    assert flags[0] in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert e.value.code == 2 and not out
+    assert err.startswith(f"error: argument {flags[0]}: expected") and repr(flags[1]) in err and err.count("\n") == 2
 
 
-def test_a_row_of_the_user_with_nan(capsys, onnx_model, tmp_path):
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ('price = nan\ncurrency = "USD"\nprice_date = "2026"', "'price': expected a finite number above 0, got nan"),
+        ('price = -1\ncurrency = "USD"\nprice_date = "2026"', "'price': expected a finite number above 0, got -1"),
+        ("bandwidth_gbs = nan", "'bandwidth_gbs': expected a finite number above 0, got nan"),
+        ("dense = { int8 = inf }", "'dense.int8': expected a finite number above 0, got inf"),
+        ("memory_gb = 0", "'memory_gb': expected a finite number above 0, got 0"),
+    ],
+)
+def test_rows_of_the_user_are_checked(capsys, onnx_model, tmp_path, line, said):
     path = tmp_path / "mine.toml"
-    path.write_text('[[device]]\nname = "NVIDIA L4"\nprice = nan\ncurrency = "USD"\nprice_date = "2026"\n')
+    path.write_text(f'[[device]]\nname = "NVIDIA L4"\n{line}\n')
     assert main(["advise", onnx_model, "--catalog", str(path), "--devices", "L4"]) == 2
-    assert "row 'NVIDIA L4', key 'price': expected a finite number above 0, got nan" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert f"mine.toml: row 'NVIDIA L4', key {said}" in err and err.count("\n") == 1 and not out
 
 
 def test_a_device_without_a_published_peak(capsys, onnx_model):

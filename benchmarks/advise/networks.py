@@ -38,9 +38,10 @@ def resnet50(batch: int = 1) -> Network:
     return net
 
 
-def bert(name: str, sequence: int, batch: int = 1) -> Network:
-    """Returns BERT (Devlin et al. 2018) for answers in a text, of ENCODERS, behind its embedding."""
-    layers, width, heads = ENCODERS[name]
+def bert(name: str, sequence: int, batch: int = 1, layers: int | None = None) -> Network:
+    """Returns BERT (Devlin et al. 2018) for answers in a text, of ENCODERS, behind its embedding. layers: other than
+    those of ENCODERS."""
+    usual, width, heads = ENCODERS[name]
     net, one, zero = Network(name), np.ones(width, np.float32), zeros(width)
 
     def linear(x, before: int, after: int):
@@ -50,7 +51,7 @@ def bert(name: str, sequence: int, batch: int = 1) -> Network:
         return net.transpose(net.reshape(x, (batch, sequence, heads, width // heads)), (0, 2, 1, 3))
 
     x = net.layer_norm(net.input("embedded", f"f32[{batch}, {sequence}, {width}]"), one, zero)
-    for _ in range(layers):
+    for _ in range(layers or usual):
         q, k, v = (heads_of(linear(x, width, width)) for _ in range(3))
         y = net.reshape(net.transpose(net.attention(q, k, v), (0, 2, 1, 3)), (batch, sequence, width))
         x = net.layer_norm(x + linear(y, width, width), one, zero)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pelton.advise.catalog import Catalog
-from pelton.advise.predict import CONFIDENCE, SIGMAS
+from pelton.advise.predict import CONFIDENCE
 from pelton.advise.profile import load_profile
 from pelton.advise.work import ModelWork
 
@@ -40,14 +39,13 @@ def page(
     loaded = load_profile(profile)
     results = evaluate(points, works, loaded, catalog)
     halves = {name: [r for r in results if r.point.held_out == held] for name, held in (("fit", 0), ("held out", 1))}
-    factor = {"fit": loaded.run_spread, "held out": math.hypot(loaded.run_spread, loaded.transfer_spread)}
     lines = [HEAD, "| half | devices | points | mean error | largest | within the interval |", "| --- " * 6 + "|"]
     for name, half in halves.items():
-        inside = sum(abs(math.log(1 + r.error)) <= SIGMAS * factor[name] for r in half) / len(half)
+        inside = sum(r.inside for r in half) / len(half)
         devices = len({r.point.device for r in half})
         worst = max(abs(r.error) for r in half)
         lines.append(f"| {name} | {devices} | {len(half)} | {mean_error(half):.1%} | {worst:.0%} | {inside:.0%} |")
-    lines += [f"\nThe interval of a prediction should hold {CONFIDENCE:.0%}; it is that of devices held out.\n"]
+    lines += [f"\nIntervals should hold {CONFIDENCE:.0%}. Their width is that of the errors of devices held out.\n"]
     lines += ["| device | half | points | mean error | bias |", "| --- " * 5 + "|"]
     for device in sorted({p.device for p in points}):
         own = [r for r in results if r.point.device == device]

@@ -54,15 +54,22 @@ class Point:
 
 @dataclass(frozen=True)
 class PointResult:
-    """A point with the throughput that is predicted for it."""
+    """A point with the throughput that is predicted for it, and the interval of that."""
 
     point: Point
     predicted: float
+    low: float
+    high: float
 
     @property
     def error(self) -> float:
         """The predicted over the published throughput, less one."""
         return self.predicted / self.point.throughput - 1
+
+    @property
+    def inside(self) -> bool:
+        """True if the published figure is in the interval."""
+        return self.low <= self.point.throughput <= self.high
 
 
 def read_points(path: Path = FILE) -> list[Point]:
@@ -93,10 +100,11 @@ def evaluate(
     points: Sequence[Point], works: Mapping[tuple[Any, ...], ModelWork], profile: DeviceProfile, catalog: Catalog
 ) -> list[PointResult]:
     """Returns predictions for points, in their order."""
-    devices = {name: rated(name, catalog, profile) for name in {p.device for p in points}}
-    return [
-        PointResult(p, predict(scaled(works[p.shape], p.batch), devices[p.device]).throughput) for p in points
-    ]
+    devices, results = {name: rated(name, catalog, profile) for name in {p.device for p in points}}, []
+    for point in points:
+        p = predict(scaled(works[point.shape], point.batch), devices[point.device])
+        results.append(PointResult(point, p.throughput, point.batch / p.high, point.batch / p.low))
+    return results
 
 
 def mean_error(results: Sequence[PointResult]) -> float:

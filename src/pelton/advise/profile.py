@@ -104,6 +104,11 @@ class DeviceProfile:
         """Returns the figures of a template, else those of all others."""
         return self.templates.get(template) or self.templates[OTHERS]
 
+    def holds_for(self, row: Hardware) -> bool:
+        """True if the profile is one for a device of the catalog."""
+        same = row.kind == self.kind and self.vendor in ("", row.vendor)
+        return same and (not self.architectures or row.architecture in self.architectures)
+
     @property
     def has_roof(self) -> bool:
         """True if the profile has the roof of a machine, and is a device itself."""
@@ -233,8 +238,7 @@ def published(row: Hardware) -> DeviceProfile:
     """Returns the profile that comes with Pelton for a device of the catalog: fitted on published figures of devices of
     its vendor and architecture, else the assumptions."""
     fitted = load_profile(FOLDER / "fitted_nvidia.toml")
-    fits = (row.kind, row.vendor) == (fitted.kind, fitted.vendor) and row.architecture in fitted.architectures
-    return fitted if fits else assumed(row.kind)
+    return fitted if fitted.holds_for(row) else assumed(row.kind)
 
 
 def save_profile(profile: DeviceProfile, path: str | os.PathLike[str]) -> None:
