@@ -1,5 +1,5 @@
-"""Predictions for GPUs beside published figures: the points and their halves, the fit that finds the parameters that made
-its times, and the committed page, whose predictions are computed again from the committed profile."""
+"""Predictions for GPUs beside published figures: the points and their halves, the fit that finds the parameters that
+made its times, and the committed page, whose predictions are computed again from the committed profile."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_page_has_every_point_as_it_is_predicted(works):
         assert half == page.half_of(r)
     held = [r for r in results if r.point.held_out]
     assert points.mean_error(held) <= LIMIT and f"| {points.mean_error(held):.1%} |" in text
-    assert f"mean error {points.mean_error(held):.0%} on {len(held)} of" in FITTED.note
+    assert f"mean error {points.mean_error(held):.0%} on {len(held)} figures of" in FITTED.note
     inside = sum(r.inside for r in results) / len(results)
     assert inside >= 0.8, "intervals hold what they should"
 
@@ -114,12 +114,19 @@ def test_a_fit_finds_the_parameters_that_made_its_times(works):
     exact = [replace(p, unit="inputs/s", value=r.predicted * p.count) for p, r in zip(fitted, times)]
     again = fit.profile_of(fit.fit_values(exact, works, CATALOG))
     found = points.evaluate(exact, works, again, CATALOG)
-    assert points.mean_error(found) < 0.02
-    assert again.fit("gemm").compute == pytest.approx(made.fit("gemm").compute, rel=0.1)
+    guess = points.evaluate(exact, works, fit.profile_of([*fit.STARTS.values()]), CATALOG)
+    assert points.mean_error(found) < 0.05 < points.mean_error(guess)
+    assert again.fit("gemm").compute == pytest.approx(made.fit("gemm").compute, rel=0.15)
 
 
 def test_devices_of_other_architectures_keep_the_assumptions():
-    for name, fitted in (("L4", True), ("RTX 4090", True), ("RTX 5090", False), ("Tesla P4", False), ("Arc A310", False)):
+    for name, fitted in (
+        ("L4", True),
+        ("RTX 4090", True),
+        ("RTX 5090", False),
+        ("Tesla P4", False),
+        ("Arc A310", False),
+    ):
         assert profile.published(CATALOG.device(name)).fitted == fitted, name
     assert not profile.published(CATALOG.device("Jetson AGX Orin")).fitted
 

@@ -1,4 +1,4 @@
-"""Collects published figures out of clones of the repositories that publish them: python -m benchmarks.advise.collect FOLDER
+"""Collects published figures out of clones of their sources: python -m benchmarks.advise.collect FOLDER
 
 FOLDER has clones of github.com/mlcommons/inference_results_vX, named like these, and of github.com/NVIDIA/TensorRT with
 its branches. Prints points.toml. What is taken is decided here, before any prediction:
@@ -6,8 +6,9 @@ its branches. Prints points.toml. What is taken is decided here, before any pred
 - MLPerf's closed division, default power: for each device, benchmark and scenario NVIDIA's own submission if there is
   one; then the latest round, the system with the fewest devices, the first by name. BERT for 99.9 % of the accuracy ran
   in FP16 on Turing and Ampere; later in FP8, which Pelton does not have.
-- TensorRT's demo/BERT: for each device the latest release whose README has its table; BERT-Base at 128 and BERT-Large at
-  384 tokens, batches 1, 8 and 128.
+- TensorRT's demo/BERT: for each device the latest release whose README has its table; BERT-Base at 128 and BERT-Large
+  at 384 tokens, batches 1, 8 and 128. A table that repeats another device's is left out: from 10.12 on, that of A30 has
+  the figures that L4 had in 10.8.
 - Devices alternate between both halves, in the order of their names: the first is fitted on, the second held out.
 """
 
@@ -196,7 +197,7 @@ def values(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def readme_tables(text: str) -> dict[str, list[dict[str, Any]]]:
-    """Returns device → rows of the tables in a README; the average latency in INT8 is the 5th column, in FP16 the 8th."""
+    """Returns device → rows of the tables in a README. Average latencies: 5th column in INT8, 8th in FP16."""
     rows: dict[str, list[dict[str, Any]]] = {}
     device = size = ""
     for line in text.splitlines():
@@ -223,8 +224,12 @@ def main(folder: Path) -> None:
     for device in devices:
         load().device(device)
     held = set(devices[1::2])
-    print("# Published throughput and latency. Written by `python -m benchmarks.advise.collect`, which states the rules.")
-    print(f"# MLPerf: the mean latency; BERT's inputs padded to {PADDED} tokens have {TOKENS} on average: padding is 54 %")
+    print(
+        "# Published throughput and latency. Written by `python -m benchmarks.advise.collect`, which states the rules."
+    )
+    print(
+        f"# MLPerf: the mean latency; BERT's inputs padded to {PADDED} tokens have {TOKENS} on average: padding is 54 %"
+    )
     print("# of SQuAD v1.1 (https://openreview.net/forum?id=3nzKUh9a4M), and NVIDIA's submissions cut it off.")
     for p in points:
         print("\n[[point]]")

@@ -1,8 +1,8 @@
 """The fit of efficiencies and costs on published points that are not held out: seven parameters for all GPUs.
 
-Convolutions, products and attention have an efficiency of their matrix units each, in all precisions; convolutions and
-products reach one share of the bandwidth, other steps another; a step and a run have a cost. More is not justified by
-so few devices: there is no parameter of a device, an architecture or a precision.
+Convolutions, products and attention reach one share of the peak each, in all precisions; convolutions and products
+reach one share of the bandwidth, other steps another; a step and a run have a cost. No share exceeds the whole. More is
+not justified by so few devices: there is no parameter of a device, an architecture or a precision.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ STARTS = {
     **{"weighted": 0.7, "others": 0.7},  # of the bandwidth: steps of the first two families, and others
     **{"step_us": 3.0, "run_us": 10.0},
 }
+SHARES = 5  # of STARTS: at most 1
 STEPS = 0.4, 0.005  # of the search, in logarithms: first and last
 LEAST_SPREAD = 0.01  # of templates: the spread of runs has all of the residuals
 SQUARES = 0.3  # weight of squared residuals beside their magnitudes
@@ -83,14 +84,15 @@ def arrays(point: Point, work: ModelWork, catalog: Catalog) -> PointArrays:
 
 
 def descend(loss: Callable[[np.ndarray], float], start: np.ndarray) -> np.ndarray:
-    """Returns a minimum by steps along one axis at a time, which halve where none is better: the same every time."""
+    """Returns a minimum by steps along one or two axes at a time, which halve where none is better: the same every
+    time. Two axes follow valleys in which one parameter makes up for another."""
+    unit = np.eye(len(start))
+    pairs = [unit[i] + sign * unit[k] for i in range(len(start)) for k in range(i) for sign in (1, -1)]
     best, least, step = start, loss(start), STEPS[0]
     while step > STEPS[1]:
         moved = False
-        for axis in range(len(start)):
-            for sign in (1, -1):
-                trial = best.copy()
-                trial[axis] += sign * step
+        for direction in (*unit, *pairs):
+            for trial in (best + step * direction, best - step * direction):
                 if (value := loss(trial)) < least - 1e-7:
                     best, least, moved = trial, value, True
                     break
@@ -104,6 +106,8 @@ def fit_values(points: Sequence[Point], works: Mapping[tuple[Any, ...], ModelWor
 
     def loss(logarithms: np.ndarray) -> float:
         values = np.exp(logarithms)
+        if (values[:SHARES] > 1).any():  # more than the roof
+            return math.inf
         residuals = np.array([math.log(a.predicted(values) / a.seconds) for a in prepared])
         return float(np.abs(residuals).mean() + SQUARES * (residuals**2).mean())
 
@@ -125,8 +129,8 @@ def fit_profile(points: Sequence[Point], works: Mapping[tuple[Any, ...], ModelWo
     return replace(
         profile,
         note=(
-            f"fitted on {len(fitted)} published figures of {devices[0]} NVIDIA GPUs, ResNet-50 and BERT in FP16 and INT8 "
-            f"(MLPerf, TensorRT); mean error {mean_error(others):.0%} on {len(held)} of {devices[1]} others"
+            f"fitted on {len(fitted)} published figures of {devices[0]} NVIDIA GPUs (MLPerf and TensorRT: ResNet-50 and BERT "
+            f"in FP16 and INT8); mean error {mean_error(others):.0%} on {len(held)} figures of {devices[1]} others"
         ),
         run_spread=spread,
         transfer_spread=math.sqrt(max(deviation(others) ** 2 - spread**2, LEAST_SPREAD**2)),
