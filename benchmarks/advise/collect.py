@@ -81,9 +81,7 @@ def device_of(system: str) -> str | None:
     """Returns the device of the catalog that a system of MLPerf has, None for others."""
     if EXCLUDED.search(system):
         return None
-    names = [name for part, name in SYSTEMS.items() if re.search(rf"(^|_|x\d|\d|-){part}\d+", system)]
-    exact = [name for part, name in SYSTEMS.items() if re.search(rf"(^|_){part}\d+", system)]
-    return (exact or names or [None])[0]
+    return next((name for part, name in SYSTEMS.items() if re.search(rf"(^|_){part}\d+", system)), None)
 
 
 def mlperf(folder: Path) -> Iterator[dict[str, Any]]:
