@@ -130,7 +130,8 @@ def fit_profile(points: Sequence[Point], works: Mapping[tuple[Any, ...], ModelWo
         profile,
         note=(
             f"fitted on {len(fitted)} published figures of {devices[0]} NVIDIA GPUs (MLPerf and TensorRT: ResNet-50 "
-            f"and BERT in FP16 and INT8); mean error {mean_error(others):.0%} on {len(held)} figures of {devices[1]} others"
+            "and BERT in FP16 and INT8); "
+            f"mean error {mean_error(others):.0%} on {len(held)} figures of {devices[1]} others"
         ),
         run_spread=spread,
         transfer_spread=math.sqrt(max(deviation(others) ** 2 - spread**2, LEAST_SPREAD**2)),
