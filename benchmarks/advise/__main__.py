@@ -1,4 +1,4 @@
-"""Fits the profile of NVIDIA GPUs on published points, and writes benchmarks/advise/gpus.md."""
+"""Fits the profile of NVIDIA GPUs on published points, and writes benchmarks/advise/gpus.md (`make advise-points`)."""
 
 from __future__ import annotations
 
