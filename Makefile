@@ -7,7 +7,7 @@ QUIET := $(shell test -t 2 || echo --quiet)
 NATIVE := $(wildcard src/pelton/native/*.[ch])
 
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gguf fuzz-gpu lint hooks typing
-.PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing cli-docs docs-venv docs docs-links sizes
+.PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing advise-points cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
 .PHONY: test-cluster test-container test-decoders test-language test-openai test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve
 .PHONY: wheels test-arm test-arm-kernels test-mcu test-mcu-kernels counts-mcu test-web test-web-packages test-windows counts clean
@@ -51,6 +51,7 @@ help:
 	@echo "make docs-links    whether links of the site to other sites lead somewhere"
 	@echo "make sizes         write what each extra installs into docs/install.md again: fetches all of them (1 GB), in minutes"
 	@echo "make choosing      write docs/choosing.md again, from the catalog of devices and its tables"
+	@echo "make advise-points fit predictions for NVIDIA GPUs on published figures again, and write benchmarks/advise/gpus.md"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
 	@echo "make test-stablehlo  write docs/stablehlo.md again: operators and models as StableHLO, run by XLA (jaxlib), in minutes [ARGS='--match resnet']"
@@ -339,6 +340,9 @@ choosing: $(STAMP)
 	mkdir -p build
 	$(BIN)/python -m pelton.advise.choosing.page > build/choosing.md
 	mv build/choosing.md docs/choosing.md
+
+advise-points: $(STAMP)
+	PYTHONPATH=src $(BIN)/python -m benchmarks.advise
 
 cli-docs: $(STAMP)
 	$(BIN)/python -m pelton.cli.manual docs/cli.md

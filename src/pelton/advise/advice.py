@@ -99,7 +99,7 @@ def notes(p: Prediction) -> list[str]:
             said.append(f"no known peak of {precision}: {how}")
     if p.work.precision == "fp16" and d.kind == "cpu":
         said.append(PRODUCTS_ON_CPU)
-    if not d.profile.fitted:
+    if not d.profile.fitted or d.profile.architectures:
         said.append(d.profile.note)
     elif not d.own:
         said.append(f"efficiencies were fitted on {d.profile.name}, not on this device")

@@ -13,7 +13,7 @@ from pelton.tuning.peak import peak
 
 from .catalog import Catalog, Hardware
 from .predict import RatedDevice
-from .profile import BandwidthLevel, DeviceProfile, assumed, load_profile
+from .profile import BandwidthLevel, DeviceProfile, assumed, load_profile, published
 
 THIS = "cpu:this"
 SINCE = 2020  # year of the oldest devices that are compared if none are named
@@ -63,6 +63,7 @@ def rate(rows: Iterable[Hardware], profiles: dict[str, DeviceProfile], left: lis
             what = "bandwidth" if gbs is None else "peaks"
             left.append(f"{row.name}: no source states its {what}; add it by --catalog")
             continue
+        own = profiles.get(row.kind)
         devices.append(
             RatedDevice(
                 row.name,
@@ -72,7 +73,7 @@ def rate(rows: Iterable[Hardware], profiles: dict[str, DeviceProfile], left: lis
                 row.memory_gb,
                 row.power_w,
                 row.price,
-                profiles.get(row.kind) or assumed(row.kind),
+                own if own and own.holds_for(row) else published(row),
                 "quoted",
                 runs=row.kind == "cpu" or row.vendor == "NVIDIA",
             )

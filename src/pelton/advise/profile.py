@@ -16,13 +16,13 @@ from typing import Any
 from pelton.errors import InputError
 from pelton.system import files
 
-from .catalog import KINDS, PRECISIONS
+from .catalog import KINDS, PRECISIONS, Hardware
 from .tables import RowReader, read_toml
 
 FOLDER = Path(__file__).parent / "profiles"
 OTHERS = "*"  # the template whose figures hold for those without a row
 LEVELS = ("l1", "l2", "l3", "memory")
-FIELDS = {"name", "kind", "fitted", "note", "date", "pelton"}
+FIELDS = {"name", "kind", "fitted", "note", "date", "pelton", "vendor", "architectures"}
 TABLES = {"machine", "peaks", "bandwidth", "costs", "spread", "template", "network"}
 COSTS = ("run_us", "step_us", "brief_us", "host_us")
 SPREADS = ("run", "transfer")
@@ -96,12 +96,19 @@ class DeviceProfile:
     networks: tuple[FittedNetwork, ...] = ()
     date: str = ""
     pelton: str = ""
+    vendor: str = ""
+    architectures: tuple[str, ...] = ()
     file: str = ""
 
     def fit(self, template: str, rival: str = "") -> TemplateFit:
         """Returns the figures of a template that a rival may replace, else of the template, else of all others."""
         either = self.templates.get(either_of(template, rival)) if rival else None
         return either or self.templates.get(template) or self.templates[OTHERS]
+
+    def holds_for(self, row: Hardware) -> bool:
+        """True if the profile is one for a device of the catalog."""
+        same = row.kind == self.kind and self.vendor in ("", row.vendor)
+        return same and (not self.architectures or row.architecture in self.architectures)
 
     @property
     def has_roof(self) -> bool:
@@ -141,6 +148,8 @@ def load_profile(path: str | os.PathLike[str]) -> DeviceProfile:
         tuple(_networks(path, content)),
         head.text("date") or "",
         head.text("pelton") or "",
+        head.text("vendor") or "",
+        head.texts("architectures"),
         str(path),
     )
     machine(profile)
@@ -231,6 +240,13 @@ def assumed(kind: str) -> DeviceProfile:
     return load_profile(FOLDER / f"assumed_{'cpu' if kind == 'cpu' else 'accelerator'}.toml")
 
 
+def published(row: Hardware) -> DeviceProfile:
+    """Returns the profile that comes with Pelton for a device of the catalog: fitted on published figures of devices of
+    its vendor and architecture, else the assumptions."""
+    fitted = load_profile(FOLDER / "fitted_nvidia.toml")
+    return fitted if fitted.holds_for(row) else assumed(row.kind)
+
+
 def save_profile(profile: DeviceProfile, path: str | os.PathLike[str]) -> None:
     """Writes a profile atomically. Raises InputError if the file cannot be written."""
     try:
@@ -241,8 +257,9 @@ def save_profile(profile: DeviceProfile, path: str | os.PathLike[str]) -> None:
 
 def to_toml(profile: DeviceProfile) -> str:
     """Returns the text of a profile's file."""
-    head = {name: getattr(profile, name) for name in ("name", "kind", "fitted", "note", "date", "pelton")}
-    parts = [_lines({k: v for k, v in head.items() if v != ""})]
+    names = ("name", "kind", "fitted", "note", "date", "pelton", "vendor", "architectures")
+    head = {name: getattr(profile, name) for name in names}
+    parts = [_lines({k: v for k, v in head.items() if v not in ("", ())})]
     spread = {"run": profile.run_spread, "transfer": profile.transfer_spread}
     costs = {key: getattr(profile.costs, key) for key in COSTS}
     tables = {"machine": profile.machine, "peaks": profile.peaks, "costs": costs, "spread": spread}
@@ -263,6 +280,8 @@ def _lines(table: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str):
         text = "".join(c if c.isprintable() else " " for c in value)
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -126,9 +126,11 @@ def import_batches(model: Any, batches: Iterable[int] | None = None, **overrides
 
 
 def plan_work(size: ImportedBatch, precision: str = "fp32", target: str = "cpu") -> ModelWork:
-    """Returns the work of a model, as planned for a target of `pelton.Options`. precision: fp32, fp16 or int8."""
+    """Returns the work of a model, as planned for a target of `pelton.Options`. precision: fp32, fp16 or int8; on GPUs,
+    steps between products in INT8 are FP16."""
     options = Options(target=target, level=0)
-    c = run_stages(start(size.imported, options.but(precision="fp16") if precision == "fp16" else options), "tune")
+    halves = precision == "fp16" or (precision == "int8" and target != "cpu")
+    c = run_stages(start(size.imported, options.but(precision="fp16") if halves else options), "tune")
     work = of_compilation(c, size.fixed, precision)
     work = scaled(replace(work, assumptions=(*size.assumptions, *work.assumptions)), size.batch)
     return in_int8(work) if precision == "int8" else work
