@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pelton.errors import InputError, Needs
 from pelton.system import files
 
-from . import advise_page, arguments, output, parsers, text
+from . import advise_page, advise_routes, arguments, output, parsers, text
 
 if TYPE_CHECKING:
     from pelton.advise.advice import ModelAdvice
@@ -24,6 +24,7 @@ EXAMPLES = """examples:
   pelton advise resnet50.onnx --html advice.html                    price against performance, as a page
   pelton advise --measure -o device.toml                            measures this machine (minutes), writes a profile
   pelton advise resnet50.onnx --devices device.toml                 predicts for the measured machine
+  pelton advise --from keras --to cortex-m7                         the commands from a format to a place
 
 Nothing of the model is compiled or run: latency is predicted from its plan, with an interval that should hold nine of
 ten networks. Each figure is measured (here), predicted, or quoted (by the maker, in the catalog). docs/advise.md says
@@ -68,6 +69,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("--html", metavar="FILE", help="write a page with a chart of price against performance")
     command.add_argument("--measure", action="store_true", help="measure this machine instead, into the profile of -o")
     command.add_argument("-o", "--output", metavar="FILE", help="--measure: the profile to write")
+    advise_routes.add(command)
     arguments.add_part(command)
     output.add_json(command)
     return command
@@ -97,6 +99,9 @@ def latency(given: str) -> float:
 
 
 def main(args: argparse.Namespace) -> None:
+    if args.source is not None or args.target is not None:
+        advise_routes.main(args)
+        return
     if args.measure:
         measure(args)
         return
