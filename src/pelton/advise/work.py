@@ -118,6 +118,13 @@ def import_batches(model: Any, batches: Iterable[int], **overrides: Any) -> list
     return imports
 
 
+def input_bytes(size: ImportedBatch) -> float:
+    """Returns the bytes of a batch's inputs, without the caches that a model keeps between runs."""
+    states = set(size.imported.info.states or ())
+    own = sum(float(v.type.bytes) for v in size.imported.graph.inputs if v.name not in states)
+    return own * size.batch / size.fixed
+
+
 def plan_work(size: ImportedBatch, precision: str = "fp32", target: str = "cpu") -> ModelWork:
     """Returns the work of a model, as planned for a target of `pelton.Options`. precision: fp32, fp16 or int8."""
     options = Options(target=target, level=0)
