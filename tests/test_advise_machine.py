@@ -19,7 +19,7 @@ from pelton.advise.catalog import load
 from pelton.advise.choosing.page import BY_USER
 from pelton.advise.machine import RentalPrices
 from pelton.advise.predict import RunningCosts
-from pelton.advise.work import import_batches, input_bytes
+from pelton.advise.work import import_batches, input_bytes, plan_work
 from pelton.cli import main
 
 CATALOG = load()
@@ -130,6 +130,12 @@ def test_rent_or_buy_by_hand():
     assert "no source states the price" in machine.rent_or_buy(replace(CARD, price=None), RentalPrices(1), costs).text
 
 
+def test_batches_of_one_parsed_file_are_those_of_files_of_their_own(model):
+    together = [plan_work(size) for size in import_batches(model, [1, 4, 9])]
+    alone = [plan_work(size) for batch in (1, 4, 9) for size in import_batches(model, [batch])]
+    assert together == alone and [w.batch for w in together] == [1, 4, 9]
+
+
 # --- users and data
 
 
@@ -238,6 +244,19 @@ def test_the_text_and_the_page_have_the_machine(capsys, model, tmp_path):
     assert "machine with 4 × GeForce RTX 4090" in page.read_text()
     assert main(["advise", model, "--devices", "RTX 4090", "-q"]) == 0
     assert "machine with" not in capsys.readouterr().out
+
+
+def test_a_model_is_parsed_once_and_planned_once_for_each_kind_and_batch(capsys, model, monkeypatch):
+    from pelton.advise import work
+    from pelton.importers.onnx import file
+
+    planned, reads = [], []
+    plan, parse = work.plan_work, file.parse
+    monkeypatch.setattr(work, "plan_work", lambda *args: planned.append(args[1:]) or plan(*args))
+    monkeypatch.setattr(file, "parse", lambda *args: reads.append(args[1]) or parse(*args))
+    assert main(["advise", model, "--batch", "1,8", "--devices", "RTX 30*,RTX 40*,RTX 50*,AMD EPYC*", "-q"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 2 * 35
+    assert sorted(planned) == [("fp32", "cpu")] * 2 + [("fp32", "cuda:sm_80")] * 2 and reads == [model]
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ def of_profile(profile: DeviceProfile, catalog: Iterable[Hardware] = ()) -> Rate
     catalog."""
     row = row_of_cpu(str(profile.machine.get("cpu", "")), catalog)
     memory = profile.machine.get("memory_gb")
-    power = profile.machine.get("power_w") or (row and row.power_w)
-    price = row.price if row else None
+    known_power, price = (row.power_w, row.price) if row else (None, None)
+    power = profile.machine.get("power_w", known_power)
     d = RatedDevice(
         profile.name, profile.kind, dict(profile.peaks), profile.levels, memory, power, price, profile, MEASURED
     )

@@ -267,7 +267,7 @@ def licence(row: Hardware, machines: int) -> MachinePart:
     if restricted:
         said.append(CLAUSE)
     ok = not (consumer and machines > MANY)
-    figures = {"market": kind, "machines": float(machines)}
+    figures: dict[str, float | str | None] = {"market": kind, "machines": float(machines)}
     return MachinePart("market", "; ".join(said), figures, ok, (LICENCE,) if restricted else ())
 
 

@@ -133,8 +133,8 @@ def reports(
 
     rental = None if args.rent_price is None else RentalPrices(args.rent_price, args.hours)
     rows = {row.name: row for row in catalog}
-    names = [p.device.name for p in advice.predictions if p.device.kind == "gpu"]
-    names = dict.fromkeys([*(name for name in first if name in names), *names])
+    gpus = [p.device.name for p in advice.predictions if p.device.kind == "gpu"]
+    names = dict.fromkeys([*(name for name in first if name in gpus), *gpus])
     out = []
     for name in names:
         if name not in rows:
