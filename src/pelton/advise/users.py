@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .predict import Prediction
+if TYPE_CHECKING:
+    from .predict import Prediction
 
 
 @dataclass(frozen=True)
