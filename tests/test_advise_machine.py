@@ -19,6 +19,7 @@ from pelton.advise.catalog import load
 from pelton.advise.choosing.page import BY_USER
 from pelton.advise.machine import RentalPrices
 from pelton.advise.predict import RunningCosts
+from pelton.advise.profile import BandwidthLevel, assumed
 from pelton.advise.work import import_batches, input_bytes, plan_work
 from pelton.cli import main
 
@@ -194,6 +195,18 @@ def test_this_cpu_has_price_and_power_of_its_row(monkeypatch):
         monkeypatch.setattr(devices.cpu, "describe", lambda name=name: {**known, "model": name})
         found = devices.this_cpu(None, CATALOG)
         assert (found.power_w, found.price) == ((row.power_w, row.price) if row else (None, None))
+
+
+def test_a_profile_of_a_gpu_has_no_price_of_the_cpu_beside_it():
+    levels = (BandwidthLevel("memory", 100.0),)
+    own = replace(assumed("cpu"), peaks={"fp32": 1.0}, levels=levels, machine={"cpu": "AMD EPYC 7302"})
+    row = CATALOG.device("AMD EPYC 7302")
+    found = devices.of_profile(own, CATALOG)
+    assert (found.price, found.power_w) == (row.price, row.power_w)
+    found = devices.of_profile(replace(own, kind="gpu"), CATALOG)
+    assert (found.price, found.power_w) == (None, None)
+    mine = replace(own, machine={"cpu": "AMD EPYC 7302", "power_w": 99.0})
+    assert devices.of_profile(mine, CATALOG).power_w == 99.0
 
 
 # --- the command

@@ -96,7 +96,7 @@ def bandwidth(row: Hardware) -> float | None:
 def of_profile(profile: DeviceProfile, catalog: Iterable[Hardware] = ()) -> RatedDevice:
     """Returns the measured machine of a profile that has its roof, with the price and power of its CPU's row in the
     catalog."""
-    row = row_of_cpu(str(profile.machine.get("cpu", "")), catalog)
+    row = row_of_cpu(str(profile.machine.get("cpu", "")), catalog) if profile.kind == "cpu" else None
     memory = profile.machine.get("memory_gb")
     known_power, price = (row.power_w, row.price) if row else (None, None)
     power = profile.machine.get("power_w", known_power)
