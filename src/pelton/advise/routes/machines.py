@@ -79,6 +79,7 @@ MACHINES = (
         ("docs/arm.md", "docs/gpu.md"),
         steps=(
             Step(BUILD + " --target cpu:aarch64_dotprod", "its CPU; on a Jetson Nano cpu:aarch64"),
+            Step("pip install 'pelton[build,cuda]'", "for engines of GPUs"),
             Step("pelton build {model} -o gpu.pelton --target cuda:sm_87 --precision fp16", "the GPU of Orin"),
             Step("pelton tune gpu.pelton", "on the board"),
         ),
@@ -92,6 +93,7 @@ MACHINES = (
         ("docs/gpu.md", "docs/install-gpu.md"),
         ("gpu", "cuda"),
         (
+            Step("pip install 'pelton[build,cuda]'", "the build; it needs no GPU"),
             Step(BUILD + " --target cuda:sm_80,sm_90 --precision fp16"),
             Step("pelton tune model.pelton", "on the machine with the GPU"),
             Step("pelton doctor", "driver and packages there"),
