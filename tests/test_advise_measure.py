@@ -106,6 +106,10 @@ def test_a_machine_is_measured(monkeypatch, tmp_path, kernel_cache):
     found = measure.measure_machine(["small steps"], heard.append, level=0)
     profile.save_profile(found, tmp_path / "d.toml")
     again = profile.load_profile(tmp_path / "d.toml")
-    assert heard == ["the roof", "small steps", "all of them in turns, and the roof again"] and again.fitted and again.has_roof
+    assert (
+        heard == ["the roof", "small steps", "all of them in turns, and the roof again"]
+        and again.fitted
+        and again.has_roof
+    )
     assert again.peaks.keys() == {"fp32", "int8"} and again.levels[-1].level == "memory"
     assert again.networks[0].measured_ms > 0 and again.machine["isa"] in ISAS

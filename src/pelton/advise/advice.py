@@ -103,6 +103,8 @@ def notes(p: Prediction) -> list[str]:
         said.append(d.profile.note)
     elif not d.own:
         said.append(f"efficiencies were fitted on {d.profile.name}, not on this device")
+    if d.roof == "measured" and d.kind == "cpu" and (d.price or d.power_w):
+        said.append("price and power are quoted for the whole CPU")
     if not d.runs:
         said.append("Pelton has no back end for it; kernels like those for NVIDIA GPUs are assumed")
     return said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -18,6 +19,9 @@ from .profile import BandwidthLevel, DeviceProfile, assumed, load_profile, publi
 THIS = "cpu:this"
 SINCE = 2020  # year of the oldest devices that are compared if none are named
 MEASURED = "measured"
+CPU_MARKS = re.compile(
+    r"\((?:r|tm|c)\)|[®™]|\b\d+(?:th|st|nd|rd) gen\b|\b\d+-cores?\b|\b(?:processor|cpu)\b|@.*|\bwith radeon graphics\b"
+)  # in model names of /proc/cpuinfo
 CHANNEL = 8  # bytes of a transfer of a memory channel
 
 
@@ -30,14 +34,14 @@ def choose(names: Sequence[str], catalog: Catalog) -> tuple[list[RatedDevice], l
     """
     profiles = [load_profile(name) for name in names if is_file(name)]
     for_kind = {p.kind: p for p in profiles}
-    devices, left = [of_profile(p) for p in profiles if p.has_roof], list[str]()
+    devices, left = [of_profile(p, catalog) for p in profiles if p.has_roof], list[str]()
     chosen = [name for name in names if not is_file(name)]
     if not chosen and not devices:
         rows = [d for d in catalog if d.kind == "gpu" and d.year >= SINCE and d.price]
-        return [this_cpu(for_kind.get("cpu")), *rate(rows, for_kind, [])], left
+        return [this_cpu(for_kind.get("cpu"), catalog), *rate(rows, for_kind, [])], left
     for name in chosen:
         if name.lower() == THIS:
-            devices += [] if any(map(is_this_machine, profiles)) else [this_cpu(for_kind.get("cpu"))]
+            devices += [] if any(map(is_this_machine, profiles)) else [this_cpu(for_kind.get("cpu"), catalog)]
             continue
         if name.lower().startswith("cpu:"):
             raise InputError(f"{name!r}: the CPU of this machine is {THIS}; others have names in the catalog")
@@ -90,11 +94,15 @@ def bandwidth(row: Hardware) -> float | None:
     return None
 
 
-def of_profile(profile: DeviceProfile) -> RatedDevice:
-    """Returns the measured machine of a profile that has its roof."""
-    memory, power = profile.machine.get("memory_gb"), profile.machine.get("power_w")
+def of_profile(profile: DeviceProfile, catalog: Iterable[Hardware] = ()) -> RatedDevice:
+    """Returns the measured machine of a profile that has its roof, with the price and power of its CPU's row in the
+    catalog."""
+    row = row_of_cpu(str(profile.machine.get("cpu", "")), catalog) if profile.kind == "cpu" else None
+    memory = profile.machine.get("memory_gb")
+    known_power, price = (row.power_w, row.price) if row else (None, None)
+    power = profile.machine.get("power_w", known_power)
     d = RatedDevice(
-        profile.name, profile.kind, dict(profile.peaks), profile.levels, memory, power, None, profile, MEASURED
+        profile.name, profile.kind, dict(profile.peaks), profile.levels, memory, power, price, profile, MEASURED
     )
     return replace(d, own=True, here=is_this_machine(profile))
 
@@ -106,13 +114,31 @@ def is_this_machine(profile: DeviceProfile) -> bool:
     return profile.has_roof and same
 
 
-def this_cpu(profile: DeviceProfile | None = None) -> RatedDevice:
+def row_of_cpu(model: str, catalog: Iterable[Hardware]) -> Hardware | None:
+    """Returns the CPU of the catalog that a system calls by this model name; None if there is none, or several.
+
+    Marks of trade, generation, number of cores and clock do not count: "13th Gen Intel(R) Core(TM) i9-13900K" is Intel
+    Core i9-13900K. The rest must be a name or an alias, word by word: an EPYC 7302P is no EPYC 7302.
+    """
+    words = cpu_words(model)
+    rows = [d for d in catalog if d.kind == "cpu" and any(cpu_words(n) == words for n in (d.name, *d.aliases))]
+    return rows[0] if words and len(rows) == 1 else None
+
+
+def cpu_words(name: str) -> str:
+    """Returns the words of a CPU's name that tell it from others, in lower case."""
+    return " ".join(CPU_MARKS.sub(" ", name.lower()).split())
+
+
+def this_cpu(profile: DeviceProfile | None = None, catalog: Iterable[Hardware] = ()) -> RatedDevice:
     """Returns this machine's CPU; measures its roof in FP32 and its bandwidth (a second), as it has no profile of its
-    own. profile: efficiencies of CPUs, by default assumptions. BuildError without a compiler."""
+    own. profile: efficiencies of CPUs, by default assumptions. Price and power are those of its row in the catalog.
+    BuildError without a compiler."""
     known, threads = cpu.describe(), default_threads()
     gflops, gbs = peak(known["isa"], threads)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     name = f"{THIS} ({known['model']}, {threads} threads)"
     levels = (BandwidthLevel("memory", gbs),)
-    chosen = profile or assumed("cpu")
-    return RatedDevice(name, "cpu", {"fp32": gflops / 1e3}, levels, memory, None, None, chosen, MEASURED, here=True)
+    chosen, row = profile or assumed("cpu"), row_of_cpu(known["model"], catalog)
+    power, price = (row.power_w, row.price) if row else (None, None)
+    return RatedDevice(name, "cpu", {"fp32": gflops / 1e3}, levels, memory, power, price, chosen, MEASURED, here=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,8 @@ from pelton.compiler import about
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import run_stages, start
 from pelton.errors import InputError
+from pelton.importers.onnx import READING
+from pelton.importers.registry import format_of
 from pelton.ir.dims import Dim
 from pelton.ir.graph import Graph, symbols
 from pelton.ir.imported import Imported, OnData
@@ -106,6 +109,7 @@ def import_batches(model: Any, batches: Iterable[int] | None = None, **overrides
     Raises InputError for models that one engine cannot run, and the errors of an import.
     """
     options = Options(**overrides, optimum={})  # warnings on open sizes become assumptions
+    model = parsed(model)
     try:
         first = run_stages(Compilation(options, model), "import").imported
     except OnData as e:
@@ -123,6 +127,22 @@ def import_batches(model: Any, batches: Iterable[int] | None = None, **overrides
         sized = run_stages(Compilation(options.but(shapes=shapes), model), "import").imported
         imports.append(ImportedBatch(sized, batch, batch if free else fixed_batch(sized.graph), texts))
     return imports
+
+
+def parsed(model: Any) -> Any:
+    """Returns an ONNX file parsed once for all batches; other models as they are."""
+    if not isinstance(model, (str, os.PathLike)) or format_of(model).name != "ONNX":
+        return model
+    with READING:
+        from pelton.importers.onnx.file import read
+    return read(model)
+
+
+def input_bytes(size: ImportedBatch) -> float:
+    """Returns the bytes of a batch's inputs, without the caches that a model keeps between runs."""
+    states = set(size.imported.info.states or ())
+    own = sum(float(v.type.bytes) for v in size.imported.graph.inputs if v.name not in states)
+    return own * size.batch / size.fixed
 
 
 def plan_work(size: ImportedBatch, precision: str = "fp32", target: str = "cpu") -> ModelWork:

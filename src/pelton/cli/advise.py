@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pelton.errors import InputError, Needs
 from pelton.system import files
 
-from . import advise_page, arguments, output, parsers, text
+from . import advise_machine, advise_page, advise_routes, arguments, output, parsers, text
 
 if TYPE_CHECKING:
     from pelton.advise.advice import ModelAdvice
@@ -24,6 +24,10 @@ EXAMPLES = """examples:
   pelton advise resnet50.onnx --html advice.html                    price against performance, as a page
   pelton advise --measure -o device.toml                            measures this machine (minutes), writes a profile
   pelton advise resnet50.onnx --devices device.toml                 predicts for the measured machine
+  pelton advise resnet50.onnx --devices "RTX 4090" --count 4 --dataset 300GB   the machine around four cards
+  pelton advise resnet50.onnx --devices L4 --rent-price 0.8 --hours 200   rent or buy
+  pelton advise resnet50.onnx --profile startup                     defaults for a kind of user
+  pelton advise --from keras --to cortex-m7                         the commands from a format to a place
 
 Nothing of the model is compiled or run: latency is predicted from its plan, with an interval that should hold nine of
 ten networks. Each figure is measured (here), predicted, or quoted (by the maker, in the catalog). docs/advise.md says
@@ -44,9 +48,7 @@ def add(commands) -> argparse.ArgumentParser:
     )
     command.add_argument("model", nargs="?", help="a model in ONNX or another format (`pelton formats`)")
     command.add_argument("--batch", type=batches, metavar="N,…", help="batches (default: the model's own, or 1)")
-    command.add_argument(
-        "--precision", choices=PRECISIONS, default="fp32", help="of convolutions and products (default fp32)"
-    )
+    command.add_argument("--precision", choices=PRECISIONS, help="of convolutions and products (default fp32)")
     command.add_argument(
         "--devices", type=names, metavar="NAME,…", help="names or patterns of the catalog, profiles (.toml), cpu:this"
     )
@@ -68,6 +70,8 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("--html", metavar="FILE", help="write a page with a chart of price against performance")
     command.add_argument("--measure", action="store_true", help="measure this machine instead, into the profile of -o")
     command.add_argument("-o", "--output", metavar="FILE", help="--measure: the profile to write")
+    advise_machine.add(command)
+    advise_routes.add(command)
     arguments.add_part(command)
     output.add_json(command)
     return command
@@ -97,6 +101,9 @@ def latency(given: str) -> float:
 
 
 def main(args: argparse.Namespace) -> None:
+    if args.source is not None or args.target is not None:
+        advise_routes.main(args)
+        return
     if args.measure:
         measure(args)
         return
@@ -108,31 +115,35 @@ def main(args: argparse.Namespace) -> None:
         raise InputError(f"--use is a share of the time, at most 1, got {args.use:g}")
     if args.html and (why := files.rejection(args.html)):
         raise InputError(f"--html {args.html}: {why}")
-    advice = predicted(args)
+    advise_machine.check(args)
+    advice, more = predicted(args)
     if args.html:
-        files.write(args.html, [advise_page.page(advice, args.model).encode()])
-    output.emit(args, {**advice.json(args.layers), "model": args.model})
+        files.write(args.html, [advise_page.page(advice, args.model, more.sentences()).encode()])
+    output.emit(args, {**advice.json(args.layers), **more.json(), "model": args.model})
     if not args.json:
-        print("\n".join(lines(advice, args.layers)))
+        print("\n".join([*lines(advice, args.layers), *more.lines()]))
 
 
-def predicted(args: argparse.Namespace) -> ModelAdvice:
-    """Returns the advice for a model."""
+def predicted(args: argparse.Namespace) -> tuple[ModelAdvice, advise_machine.Surroundings]:
+    """Returns the advice for a model, and that for the machine around."""
     with Needs("advice on machines"):
         from pelton.advise.advice import advise, plan_kind
         from pelton.advise.catalog import load
         from pelton.advise.devices import choose
         from pelton.advise.predict import RunningCosts, ServiceLimits
-        from pelton.advise.work import import_batches, plan_work
+        from pelton.advise.work import import_batches, input_bytes, plan_work
+    user = advise_machine.apply_profile(args)
+    precision = args.precision or "fp32"
     limits = ServiceLimits(args.latency, args.qps, args.budget)
     limits.check(args.batch or [1])
-    devices, left = choose(args.devices or [], load(args.catalog))
+    catalog, costs = load(args.catalog), RunningCosts(args.energy_price, args.years, args.use)
+    devices, left = choose(args.devices or [], catalog)
     overrides: dict[str, Any] = {"shapes": arguments.shapes(args) or None, "outputs": tuple(args.outputs) or None}
     sizes = import_batches(args.model, args.batch, **overrides)
-    works = {
-        kind: [plan_work(size, args.precision, TARGETS[kind]) for size in sizes] for kind in {*map(plan_kind, devices)}
-    }
-    return advise(works, devices, limits, RunningCosts(args.energy_price, args.years, args.use), left)
+    works = {kind: [plan_work(size, precision, TARGETS[kind]) for size in sizes] for kind in {*map(plan_kind, devices)}}
+    advice = advise(works, devices, limits, costs, left)
+    inputs = {size.batch: input_bytes(size) for size in sizes}
+    return advice, advise_machine.surroundings(args, advice, catalog, inputs, user)
 
 
 def measure(args: argparse.Namespace) -> None:

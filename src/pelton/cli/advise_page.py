@@ -24,8 +24,8 @@ table{border-collapse:collapse;font-size:13px}td,th{padding:3px 10px 3px 0;text-
 .mark{color:#666}"""
 
 
-def page(advice: ModelAdvice, model: str) -> str:
-    """Returns the page; it loads nothing from elsewhere."""
+def page(advice: ModelAdvice, model: str, more: Sequence[str] = ()) -> str:
+    """Returns the page; it loads nothing from elsewhere. more: sentences on the machine around."""
     from pelton.advise.advice import notes
 
     figures = ("latency, predicted", "interval of 90 %", "inputs/s, predicted", "price, quoted", "roof")
@@ -47,7 +47,7 @@ def page(advice: ModelAdvice, model: str) -> str:
         )
     title = html.text(f"Which machine for {model}")
     listed = (f"{number}: {note}" for note, number in said.items())
-    items = "".join(f"<li>{html.text(s)}</li>" for s in (*advice.sentences(), *listed, *advice.left))
+    items = "".join(f"<li>{html.text(s)}</li>" for s in (*advice.sentences(), *more, *listed, *advice.left))
     said_first = "Throughput is predicted from the plan, nothing of the model was run; prices are quoted."
     parts = [
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',

@@ -229,6 +229,16 @@ def _small_enough(
     weights = {digest: {v: a.nbytes for v, a in tasks[digest].region.body.constants.items()} for digest in best}
     limit = target.max_packed * sum(a.nbytes for i in digests for a in placed.tasks[i].region.body.constants.values())
     shared = {d: sum(e == d for e in digests.values()) for d in best}
+    if not any(times.values()):  # the first guesses stay if they fit
+        packed = {
+            d: packed_weights.packed_bytes(t.emit(tasks[d].region, tasks[d].layouts, c, target), weights[d])
+            for d, (t, c, _) in best.items()
+        }
+        if sum(packed[d] * shared[d] for d in best) <= limit:
+            return {
+                d: (t, c, packed_weights.Packing(sum(weights[d].values()), packed[d], 0.0))
+                for d, (t, c, _) in best.items()
+            }
     candidates_of: dict[str, list[packed_weights.PackedCandidate]] = {}
     first: dict[str, int] = {}
     for d, (template, tactic, _) in best.items():
