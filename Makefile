@@ -7,9 +7,10 @@ QUIET := $(shell test -t 2 || echo --quiet)
 NATIVE := $(wildcard src/pelton/native/*.[ch])
 
 .PHONY: help demo test test-all test-cpu test-python test-runtime test-gpu gpu-venv cluster-venv fuzz fuzz-gguf fuzz-gpu lint hooks typing
-.PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing advise-points cli-docs docs-venv docs docs-links sizes
+.PHONY: importers-venv test-importers formats formats-torch caffe-schema operators choosing cli-docs docs-venv docs docs-links sizes
 .PHONY: explorer explorer-venv test-explorer examples-venv examples examples-native native test-native conformance real clients bench bench-web
 .PHONY: test-cluster test-container test-decoders test-language test-openai test-litert test-stablehlo smollm serve-schema test-clients fuzz-serve
+.PHONY: advise-points advise-latency
 .PHONY: wheels test-arm test-arm-kernels test-mcu test-mcu-kernels counts-mcu test-web test-web-packages test-windows counts clean
 
 help:
@@ -52,6 +53,8 @@ help:
 	@echo "make sizes         write what each extra installs into docs/install.md again: fetches all of them (1 GB), in minutes"
 	@echo "make choosing      write docs/choosing.md again, from the catalog of devices and its tables"
 	@echo "make advise-points fit predictions for NVIDIA GPUs on published figures again, and write benchmarks/advise/gpus.md"
+	@echo "make advise-latency  measure this CPU, and compare predictions with latencies in benchmarks/advise/latency.md, in half an hour"
+	@echo "                   [MODELS=FOLDER] [ARGS='--others other_cpu.toml']"
 	@echo "make operators     write docs/operators.md and the stubs of networks again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
 	@echo "make test-stablehlo  write docs/stablehlo.md again: operators and models as StableHLO, run by XLA (jaxlib), in minutes [ARGS='--match resnet']"
@@ -343,6 +346,16 @@ choosing: $(STAMP)
 
 advise-points: $(STAMP)
 	PYTHONPATH=src $(BIN)/python -m benchmarks.advise
+
+# Predictions beside latencies on this CPU; the profile of another kind of CPU is compared by --others in ARGS.
+ADVISE_MODELS = $(or $(MODELS),build/bench/tuned build/bench/untuned)
+ADVISE_INT8 = $(if $(MODELS),,--int8 $(addprefix build/bench/tuned/,$(addsuffix .onnx,resnet50 googlenet mobilenet_v2 yolov2 bert_base)))
+
+advise-latency: $(STAMP) $(filter build/bench/%,$(ADVISE_MODELS))
+	mkdir -p build/advise
+	$(BIN)/pelton advise --measure -o build/advise/cpu.toml
+	PYTHONPATH=src $(BIN)/python -m benchmarks.advise.latency build/advise/cpu.toml $(ADVISE_MODELS) $(ADVISE_INT8) \
+		--page benchmarks/advise/latency.md $(ARGS)
 
 cli-docs: $(STAMP)
 	$(BIN)/python -m pelton.cli.manual docs/cli.md

@@ -221,7 +221,7 @@ def test_this_cpu_is_its_profile(monkeypatch, bench_profile):
     )
     assert predict.spread((), 1.0, other) > predict.spread((), 1.0, own)
     (alone,) = devices.choose([devices.THIS], catalog)[0]
-    assert not alone.profile.fitted and alone.levels[-1].gbs == 40.0
+    assert alone.profile.fitted and not alone.own and alone.levels[-1].gbs == 40.0
     many, _ = devices.choose([], catalog)
     assert many[0].name.startswith(devices.THIS) and len(many) > 20 and all(d.price for d in many[1:])
 

@@ -77,6 +77,16 @@ def test_the_untimed_plan_says_where_winograd_is_possible():
     assert not any(s.rival for s in w.steps if s.template in ("winograd", "gemm", "reduce"))
 
 
+def test_the_higher_of_two_roofs_counts():
+    slow = replace(
+        PROFILE,
+        peaks={"fp32": 0.1, "int8": 0.9},
+        levels=tuple(replace(level, gbs=level.gbs * f) for level, f in zip(PROFILE.levels, (2, 0.5))),
+    )
+    both = measure.higher(PROFILE, slow)
+    assert both.peaks == {"fp32": 0.2, "int8": 0.9} and [level.gbs for level in both.levels] == [200.0, 20.0]
+
+
 def test_the_batch_is_the_models_own():
     net = pelton.Network("rows")
     net.output(net.linear(net.input("x", "f32[48, 8]"), np.ones((4, 8), np.float32)), "y")

@@ -14,7 +14,7 @@ from pelton.tuning.peak import peak
 
 from .catalog import Catalog, Hardware
 from .predict import RatedDevice
-from .profile import BandwidthLevel, DeviceProfile, assumed, load_profile, published
+from .profile import BandwidthLevel, DeviceProfile, load_profile, measured_cpu, published
 
 THIS = "cpu:this"
 SINCE = 2020  # year of the oldest devices that are compared if none are named
@@ -132,13 +132,13 @@ def cpu_words(name: str) -> str:
 
 def this_cpu(profile: DeviceProfile | None = None, catalog: Iterable[Hardware] = ()) -> RatedDevice:
     """Returns this machine's CPU; measures its roof in FP32 and its bandwidth (a second), as it has no profile of its
-    own. profile: efficiencies of CPUs, by default assumptions. Price and power are those of its row in the catalog.
+    own. profile: efficiencies of CPUs, by default those that come with Pelton. Price and power are those of its row in the catalog.
     BuildError without a compiler."""
     known, threads = cpu.describe(), default_threads()
     gflops, gbs = peak(known["isa"], threads)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     name = f"{THIS} ({known['model']}, {threads} threads)"
     levels = (BandwidthLevel("memory", gbs),)
-    chosen, row = profile or assumed("cpu"), row_of_cpu(known["model"], catalog)
+    chosen, row = profile or measured_cpu(), row_of_cpu(known["model"], catalog)
     power, price = (row.power_w, row.price) if row else (None, None)
     return RatedDevice(name, "cpu", {"fp32": gflops / 1e3}, levels, memory, power, price, chosen, MEASURED, here=True)

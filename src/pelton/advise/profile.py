@@ -240,9 +240,16 @@ def assumed(kind: str) -> DeviceProfile:
     return load_profile(FOLDER / f"assumed_{'cpu' if kind == 'cpu' else 'accelerator'}.toml")
 
 
+def measured_cpu() -> DeviceProfile:
+    """Returns the profile of a CPU that comes with Pelton, whose efficiencies are the best guess for others."""
+    return load_profile(FOLDER / "measured_cpu.toml")
+
+
 def published(row: Hardware) -> DeviceProfile:
-    """Returns the profile that comes with Pelton for a device of the catalog: fitted on published figures of devices of
-    its vendor and architecture, else the assumptions."""
+    """Returns the profile that comes with Pelton for a device of the catalog: a CPU's, the one fitted on published
+    figures of devices of its vendor and architecture, else the assumptions."""
+    if row.kind == "cpu":
+        return measured_cpu()
     fitted = load_profile(FOLDER / "fitted_nvidia.toml")
     return fitted if fitted.holds_for(row) else assumed(row.kind)
 
