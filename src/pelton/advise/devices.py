@@ -132,8 +132,8 @@ def cpu_words(name: str) -> str:
 
 def this_cpu(profile: DeviceProfile | None = None, catalog: Iterable[Hardware] = ()) -> RatedDevice:
     """Returns this machine's CPU; measures its roof in FP32 and its bandwidth (a second), as it has no profile of its
-    own. profile: efficiencies of CPUs, by default those that come with Pelton. Price and power are those of its row in the catalog.
-    BuildError without a compiler."""
+    own. profile: efficiencies of CPUs, by default those that come with Pelton. Price and power are those of its row in
+    the catalog. BuildError without a compiler."""
     known, threads = cpu.describe(), default_threads()
     gflops, gbs = peak(known["isa"], threads)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
