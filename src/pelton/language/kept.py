@@ -39,6 +39,7 @@ def kept_engine(
         engine, record = cache.engine(key), cache.json(f"{key}.language")
         if engine is None or not isinstance(record, dict):
             engine, record = built()
-            cache.put(key, engine)
+            if cache.put(key, engine):
+                engine = cache.engine(key) or engine  # with weights mapped from the file; those of the build are freed
             cache.put_json(f"{key}.language", record)
     return engine, {**record, "digest": key}

@@ -65,17 +65,18 @@ class EngineCache:
         mark_used(path)
         return engine
 
-    def put(self, key: str, engine: Engine) -> None:
-        """Writes an engine; deletes the least recently used files if the cache exceeds its limit."""
+    def put(self, key: str, engine: Engine) -> bool:
+        """Writes an engine; deletes the least recently used files if the cache exceeds its limit. Returns False if it
+        could not be written."""
         path = self._path(key, ".pelton")
         if path is None:
-            return
+            return False
         try:
             engine.save(path)
             nbytes = path.stat().st_size
         except (EngineError, OSError) as e:
             self._cache.refused(e)
-            return
+            return False
         if nbytes > self._cache.limit:
             log.warning(
                 "the engine is not kept for the next session: it has %d bytes, the limit of the cache is %d"
@@ -85,6 +86,7 @@ class EngineCache:
             )
         self._cache.added(nbytes)
         self._cache.settle()
+        return True
 
     def engines_of(self, key: str) -> list[tuple[str, AcceptedSizes]]:
         """Returns the keys of a model's engines, latest first, each with the sizes that it accepts."""
