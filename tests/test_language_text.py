@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pelton.errors import InputError, ModelError
+from pelton.language import gguf_tokens
 from pelton.language.chat import ChatTemplate
 from pelton.language.lookup import TokenLookup, Speed
 from pelton.language.places import common_beginning, prompt_part
@@ -287,3 +288,20 @@ def test_templates_and_messages_that_are_none():
     ):
         with pytest.raises(InputError, match=message):
             render("{{ messages }}", messages)
+
+
+@pytest.mark.parametrize(
+    "merges",
+    [
+        [],
+        ["a b"],
+        ["a b", "c d", "e f"],
+        ["a b", "c"],
+        ["a b c", "d"],
+        ["a \n", "b c"],
+        ["a \n b c", "d e"],
+        ["", "a b"],
+    ],
+)
+def test_merges_are_split_as_one_by_one(merges):
+    assert gguf_tokens._pairs(merges) == [tuple(text.split(" ", 1)) for text in merges]
