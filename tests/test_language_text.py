@@ -15,7 +15,7 @@ from pelton.language.chat import ChatTemplate
 from pelton.language.lookup import TokenLookup, Speed
 from pelton.language.places import common_beginning, prompt_part
 from pelton.language.few import FEW
-from pelton.language.sampling import Sampler, Sampling, nucleus
+from pelton.language.sampling import Sampler, Sampling, draw, largest, nucleus
 from pelton.language.stops import StopFilter
 
 VOCABULARY, DRAWS = 700, 4000
@@ -92,6 +92,24 @@ def test_the_nucleus_is_the_smallest(size, p):
     order = np.argsort(-x, kind="stable")
     assert np.array_equal(best, order[: len(best)])
     assert shares[best].sum() > p - 1e-6 and shares[best[:-1]].sum() < p + 1e-6
+
+
+@pytest.mark.parametrize("size, kinds", [(1, 1), (40, 5), (700, 3), (5000, 40), (5017, 5000), (49152, 90)])
+def test_the_largest_fall_and_of_equal_ones_the_first_come_first(size, kinds):
+    rng = np.random.default_rng(size)
+    x = np.where(rng.random(size) < 0.1, -np.inf, rng.integers(0, kinds, size)).astype(np.float32)
+    falling = np.argsort(-x, kind="stable")
+    for count in (1, 2, 20, 75, 256, size):
+        np.testing.assert_array_equal(largest(x, count), falling[:count])
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 1000, 5120])
+def test_a_draw_reaches_each_weight_by_its_share(size):
+    weights = np.random.default_rng(size).integers(0, 4, size).astype(np.float32)  # whose sums are exact
+    weights[-1] = 1
+    sums = weights.cumsum(dtype=np.float64)
+    for u in (*np.random.default_rng(1).random(300), 0.0, np.nextafter(1, 0)):
+        assert draw(weights, u) == np.flatnonzero(sums > min(u * sums[-1], np.nextafter(sums[-1], 0)))[0]
 
 
 def test_logits_without_numbers_are_an_error():
