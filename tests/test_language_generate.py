@@ -97,6 +97,61 @@ def test_coroutines_read_answers_too(model):
     assert several == [model.generate(TEXT[i:], max_tokens=30, ignore_eos=True) for i in range(6)]
 
 
+def test_coroutines_encode_in_a_thread_and_a_cancelled_one_leaves_no_answer(decoder):
+    with pelton.LanguageModel(decoder, sequences=1) as model:
+        text = model.generate(MESSAGES, max_tokens=4)
+        submit, answers = model.submit, list[pelton.language.Answer]()
+
+        async def all():
+            loop = asyncio.get_running_loop()
+
+            def slow(*args, **options):
+                ran = threading.Event()
+                loop.call_soon_threadsafe(ran.set)
+                assert ran.wait(30), "the event loop waits for the tokenizer"
+                answers.append(submit(*args, **options))
+                return answers[-1]
+
+            model.submit = slow
+            assert await model.agenerate(MESSAGES, max_tokens=4) == text
+            with pytest.raises(InputError, match="max_tokens"):
+                await model.agenerate(MESSAGES, max_tokens=0)
+            begun, on = threading.Event(), threading.Event()
+
+            def held(*args, **options):
+                begun.set()
+                assert on.wait(30)
+                return slow(*args, **options)
+
+            model.submit = held
+            task = asyncio.ensure_future(model.agenerate(TEXT, max_tokens=400, ignore_eos=True))
+            await asyncio.to_thread(begun.wait, 30)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            on.set()
+
+        asyncio.run(all())
+        assert answers[-1].wait(60) and answers[-1].finish_reason == "cancelled"
+
+
+def test_a_stop_may_be_a_special_token(model):
+    bias = dict(ignore_eos=True, max_tokens=60)
+    bias["sampling"] = Sampling(temperature=1.0, seed=1, logit_bias=((1, 2.0), (2, 2.0)))  # <|user|>, <|assistant|>
+    whole = model.submit(ask(**bias))
+    tokens, user = whole.tokens, SPECIAL.index("<|user|>")
+    at = tokens.index(user)
+    assert at > 0 and "<|" not in whole.text
+    answer = model.submit(ask(**bias, stop=("<|user|>",)))
+    assert answer.wait(60) and answer.finish_reason == "stop" and answer.tokens == tokens[: at + 1]
+    assert answer.text == model.tokens.decode(tokens[:at])
+    character = next(c for c in model.tokens.decode(tokens[:at])[::-1] if c != "\ufffd")
+    later = model.submit(ask(**bias, stop=(f"{character}<|user|>", "<|user|>" + character)))
+    assert later.text in whole.text and "<|" not in later.text
+    other = model.submit(ask(**bias, stop=("<|user|>?!",)))
+    assert other.text == whole.text and other.finish_reason == "length"
+
+
 def test_a_stop_ends_the_text_wherever_pieces_end(model):
     whole = model.generate(TEXT, max_tokens=60, ignore_eos=True)
     for begin in range(4, 30, 3):

@@ -140,6 +140,22 @@ def test_stops_are_found_across_pieces_and_beginnings_are_held_back():
         assert out == text[:first] or stream.stopped and text.startswith(out)
 
 
+def test_stops_may_have_special_tokens_which_are_no_text():
+    def passed(stops, *tokens):
+        stop = StopFilter(stops, {7: "<|end|>", 8: "<|user|>", 9: ""})
+        texts = [stop.push("" if isinstance(t, int) else t, t if isinstance(t, int) else -1) for t in tokens]
+        return texts + ([] if stop.stopped else [stop.finish()]), stop.stopped
+
+    assert passed(["<|end|>"], "a", 7) == (["a", ""], True)
+    assert passed(["<|end|>"], "a<", 7) == (["a", "<"], True)
+    assert passed(["<|end|>\n"], "a", 7, "b", 7, "\n") == (["a", "", "b", "", ""], True)
+    assert passed(["a<|end|>b"], "xa", 7, "c", 8) == (["x", "", "ac", "", ""], False)
+    assert passed(["a<|end|>b"], "xa", 7) == (["x", "", "a"], False)
+    # tokens that no stop has are nothing between two texts
+    assert passed(["ab"], "a", 7, "b") == (["", "", ""], True)
+    assert passed(["<|user|>", "b"], "a", 9, "<|user", "|>") == (["a", "", "", ""], True)
+
+
 def test_lookup_finds_what_followed_the_latest_tokens():
     lookup = TokenLookup([1, 2, 3, 4, 5, 6, 7])
     assert lookup.draft(3) == []
