@@ -80,7 +80,7 @@ class SentencePieceCoder:
         ids, first = list[int](), True
         for kind, run in groupby(cut, type):
             if kind is int:
-                ids += run
+                ids += map(int, run)
             else:  # texts of several parts are one, as only its begin has a space of the model's own
                 ids += [self._id(p) for p in (self.first if first else self.later).encode("".join(map(str, run)))]
             first = False
