@@ -34,7 +34,7 @@ def test_help_lists_every_command_in_its_group_in_a_line(said):
     out = said()
     for title, names in parser().groups.items():
         block = re.search(rf"^{title}:\n((?:  .*\n)+)", out, re.M)[1].splitlines()
-        assert [line.split()[0] for line in block] == names and all(len(line.split()) > 3 for line in block)
+        assert [line.split()[0] for line in block] == [*names] and all(len(line.split()) > 3 for line in block)
     assert out.index("\nmachine:") < out.index("\noptions:") and "positional" not in out
     assert said() == out and set(parser().groups) == set(GROUPS)
 

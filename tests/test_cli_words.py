@@ -96,7 +96,7 @@ def test_a_name_is_listed_once_and_suggested(refused, folder, cnn, cache, open_s
         pelton.build(cnn, shpes={"x": (1, 3, 12, 12)})
 
 
-COMMANDS = {module.__name__.rpartition(".")[2].replace("_", "-") for modules in GROUPS.values() for module in modules}
+COMMANDS = {name for names in GROUPS.values() for name in names}
 
 
 @pytest.mark.parametrize(

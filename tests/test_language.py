@@ -123,6 +123,7 @@ def test_the_description_and_the_tokens(decoder):
 def test_a_second_start_builds_nothing(model, tmp_path, monkeypatch):
     files.write_folder(tmp_path, model)
     first = pelton.language.open(tmp_path, threads=1)
+    assert first.engine.source is not None, "a first start keeps the weights of the build, not those of the file"
     from pelton.builder import build
 
     def refused(*args, **named):

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import language_files as files
+from pelton import language
+from pelton.compat.session import engine_cache
 from pelton.errors import FormatError, ModelError
 from pelton.language import safetensors
 from pelton.language.gguf_blocks import matrix_of
@@ -155,6 +157,29 @@ def test_altered_files_are_read_or_refused_in_a_sentence(whole, tmp_path):
         refused += message is not None
         assert message is None or "\n" not in message and len(message) < 600, message
     assert refused > 100
+
+
+def test_a_later_start_reads_no_head_of_an_unchanged_file(whole, tmp_path, monkeypatch):
+    pytest.importorskip("tokenizers", reason="the tokens of language models need the package tokenizers")
+    monkeypatch.setattr(engine_cache, "FRESH", -1.0)  # else digests of new files are not recorded
+    path, options = _written(whole, tmp_path), dict(threads=1, context=16, cache_folder=tmp_path / "cache")
+    first = language.open(path, **options)
+
+    def reads(*args):
+        raise AssertionError("the file was read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GgufFile, "__init__", reads)
+        second = language.open(path, **options)
+        with pytest.raises(AssertionError, match="the file was read"):
+            language.open(path, **{**options, "context": 17})  # which needs another engine
+    assert second.description == first.description
+    for name in ("bos", "eos", "special", "template", "names"):
+        assert getattr(second.tokens, name) == getattr(first.tokens, name)
+    assert second.tokens.coder.tokenizer.to_str() == first.tokens.coder.tokenizer.to_str()
+    at = whole.index(b"<s>") + 1
+    path.write_bytes(whole[:at] + b"S" + whole[at + 1 :])
+    assert language.open(path, **options).tokens.token(0) == "<S>"
 
 
 def _written(data, folder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import subprocess
@@ -82,19 +81,21 @@ def test_pieces_are_whole_characters_and_join_to_the_text(model, temperature):
     assert [p.tokens for p in answer] == [p.tokens for p in answer] and all(p.tokens for p in answer)
 
 
-def test_coroutines_read_answers_too(model):
-    async def both():
-        options = dict(max_tokens=30, ignore_eos=True)
-        texts = [text async for text in model.agenerate(TEXT, stream=True, **options)]
-        return (
-            texts,
-            await model.agenerate(TEXT, **options),
-            await asyncio.gather(*(model.agenerate(TEXT[i:], **options) for i in range(6))),
-        )
-
-    texts, text, several = asyncio.run(both())
-    assert "".join(texts) == text == several[0]
-    assert several == [model.generate(TEXT[i:], max_tokens=30, ignore_eos=True) for i in range(6)]
+def test_a_stop_may_be_a_special_token(model):
+    bias = dict(ignore_eos=True, max_tokens=60)
+    bias["sampling"] = Sampling(temperature=1.0, seed=1, logit_bias=((1, 2.0), (2, 2.0)))  # <|user|>, <|assistant|>
+    whole = model.submit(ask(**bias))
+    tokens, user = whole.tokens, SPECIAL.index("<|user|>")
+    at = tokens.index(user)
+    assert at > 0 and "<|" not in whole.text
+    answer = model.submit(ask(**bias, stop=("<|user|>",)))
+    assert answer.wait(60) and answer.finish_reason == "stop" and answer.tokens == tokens[: at + 1]
+    assert answer.text == model.tokens.decode(tokens[:at])
+    character = next(c for c in model.tokens.decode(tokens[:at])[::-1] if c != "\ufffd")
+    later = model.submit(ask(**bias, stop=(f"{character}<|user|>", "<|user|>" + character)))
+    assert later.text in whole.text and "<|" not in later.text
+    other = model.submit(ask(**bias, stop=("<|user|>?!",)))
+    assert other.text == whole.text and other.finish_reason == "length"
 
 
 def test_a_stop_ends_the_text_wherever_pieces_end(model):

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from pelton.errors import InputError, ModelError
+from pelton.language import gguf_tokens
 from pelton.language.chat import ChatTemplate
 from pelton.language.lookup import TokenLookup, Speed
 from pelton.language.places import common_beginning, prompt_part
 from pelton.language.few import FEW
-from pelton.language.sampling import Sampler, Sampling, nucleus
+from pelton.language.sampling import Sampler, Sampling, draw, largest, nucleus
 from pelton.language.stops import StopFilter
 
 VOCABULARY, DRAWS = 700, 4000
@@ -93,6 +94,24 @@ def test_the_nucleus_is_the_smallest(size, p):
     assert shares[best].sum() > p - 1e-6 and shares[best[:-1]].sum() < p + 1e-6
 
 
+@pytest.mark.parametrize("size, kinds", [(1, 1), (40, 5), (700, 3), (5000, 40), (5017, 5000), (49152, 90)])
+def test_the_largest_fall_and_of_equal_ones_the_first_come_first(size, kinds):
+    rng = np.random.default_rng(size)
+    x = np.where(rng.random(size) < 0.1, -np.inf, rng.integers(0, kinds, size)).astype(np.float32)
+    falling = np.argsort(-x, kind="stable")
+    for count in (1, 2, 20, 75, 256, size):
+        np.testing.assert_array_equal(largest(x, count), falling[:count])
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 1000, 5120])
+def test_a_draw_reaches_each_weight_by_its_share(size):
+    weights = np.random.default_rng(size).integers(0, 4, size).astype(np.float32)  # whose sums are exact
+    weights[-1] = 1
+    sums = weights.cumsum(dtype=np.float64)
+    for u in (*np.random.default_rng(1).random(300), 0.0, np.nextafter(1, 0)):
+        assert draw(weights, u) == np.flatnonzero(sums > min(u * sums[-1], np.nextafter(sums[-1], 0)))[0]
+
+
 def test_logits_without_numbers_are_an_error():
     for value in (np.nan, -np.inf):
         with pytest.raises(ModelError, match="logits without a largest number"):
@@ -119,6 +138,22 @@ def test_stops_are_found_across_pieces_and_beginnings_are_held_back():
         out += "" if stream.stopped else stream.finish()
         # of two stops that end in the same piece, the one that begins first ends the text
         assert out == text[:first] or stream.stopped and text.startswith(out)
+
+
+def test_stops_may_have_special_tokens_which_are_no_text():
+    def passed(stops, *tokens):
+        stop = StopFilter(stops, {7: "<|end|>", 8: "<|user|>", 9: ""})
+        texts = [stop.push("" if isinstance(t, int) else t, t if isinstance(t, int) else -1) for t in tokens]
+        return texts + ([] if stop.stopped else [stop.finish()]), stop.stopped
+
+    assert passed(["<|end|>"], "a", 7) == (["a", ""], True)
+    assert passed(["<|end|>"], "a<", 7) == (["a", "<"], True)
+    assert passed(["<|end|>\n"], "a", 7, "b", 7, "\n") == (["a", "", "b", "", ""], True)
+    assert passed(["a<|end|>b"], "xa", 7, "c", 8) == (["x", "", "ac", "", ""], False)
+    assert passed(["a<|end|>b"], "xa", 7) == (["x", "", "a"], False)
+    # tokens that no stop has are nothing between two texts
+    assert passed(["ab"], "a", 7, "b") == (["", "", ""], True)
+    assert passed(["<|user|>", "b"], "a", 9, "<|user", "|>") == (["a", "", "", ""], True)
 
 
 def test_lookup_finds_what_followed_the_latest_tokens():
@@ -287,3 +322,20 @@ def test_templates_and_messages_that_are_none():
     ):
         with pytest.raises(InputError, match=message):
             render("{{ messages }}", messages)
+
+
+@pytest.mark.parametrize(
+    "merges",
+    [
+        [],
+        ["a b"],
+        ["a b", "c d", "e f"],
+        ["a b", "c"],
+        ["a b c", "d"],
+        ["a \n", "b c"],
+        ["a \n b c", "d e"],
+        ["", "a b"],
+    ],
+)
+def test_merges_are_split_as_one_by_one(merges):
+    assert gguf_tokens._pairs(merges) == [tuple(text.split(" ", 1)) for text in merges]

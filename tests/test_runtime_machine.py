@@ -149,6 +149,22 @@ def test_memory_is_on_cache_lines_and_huge_pages():
     )
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory of a process of Linux")
+def test_zeros_take_memory_by_page():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    for shape in ((), (0, 4), (3, 5), (7, 1 << 20), (64, 1 << 20)):
+        zeros, before = memory.zeros_by_page(shape, np.dtype(np.int16)), resident()
+        assert zeros.shape == shape and zeros.dtype == np.int16 and zeros.flags.writeable
+        if len(shape) == 2:
+            zeros[:, :1] = 1  # of 64 huge pages, in the last case
+        assert resident() - before < 16 << 20
+        assert zeros.sum() == (shape[0] if zeros.size > 1 else 0)
+    with pytest.raises(EngineError, match="MB of memory, but the system refuses it"):
+        memory.zeros_by_page((1 << 60,), np.dtype(np.int8))
+
+
 def number(code, name="which") -> int:
     return ctypes.CFUNCTYPE(ctypes.c_int)(code.symbol(name))()
 

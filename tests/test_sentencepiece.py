@@ -72,6 +72,31 @@ def test_special_tokens_are_found_unless_the_text_is_literal(model, tokens):
     assert tokens.token(900) == "<|user|>" and tokens.token(2) == "</s>" and tokens.token(899) is None
 
 
+@pytest.mark.parametrize("kind", ["LlamaTokenizer", "XLMRobertaTokenizer"])
+@pytest.mark.parametrize("legacy", [True, False])
+def test_special_tokens_in_literal_text_are_characters(kind, legacy, tmp_path):
+    model = write(tmp_path / "x", tokenizer_class=kind, legacy=legacy, added_tokens_decoder={"900": ADDED})
+    tokens = folder_tokens(tmp_path / "x", None, ())
+    texts = [tokens.token(i) for i in sorted(tokens.special)]
+    assert len(texts) > 3
+    rng = random.Random(0)
+    for line in lines(60, 2):
+        at, token = rng.randrange(len(line) + 1), rng.choice(texts)
+        text = line[:at] + token + line[at:]
+        ids = tokens.encode(text, special=False, literal=True)
+        assert not tokens.special - {tokens.id("<unk>")} & {*ids} and tokens.decode(ids) == model.decode(
+            model.encode(text)
+        )
+        # in parts, as a chat template makes them: one text behind the special token
+        parts = [("<|user|>", False), (line[:at], False), (token, True), (line[at:], False)]
+        whole = tokens.encode_parts(parts)
+        assert whole[0] == 900 and not tokens.special - {tokens.id("<unk>")} & {*whole[1:]}
+        assert tokens.decode(whole) == tokens.decode(
+            [900, *tokens.encode_parts([("<|user|>", False), (text, True)])[1:]]
+        )
+        assert tokens.decode(whole).lstrip() == tokens.decode(ids).lstrip()
+
+
 def test_only_the_first_part_has_a_space_unless_legacy(tmp_path):
     model = write(tmp_path / "x", tokenizer_class="LlamaTokenizerFast", legacy=False, add_bos_token=False)
     tokens = folder_tokens(tmp_path / "x", None, ())

@@ -10,6 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.serve.page import replace_part
+
 from . import caffe, cases, darknet, engines, gpu, language, pool, tflite
 
 # of so many damaged models, one case of the kind
@@ -42,6 +44,7 @@ def main() -> int:
     )
     ask.add_argument("--children", type=int, default=2)
     ask.add_argument("--keep", type=Path, help="where models that something was found with are written")
+    ask.add_argument("--page", type=Path, help="a page with a part for the results of the kind, written anew")
     a = ask.parse_args()
     cases.quiet()
     first = random.SystemRandom().randrange(1 << 32) if a.seed is None else a.seed
@@ -86,6 +89,10 @@ def main() -> int:
         print(f"  {kind}: {n} {how}")
     for cause, endings in sorted(found.items(), key=lambda item: -len(item[1])):
         print(f"  {len(endings)} × {cause} (seeds {', '.join(str(e.seed) for e in endings[:5])})")
+    if a.page is not None:
+        results = ", ".join(f"{n:,} {how}" for (_, how), n in sorted(ended.items()))
+        line = f"{len(asked):,} cases from seed {first}: {results}."
+        replace_part(a.page, f"<!-- fuzz {a.kind}: begin -->", f"<!-- fuzz {a.kind}: end -->", [line])
     return 1 if found else 0
 
 

@@ -38,6 +38,23 @@ def original() -> tuple[bytes, int]:
         return path.read_bytes(), min(t.start for t in GgufFile(path).tensors.values())
 
 
+@functools.cache
+def numbers() -> list[int]:
+    """Returns the places of types and counts: behind each key, that of its value, and two of an array; behind each
+    name of a tensor, its number of axes, the first of them and its type."""
+    from pelton.language.gguf_file import GgufFile
+
+    whole, begin = original()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "whole.gguf"
+        path.write_bytes(whole)
+        file = GgufFile(path)
+    ends = [(name, struct.pack("<Q", len(name)) + name.encode()) for name in (*file.metadata, *file.tensors)]
+    places = {name: whole.index(text, 0, begin) + len(text) for name, text in ends}
+    behind = {name: (0, 4, 4 + 8 * len(t.shape)) for name, t in file.tensors.items()}
+    return [8, 16, *(at + more for name, at in places.items() for more in behind.get(name, (0, 4, 8)))]
+
+
 def damaged(seed: int) -> bytes:
     rng = random.Random(seed)
     whole, begin = original()
@@ -45,7 +62,7 @@ def damaged(seed: int) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
         # most of the file are weights, most of what can go wrong lies in front of them
         at = rng.randrange(len(data)) if rng.random() < 0.2 else rng.randrange(min(begin, len(data)))
-        how = rng.choice((0, 0, 1, 2, 2, 3, 3, 4, 5))
+        how = rng.choice((0, 0, 1, 2, 2, 3, 3, 4, 5, 6, 6, 7))
         if how == 0:
             data[at : at + 1] = bytes([rng.randrange(256)])
         elif how == 1:
@@ -60,6 +77,11 @@ def damaged(seed: int) -> bytes:
             data[at : at + size] = data[other : other + size]
         elif how == 4:
             del data[at : at + rng.choice((1, 4, 8))]
+        elif how == 6:  # another type or count
+            at = rng.choice(numbers())
+            data[at : at + 4] = struct.pack("<I", rng.choice((rng.randrange(45), rng.choice(ODD) % (1 << 32))))
+        elif how == 7:
+            data[at] ^= 1 << rng.randrange(8)
         elif rng.random() < 0.5:
             del data[at:]
         if len(data) < 2:

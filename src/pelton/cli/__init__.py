@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import logging
 import os
 import signal
@@ -15,26 +16,7 @@ from typing import Any, NoReturn
 from pelton import __version__
 from pelton.errors import Error, InputError, near
 
-from . import (
-    advise,
-    bench,
-    build,
-    cache,
-    chat,
-    check,
-    compare,
-    completion,
-    compress,
-    convert,
-    demo,
-    doctor,
-    explain,
-    export,
-    flags,
-    formats,
-    generate,
-)
-from . import import_env, inspect, output, refit, run, serve, sign, streams, terminal, trace, trtexec, tune, view
+from . import flags, output, streams, terminal
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans a
 model (of ONNX, or another format) into one engine file, `run` runs it, `bench` says how fast it is and where the time
@@ -47,14 +29,14 @@ EXAMPLES = """from a model to an answer:
 
 `pelton COMMAND --help` explains each command, with examples. `pelton demo` needs no model."""
 
-# Commands in the order of `pelton --help`: a new one is a module with `add` and `main`, and a line here.
+# Commands in the order of `pelton --help`: a new one is a module with `add` and `main`, and a word here.
 GROUPS = {
-    "build": (build, tune, refit, sign),
-    "run and measure": (run, serve, bench, trtexec, demo),
-    "language models": (generate, chat),
-    "understand": (inspect, view, explain, trace, check, compare),
-    "convert and formats": (convert, compress, export, formats, import_env),
-    "machine": (doctor, advise, cache, completion),
+    "build": ("build", "tune", "refit", "sign"),
+    "run and measure": ("run", "serve", "bench", "trtexec", "demo"),
+    "language models": ("generate", "chat"),
+    "understand": ("inspect", "view", "explain", "trace", "check", "compare"),
+    "convert and formats": ("convert", "compress", "export", "formats", "import-env"),
+    "machine": ("doctor", "advise", "cache", "completion"),
 }
 
 SIMILAR = 0.72  # of letters, from 0 to 1: --weight is near --weights, and --device not near --level
@@ -140,21 +122,20 @@ class Warnings(logging.Handler):
         print(f"{record.levelname.lower()}: {flags.translate_options(self.format(record))}", file=sys.stderr)
 
 
-def parser() -> CommandParser:
-    """Builds the parser of all commands. Each module of this package adds one."""
+def parser(only: str | None = None) -> CommandParser:
+    """Builds the parser of all commands, or of one. Each module of this package adds one."""
     out = CommandParser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
     out.add_argument("--version", action="version", version=f"pelton {__version__}")
     commands = out.add_subparsers(dest="command", metavar="COMMAND", prog="pelton", parser_class=Parser)
-    for modules in GROUPS.values():
-        for module in modules:
-            command = module.add(commands)
-            command.add_argument(
-                "-v", "--verbose", action="count", default=0, help="log decisions (-vv: also rejected candidates)"
-            )
-            command.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary, no warnings")
-            command.set_defaults(main=module.main, refuse=command.refuse, parser=out)
-    names = iter(commands.choices)
-    out.groups = {title: [next(names) for _ in modules] for title, modules in GROUPS.items()}
+    out.groups = GROUPS
+    for name in [only] if only else [name for names in GROUPS.values() for name in names]:
+        module = importlib.import_module(f".{name.replace('-', '_')}", __name__)
+        command = module.add(commands)
+        command.add_argument(
+            "-v", "--verbose", action="count", default=0, help="log decisions (-vv: also rejected candidates)"
+        )
+        command.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary, no warnings")
+        command.set_defaults(main=module.main, refuse=command.refuse, parser=out)
     return out
 
 
@@ -206,7 +187,9 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parses the arguments of one command; raises SystemExit for --help, --version and wrong usage."""
-    pelton = parser()
+    # importing all commands takes longer than most of them; that of completions prints all
+    alone = bool(argv) and argv[0] != "completion" and any(argv[0] in names for names in GROUPS.values())
+    pelton = parser(argv[0] if alone else None)
     pelton.words = argv
     try:
         args, unknown = pelton.parse_known_args(argv)

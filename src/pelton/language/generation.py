@@ -19,8 +19,9 @@ class GenerationRequest:
     """What to generate.
 
     prompt: a text, completed as it is, or tokens. special: puts the model's first token in front of a text.
-    max_tokens: default, as many as fit behind the prompt. stop: texts that end the answer, which does not have them.
-    stop_tokens: tokens that end it, beside the model's own. ignore_eos: the model's own do not end it.
+    max_tokens: default, as many as fit behind the prompt. stop: texts that end the answer, which does not have them;
+    they may have special tokens. stop_tokens: tokens that end it, beside the model's own. ignore_eos: the model's own
+    do not end it.
     schema: what the text must match: a JSON schema as a dictionary, or a text that begins with "regex:" or "lark:".
     logprobs: so many of the most likely tokens with each token, 0 to 100; None: no log probabilities.
     """

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pelton.errors import ModelError
 
 from .architecture import DecoderFamily
-from .description import DecoderPorts, Description
+from .description import DecoderPorts, Description, described
 from .gguf_family import gguf_family
 from .gguf_file import GgufFile
-from .gguf_tokens import gguf_tokens
+from .gguf_tokens import KeptMetadata, gguf_tokens
 from .source import DecoderSizes, LanguageSource
 from .tokens import Tokens
 
@@ -46,10 +48,10 @@ class GgufTensors:
 
 
 class _Model:
-    """A file, read when it is needed."""
+    """A file, read when it is needed. tokenizer: the metadata of its tokens, if an earlier start recorded it."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, tokenizer: Mapping[str, Any] | None = None):
+        self.path, self.tokenizer = path, tokenizer
 
     @cached_property
     def file(self) -> GgufFile:
@@ -60,7 +62,24 @@ class _Model:
         return gguf_family(self.file)
 
     def tokens(self) -> Tokens:
-        return gguf_tokens(self.file)
+        return gguf_tokens(self.file if self.tokenizer is None else KeptMetadata(self.path, self.tokenizer))
+
+    def description(self) -> Description:
+        a = self.family.architecture
+        return Description(
+            family=a.family,
+            layers=len(a.layers),
+            kv_heads=a.kv_heads,
+            head_size=a.head_size,
+            context=a.context,
+            vocabulary=a.vocabulary,
+            long_from=max((r.long_from for r in a.rotations), default=0),
+        )
+
+    def head(self) -> dict[str, Any]:
+        """Returns what `kept_gguf_model` takes."""
+        tokenizer = {key: value for key, value in self.file.metadata.items() if key.startswith("tokenizer.")}
+        return {"description": asdict(self.description()), "tokenizer": tokenizer}
 
     def network(self, sizes: DecoderSizes) -> tuple[Network, DecoderPorts, list[str]]:
         from .decoder_network import decoder_network  # the compiler's, which later starts do not import
@@ -82,14 +101,13 @@ def gguf_model(path: Path) -> LanguageSource:
     """Returns the model of a file. Raises FormatError for a damaged file, and ModelError for architectures, tokenizers
     and metadata that are not known."""
     model = _Model(path)
-    a = model.family.architecture
-    description = Description(
-        family=a.family,
-        layers=len(a.layers),
-        kv_heads=a.kv_heads,
-        head_size=a.head_size,
-        context=a.context,
-        vocabulary=a.vocabulary,
-        long_from=max((r.long_from for r in a.rotations), default=0),
-    )
-    return LanguageSource("gguf", (path,), description, model.tokens, model.network)
+    return LanguageSource("gguf", (path,), model.description(), model.tokens, model.network, model.head)
+
+
+def kept_gguf_model(path: Path, head: Mapping[str, Any]) -> LanguageSource:
+    """Returns the model of a file whose `LanguageSource.head` an earlier start recorded; the file is not read.
+
+    Reading the texts of a large vocabulary takes longer than loading an engine.
+    """
+    model = _Model(path, head["tokenizer"])
+    return LanguageSource("gguf", (path,), described(head["description"]), model.tokens, model.network)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pelton.errors import ModelError, Needs
@@ -44,16 +47,26 @@ ENDS = (
 NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
+@dataclass(frozen=True)
+class KeptMetadata:
+    """The metadata of a file's tokens, which an earlier start read."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+
+
 class _Metadata:
     """The metadata of tokens, checked as it is read."""
 
-    def __init__(self, file: GgufFile):
+    def __init__(self, file: GgufFile | KeptMetadata):
         self.path, self.values = file.path, file.metadata
         self.tokens: list[str] = self.texts("tokens")
         kinds = self.value("token_type", list, [NORMAL] * len(self.tokens))
         if len(kinds) != len(self.tokens):
             raise ModelError(f"{self.path}: there are {len(self.tokens)} tokens, and types of {len(kinds)}")
         self.kinds: list[int] = kinds
+        # most of a vocabulary are normal ones
+        self.others = [(i, text, k) for i, (text, k) in enumerate(zip(self.tokens, kinds)) if k != NORMAL]
 
     def value(self, name: str, kind: type, default: Any = None) -> Any:
         value = self.values.get(f"tokenizer.ggml.{name}", default)
@@ -63,7 +76,7 @@ class _Metadata:
 
     def texts(self, name: str) -> list[str]:
         values = self.value(name, list)
-        if not values or not all(isinstance(v, str) for v in values):
+        if {*map(type, values)} != {str}:
             raise ModelError(f"{self.path}: tokenizer.ggml.{name} must be a list of texts")
         return values
 
@@ -77,7 +90,7 @@ class _Metadata:
         return id
 
 
-def gguf_tokens(file: GgufFile) -> Tokens:
+def gguf_tokens(file: GgufFile | KeptMetadata) -> Tokens:
     """Returns the tokens of a file. Raises ModelError for a tokenizer that is not known, naming it, and for a damaged
     one."""
     with Needs("language models", ModelError, "language"):
@@ -91,7 +104,7 @@ def gguf_tokens(file: GgufFile) -> Tokens:
         tokenizer, begins = KINDS[kind](m)
         added = [
             tokenizers.AddedToken(text, special=k in (CONTROL, UNKNOWN), normalized=False)
-            for text, k in zip(m.tokens, m.kinds)
+            for _, text, k in m.others
             if k in (CONTROL, UNKNOWN, USER) and text
         ]
         tokenizer.add_tokens(added)
@@ -102,8 +115,8 @@ def gguf_tokens(file: GgufFile) -> Tokens:
     bos, eos = m.id("bos"), m.id("eos")
     _frame(m, tokenizer, bos if m.value("add_bos_token", bool, begins) else None, eos)
     ends = {id for name in ("eos", "eot", "eom") if (id := m.id(name)) is not None}
-    ends |= {i for i, (text, k) in enumerate(zip(m.tokens, m.kinds)) if k == CONTROL and text in ENDS}
-    special = frozenset(i for i, k in enumerate(m.kinds) if k in (CONTROL, UNKNOWN))
+    ends |= {i for i, text, k in m.others if k == CONTROL and text in ENDS}
+    special = frozenset(i for i, _, k in m.others if k in (CONTROL, UNKNOWN))
     names = {name: m.tokens[id] for name, of in NAMED.items() if (id := m.id(of)) is not None}
     template = file.metadata.get("tokenizer.chat_template", "")
     coder = LibraryCoder(tokenizer)
@@ -130,15 +143,22 @@ def _byte_pairs(m: _Metadata) -> tuple[Any, bool]:
     words = m.value("pre", str, "default")
     if words not in WORDS:
         raise ModelError(f"{m.path}: words of the kind {words!r} are not supported, only {', '.join(WORDS)}")
-    pairs = [tuple(text.split(" ", 1)) for text in m.value("merges", list)]
-    vocabulary = {text: i for i, text in enumerate(m.tokens)}
-    model = models.BPE(vocabulary, pairs, ignore_merges=words in WHOLE_WORDS)
+    vocabulary = dict(zip(m.tokens, range(len(m.tokens))))
+    model = models.BPE(vocabulary, _pairs(m.value("merges", list)), ignore_merges=words in WHOLE_WORDS)
     tokenizer = Tokenizer(model)
     steps: list[Any] = [pre_tokenizers.Split(Regex(p), "isolated") for p in WORDS[words]]
     steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer, words in BEGIN
+
+
+def _pairs(merges: list[str]) -> list[Any]:
+    """Splits "left right" of each merge, all at once where none is damaged."""
+    parts = " \n ".join(merges).split(" ")
+    if len(parts) == max(3 * len(merges) - 1, 1) and {"\n", *parts[2::3]} == {"\n"}:
+        return [*zip(parts[::3], parts[1::3])]
+    return [tuple(text.split(" ", 1)) for text in merges]
 
 
 def _pieces(m: _Metadata) -> tuple[Any, bool]:

@@ -154,7 +154,8 @@ class LanguageModel:
         max_tokens: default 512; None: as many as fit. temperature: 0 (default) chooses the most likely token; top_k,
         top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, temperature_last, seed: see
         `pelton.language.Sampling`, which has their order.
-        stop: a text, or several, that end the answer and are not part of it. ignore_eos: the model's own end does not.
+        stop: a text, or several, that end the answer and are not part of it; special tokens such as "<|im_end|>" are
+        found, too. ignore_eos: the model's own end does not.
         schema: what the answer must match: a JSON schema as a dictionary, or a text: "regex:" with a regular
         expression, "lark:" with a grammar. tools: descriptions of functions, for templates that have a place for them.
         template: further names for the template, such as {"enable_thinking": False}. logprobs: see `submit`.
@@ -170,20 +171,43 @@ class LanguageModel:
         return texts
 
     def agenerate(self, prompt: Prompt, *, stream: bool = False, **options: Unpack[GenerateOptions]) -> Any:
-        """`generate` in a coroutine: `await` it, or iterate with `async for` if `stream` is true."""
+        """`generate` in a coroutine: `await` it, or iterate with `async for` if `stream` is true.
+
+        The chat template and the tokenizer run in a thread. A coroutine that is cancelled cancels its answer.
+        """
         return self._texts_async(prompt, options) if stream else self._text_async(prompt, options)
 
     async def _text_async(self, prompt: Prompt, options: GenerateOptions) -> str:
         return "".join([text async for text in self._texts_async(prompt, options)])
 
     async def _texts_async(self, prompt: Prompt, options: GenerateOptions) -> AsyncIterator[str]:
-        answer = self.submit(prompt, **options)
+        answer = await self._submitted(prompt, options)
         try:
             async for piece in answer:
                 if piece.text:
                     yield piece.text
         finally:
             answer.cancel()
+
+    async def _submitted(self, prompt: Prompt, options: GenerateOptions) -> Answer:
+        """Submits a prompt in a thread. Without a coroutine that could read the answer, the thread cancels it."""
+        import asyncio  # takes as long to import as all of this room
+
+        answers, gone = list[Answer](), threading.Event()
+
+        def begin() -> None:
+            answers.append(self.submit(prompt, **options))
+            if gone.is_set():
+                answers[0].cancel()
+
+        try:
+            await asyncio.to_thread(begin)
+        except BaseException:
+            gone.set()
+            for answer in answers:
+                answer.cancel()
+            raise
+        return answers[0]
 
     def submit(self, prompt: Prompt | GenerationRequest, **options: Unpack[GenerateOptions]) -> Answer:
         """Begins an answer and returns it at once: pieces with their tokens, usage, and the reason of its end.

@@ -11,14 +11,16 @@ from pelton.errors import InputError, ModelAbsent, ModelError, Needs
 from pelton.logs import Logger
 from pelton.options import Options
 from pelton.runtime import Engine
+from pelton.system.collector import paused
+from pelton.system.memory import populate
 
 from .decoder import Decoder
 from .description import DecoderPorts, described
 from .few import FEW, few_tokens
 from .genai import genai_model
-from .gguf import gguf_model
+from .gguf import gguf_model, kept_gguf_model
 from .huggingface import huggingface_model
-from .kept import kept_engine
+from .kept import keep_head, kept_engine, kept_head
 from .source import LanguageSource, DecoderSizes
 
 log = Logger("pelton.language")
@@ -52,7 +54,9 @@ def open(
     """
     if cache not in CACHES:
         raise InputError(f"cache is 'fp32', 'fp16' or 'int8', got {cache!r}")
-    source = source_of(Path(path))
+    with paused():
+        head = kept_head(Path(path), Options(cache_dir=cache_folder)) if Path(path).is_file() else None
+        source = source_of(Path(path)) if head is None else kept_gguf_model(Path(path), head)
     most = source.description.context
     if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 2 <= context <= most):
         raise InputError(f"context is a number of tokens from 2 to {most}, the model's own, got {context!r}")
@@ -63,7 +67,12 @@ def open(
     description = described({**record["description"], "digest": record["digest"]})
     if description.notes:
         log.info("%s: %s", path, "; ".join(description.notes))
-    return Decoder(engine, source.tokens(), description, _ports(record["ports"]), threads)
+    populate(engine.constants)  # by a thread, while this one reads the tokens
+    with paused():
+        tokens = source.tokens()
+    if source.head is not None:  # behind the tokens: those of a damaged file are not recorded
+        keep_head(Path(path), options, source.head())
+    return Decoder(engine, tokens, description, _ports(record["ports"]), threads)
 
 
 def source_of(path: Path) -> LanguageSource:

@@ -30,9 +30,11 @@ class Progress:
         self.pending = -1
         self.output: list[int] = []
         self.drafted = self.accepted = self.cached = 0
-        self._ends = frozenset(() if request.ignore_eos else tokens.eos) | frozenset(request.stop_tokens)
+        special = {i: text for i in tokens.special if request.stop and (text := tokens.token(i))}
+        whole = {i for i, text in special.items() if text in request.stop}
+        self._ends = frozenset(() if request.ignore_eos else tokens.eos) | {*request.stop_tokens} | whole
         self._sampler = Sampler(request.sampling, prompt, vocabulary)
-        self._stream, self._stops = tokens.stream(), StopFilter(request.stop)
+        self._stream, self._stops = tokens.stream(), StopFilter(request.stop, special)
         self._held: list[int] = []  # tokens whose text is not out
         self._logprobs: list[TokenLogprob] = []
         self.reach = DRAFT
@@ -62,7 +64,7 @@ class Progress:
         self._sampler.add(token)
         if self.grammar is not None:
             self.grammar.add(token)
-        self._put(self._stops.push(self._stream.push(token)))
+        self._put(self._stops.push(self._stream.push(token), token))
         if self._stops.stopped:
             return self._end("stop")
         if self.grammar is not None and self.grammar.complete():

@@ -12,7 +12,8 @@ import numpy as np
 from pelton.errors import InputError, ModelError
 
 FIRST = 256  # tokens that are sorted for top p; more if their sum does not reach it
-BLOCK = 32  # numbers whose largest, or sum, is looked at first
+ROWS = 32  # of a table of logits, whose columns have one candidate each at first
+BLOCK = 256  # weights whose sum is looked at first
 
 MOST_BIAS = 1e6  # that a logit gets added
 COLDEST = 1e-5  # lower temperatures choose the largest logit, as 0 does: float32 cannot divide by them
@@ -161,6 +162,9 @@ def _bias(pairs: Sequence[tuple[int, float]], vocabulary: int) -> np.ndarray | N
 
 def draw(weights: np.ndarray, u: float) -> int:
     """Returns the index where the sums of weights reach the part u of all of them."""
+    if len(weights) <= BLOCK:
+        within = weights.cumsum(dtype=np.float64)
+        return int(within.searchsorted(min(u * within[-1], np.nextafter(within[-1], 0)), side="right"))
     whole = len(weights) // BLOCK * BLOCK
     blocks = weights[:whole].reshape(-1, BLOCK).sum(1, dtype=np.float64)
     sums = np.append(blocks, weights[whole:].sum(dtype=np.float64)).cumsum()
@@ -174,11 +178,15 @@ def draw(weights: np.ndarray, u: float) -> int:
 
 def largest(x: np.ndarray, count: int) -> np.ndarray:
     """Returns the indices of the largest numbers, in falling order; of equal ones the first."""
-    blocks = len(x) // BLOCK
-    if count < blocks // 2:
-        # as many blocks have a number as large as the count-th largest of their maxima
-        tops = x[: blocks * BLOCK].reshape(blocks, BLOCK).max(1)
-        candidates = np.flatnonzero(x >= np.partition(tops, blocks - count)[blocks - count])
+    columns = len(x) // ROWS
+    if count < columns // 2:
+        # as many columns have a number as large as the count-th largest of their maxima; rows are vectors of numpy's
+        table, rest = x[: ROWS * columns].reshape(ROWS, columns), x[ROWS * columns :]
+        tops = table.max(0)
+        least = np.partition(tops, columns - count)[columns - count]
+        some = np.flatnonzero(tops >= least)
+        row, column = np.nonzero(table[:, some] >= least)
+        candidates = np.append(row * columns + some[column], ROWS * columns + np.flatnonzero(rest >= least))
     elif count < len(x):
         candidates = np.flatnonzero(x >= np.partition(x, len(x) - count)[len(x) - count])
     else:

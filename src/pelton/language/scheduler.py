@@ -95,8 +95,7 @@ class Scheduler:
     def encode_parts(self, parts: Iterable[Part]) -> list[int]:
         """Returns the tokens of a text in parts, without those that the model puts in front of a text."""
         with self._coding:
-            encoded = [self.decoder.tokens.encode(text, False, literal=literal) for text, literal in parts]
-        return [token for tokens in encoded for token in tokens]
+            return self.decoder.tokens.encode_parts(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes what finished answers left in the caches, see `LanguageModel.save`."""

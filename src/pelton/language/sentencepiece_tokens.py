@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +72,26 @@ class SentencePieceCoder:
         self._all, self._plain = _cuts(extra), _cuts([e for e in extra if not e.special])
 
     def encode(self, text: str, special: bool, literal: bool) -> list[int]:
-        cuts = self._plain if literal else self._all
-        ids, first = list[int](), True
-        for i, part in enumerate(cuts.split(text) if cuts else [text]):
-            if i % 2:
-                first = False
-                ids.append(self.ids[part] if part in self.ids else self.ids[part.strip()])
-            elif part:
-                ids += [self._id(p) for p in (self.first if first else self.later).encode(part)]
-                first = False
+        ids = self.encode_parts([(text, literal)])
         return [*self.begin, *ids, *self.end] if special else ids
+
+    def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
+        cut = [piece for text, literal in parts for piece in self._cut(text, literal)]
+        ids, first = list[int](), True
+        for kind, run in groupby(cut, type):
+            if kind is int:
+                ids += map(int, run)
+            else:  # texts of several parts are one, as only its begin has a space of the model's own
+                ids += [self._id(p) for p in (self.first if first else self.later).encode("".join(map(str, run)))]
+            first = False
+        return ids
+
+    def _cut(self, text: str, literal: bool) -> list[str | int]:
+        """Returns the texts and the ids of tokens between them."""
+        cuts = self._plain if literal else self._all
+        pieces = cuts.split(text) if cuts else [text]
+        ids = [self.ids[p] if p in self.ids else self.ids[p.strip()] for p in pieces[1::2]]
+        return [piece for pair in zip_longest(pieces[::2], ids) for piece in pair if piece not in ("", None)]
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         kept = [i for i in ids if special or not self._special(i)]

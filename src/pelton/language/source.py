@@ -35,7 +35,8 @@ class LanguageSource:
     """A model behind a door.
 
     kind: of the door. files: all that the network depends on. network: makes the network for these sizes, with its
-    ports, and notes on what it stores in another form.
+    ports, and notes on what it stores in another form. head: makes what a later start needs instead of reading the
+    file, in types of JSON; None if it reads the files again.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class LanguageSource:
     description: Description
     tokens: Callable[[], Tokens]
     network: Callable[[DecoderSizes], tuple[Network, DecoderPorts, Sequence[str]]]
+    head: Callable[[], dict[str, Any]] | None = None
 
 
 @overload

@@ -17,6 +17,8 @@ class Coder(Protocol):
 
     def encode(self, text: str, special: bool, literal: bool) -> list[int]: ...
 
+    def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]: ...
+
     def decode(self, ids: Sequence[int], special: bool) -> str: ...
 
     def id(self, token: str) -> int | None: ...
@@ -36,6 +38,9 @@ class LibraryCoder:
         if self.tokenizer.encode_special_tokens != literal:
             self.tokenizer.encode_special_tokens = literal
         return self.tokenizer.encode(text, add_special_tokens=special).ids
+
+    def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
+        return [id for text, literal in parts for id in self.encode(text, False, literal)]
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=not special)
@@ -72,14 +77,12 @@ class Tokens:
         special: adds those that the model puts in front of a text, and behind it. literal: special tokens in the text,
         such as "<|im_end|>", are its characters: for text of strangers. Raises InputError for half a character.
         """
-        try:
-            text.encode()
-        except UnicodeEncodeError as e:
-            raise InputError(
-                f"the text has half a character at {e.start}, U+{ord(text[e.start]):04X}: it is no Unicode; decode its"
-                " bytes as UTF-8, with errors='replace' where they are damaged"
-            ) from None
-        return self.coder.encode(text, special, literal)
+        return self.coder.encode(_checked(text), special, literal)
+
+    def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
+        """Returns the tokens of one text in parts, each with true if its special tokens are characters; without those
+        that the model puts around a text. Raises InputError for half a character."""
+        return self.coder.encode_parts([(_checked(text), literal) for text, literal in parts])
 
     def decode(self, ids: Iterable[int], special: bool = False) -> str:
         """Returns the text of tokens; special: with the special ones."""
@@ -99,6 +102,17 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.coder)
+
+
+def _checked(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise InputError(
+            f"the text has half a character at {e.start}, U+{ord(text[e.start]):04X}: it is no Unicode; decode its"
+            " bytes as UTF-8, with errors='replace' where they are damaged"
+        ) from None
+    return text
 
 
 class TokenStream:

@@ -15,6 +15,7 @@ from pelton.engine.plan import Port
 from pelton.engine.sizes import bounded, evaluate, misfit, solve
 from pelton.errors import InputError
 from pelton.system import files
+from pelton.system.memory import zeros_by_page
 
 if TYPE_CHECKING:
     from .context import Context
@@ -193,10 +194,10 @@ def state_of(engine: Any, values: Mapping[str, int], pairs: Mapping[str, str] | 
     axes = growing_axes(engine, outputs)
     values = {**_empty(engine, axes, values), **values}
     ports = {p.name: p for p in engine.ports(bounded(engine.plain, values))}
-    arrays = {name: np.zeros(ports[name].numbers, ports[name].numpy_dtype) for name in outputs}
+    arrays = {name: zeros_by_page(ports[name].numbers, np.dtype(ports[name].numpy_dtype)) for name in outputs}
     growing = {name: (axis, arrays[name].shape[axis]) for name, axis in axes.items()}
     begin = {name: a.reshape(-1)[0] for name, a in first.items() if a.size}
-    for name, value in begin.items():  # zeros stay untouched: the system gives them memory when they are written
+    for name, value in begin.items():
         arrays[name][...] = value
     return State(arrays, outputs, begin, growing=growing)
 

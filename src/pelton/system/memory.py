@@ -1,8 +1,9 @@
-"""Memory: aligned to cache lines, or in huge pages; addresses; and the amount that the machine has."""
+"""Memory: aligned to cache lines, in huge pages or in small ones; addresses; and the amount that the machine has."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 import threading
@@ -14,6 +15,7 @@ from pelton.errors import EngineError
 
 LINE = 64
 HUGE_PAGE = 2 << 20
+NO_HUGE_PAGE = 15  # MADV_NOHUGEPAGE of madvise(2)
 POPULATE_READ = 22  # MADV_POPULATE_READ of madvise(2), Linux 5.14 and newer
 LARGE = 64 << 20  # bytes that take the system milliseconds to map
 PIECE = 4 << 20  # bytes for which a call keeps other threads from mapping memory
@@ -25,11 +27,7 @@ def allocate(size: int) -> np.ndarray:
     Raises EngineError if the system refuses.
     """
     slack = HUGE_PAGE if size >= HUGE_PAGE else 0
-    try:
-        # private: a forked child gets its own
-        room = mmap.mmap(-1, max(size + slack, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError, ValueError) as e:
-        raise EngineError(f"the engine needs {size / 1e6:.1f} MB of memory, but the system refuses it ({e})") from None
+    room = _mapped(max(size + slack, 1))
     if slack:
         try:
             room.madvise(mmap.MADV_HUGEPAGE)
@@ -38,6 +36,32 @@ def allocate(size: int) -> np.ndarray:
     whole = np.frombuffer(room, np.uint8)
     start = -address(whole) % HUGE_PAGE if slack else 0
     return whole[start : start + size]
+
+
+def zeros_by_page(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Allocates an array of zeros that takes memory page by page, as it is written.
+
+    numpy has large arrays in huge pages, of which the first number written takes 2 MB: 180 heads of a cache with room
+    for 4,096 tokens took 670 MB for the first 500, and take 35 MB here. Raises EngineError if the system refuses.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < HUGE_PAGE:
+        return np.zeros(shape, dtype)
+    room = _mapped(size)
+    try:
+        room.madvise(NO_HUGE_PAGE)
+    except (OSError, ValueError):
+        pass  # a kernel without huge pages
+    return np.frombuffer(room, dtype).reshape(shape)
+
+
+def _mapped(size: int) -> mmap.mmap:
+    """Maps `size` zero bytes. Raises EngineError if the system refuses."""
+    try:
+        # private: a forked child gets its own
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError, ValueError) as e:
+        raise EngineError(f"the engine needs {size / 1e6:.1f} MB of memory, but the system refuses it ({e})") from None
 
 
 def address(array: np.ndarray) -> int:

@@ -65,17 +65,18 @@ class EngineCache:
         mark_used(path)
         return engine
 
-    def put(self, key: str, engine: Engine) -> None:
-        """Writes an engine; deletes the least recently used files if the cache exceeds its limit."""
+    def put(self, key: str, engine: Engine) -> bool:
+        """Writes an engine; deletes the least recently used files if the cache exceeds its limit. Returns False if it
+        could not be written."""
         path = self._path(key, ".pelton")
         if path is None:
-            return
+            return False
         try:
             engine.save(path)
             nbytes = path.stat().st_size
         except (EngineError, OSError) as e:
             self._cache.refused(e)
-            return
+            return False
         if nbytes > self._cache.limit:
             log.warning(
                 "the engine is not kept for the next session: it has %d bytes, the limit of the cache is %d"
@@ -85,6 +86,7 @@ class EngineCache:
             )
         self._cache.added(nbytes)
         self._cache.settle()
+        return True
 
     def engines_of(self, key: str) -> list[tuple[str, AcceptedSizes]]:
         """Returns the keys of a model's engines, latest first, each with the sizes that it accepts."""
@@ -129,17 +131,28 @@ class EngineCache:
         """Returns the SHA-256 of a file, cached while its size, inode and times stay the same."""
         real = os.path.realpath(path)
         s = os.stat(real)
-        stamp = [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns]
-        key = hashlib.sha256(os.fsencode(real)).hexdigest()
-        known = self.json(key)
-        if isinstance(known, dict) and known.get("stamp") == stamp and isinstance(known.get("digest"), str):
-            return known["digest"]
+        if (known := self._recorded_digest(real, s)) is not None:
+            return known
         with open(real, "rb") as f:
             data: Any = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) if s.st_size else b""
             digest = hashlib.sha256(data).hexdigest()
         if time.time() - max(s.st_mtime, s.st_ctime) > FRESH:
-            self.put_json(key, {"stamp": stamp, "digest": digest})
+            self.put_json(_path_key(real), {"stamp": _stamp(s), "digest": digest})
         return digest
+
+    def known_digest(self, path: Path) -> str | None:
+        """Returns the digest of a file if that takes no reading of it, else None."""
+        real = os.path.realpath(path)
+        try:
+            return self._recorded_digest(real, os.stat(real))
+        except OSError:
+            return None
+
+    def _recorded_digest(self, real: str, s: os.stat_result) -> str | None:
+        known = self.json(_path_key(real))
+        if isinstance(known, dict) and known.get("stamp") == _stamp(s) and isinstance(known.get("digest"), str):
+            return known["digest"]
+        return None
 
     def details(self, digest: str, find: Callable[[], list[str]]) -> list[str]:
         """Returns the result of `find()`, cached under the digest of the file that it reads."""
@@ -172,6 +185,14 @@ class EngineCache:
         path = self._path(key, ".json")
         if path is not None:
             self._cache.write(path, json.dumps(data).encode())
+
+
+def _path_key(real: str) -> str:
+    return hashlib.sha256(os.fsencode(real)).hexdigest()
+
+
+def _stamp(s: os.stat_result) -> list[int]:
+    return [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns]
 
 
 def _own_folder(cache: Cache) -> Path | None:
