@@ -19,7 +19,8 @@ from .genai import genai_model
 from .gguf import gguf_model
 from .huggingface import huggingface_model
 from .kept import kept_engine
-from .source import LanguageSource, DecoderSizes
+from .source import DecoderSizes, EncoderPart, LanguageSource
+from .source_encoder import SourceEncoder
 
 log = Logger("pelton.language")
 
@@ -56,14 +57,17 @@ def open(
     most = source.description.context
     if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 2 <= context <= most):
         raise InputError(f"context is a number of tokens from 2 to {most}, the model's own, got {context!r}")
-    context = context or min(most, CONTEXT)
-    sizes = DecoderSizes(context, min(PROMPT, context))
+    part = source.encoder
+    context = context or (min(most, CONTEXT) if part is None else part.usual)
+    sizes = DecoderSizes(context, min(PROMPT, context), 0 if part is None else part.rows or context)
     options = Options(level=level, precision=precision, threads=threads, cache_dir=cache_folder, kv_cache=CACHES[cache])
     engine, record = kept_engine(source, asdict(sizes), options, lambda: _built(source, sizes, options))
     description = described({**record["description"], "digest": record["digest"]})
     if description.notes:
         log.info("%s: %s", path, "; ".join(description.notes))
-    return Decoder(engine, source.tokens(), description, _ports(record["ports"]), threads)
+    ports = _ports(record["ports"])
+    encoder = None if part is None else _encoder(source, part, ports, sizes, options)
+    return Decoder(engine, source.tokens(), description, ports, threads, encoder)
 
 
 def source_of(path: Path) -> LanguageSource:
@@ -81,6 +85,23 @@ def source_of(path: Path) -> LanguageSource:
     )
 
 
+def _encoder(
+    source: LanguageSource, part: EncoderPart, ports: DecoderPorts, sizes: DecoderSizes, options: Options
+) -> SourceEncoder:
+    """Returns the encoder beside a decoder, whose engine is another one."""
+
+    def built() -> tuple[Engine, dict[str, Any]]:
+        with Needs("building the engine of a language model"):
+            from pelton.builder.build import build
+
+        return build(part.network(sizes), options=options), {}
+
+    own = replace(source, kind=f"{source.kind}, encoder")
+    engine, _ = kept_engine(own, asdict(sizes), options.but(kv_cache=None), built)
+    vocabulary = source.description.vocabulary
+    return SourceEncoder(engine, ports, sizes.sources, vocabulary, part.start, part.end, part.speech, options.threads)
+
+
 def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:
     with Needs("building the engine of a language model"):
         from pelton.builder.build import build  # the compiler, which later starts do not import
@@ -89,7 +110,10 @@ def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tup
     token = {name: 1 for name in (ports.tokens, ports.kept) if name}
     prompt = {ports.tokens: f"1..{sizes.prompt}..{sizes.context}"}
     few = {name: f"2..4..{FEW}" for name in (ports.tokens, ports.kept) if name}
-    engine = build(net, options=options.but(profiles={"token": token, "few": few, "prompt": prompt}))
+    profiles = {"token": token, "few": few, "prompt": prompt}
+    if source.encoder is not None:
+        del profiles["few"]
+    engine = build(net, options=options.but(profiles=profiles))
     description = replace(
         source.description,
         context=sizes.context,
@@ -97,7 +121,8 @@ def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tup
         token_bytes=_token_bytes(engine, ports),
         notes=tuple(notes),
     )
-    description = replace(description, few=few_tokens(Decoder(engine, source.tokens(), description, ports)))
+    if source.encoder is None:
+        description = replace(description, few=few_tokens(Decoder(engine, source.tokens(), description, ports)))
     return engine, {"description": asdict(description), "ports": asdict(ports)}
 
 
@@ -111,4 +136,4 @@ def _token_bytes(engine: Engine, ports: DecoderPorts) -> int:
 
 
 def _ports(record: dict[str, Any]) -> DecoderPorts:
-    return DecoderPorts(**{**record, "caches": tuple(record["caches"])})
+    return DecoderPorts(**{**record, **{name: tuple(record[name]) for name in ("caches", "crosses")}})
