@@ -2,9 +2,9 @@
 """Makes tiny encoder–decoders, and records what transformers computes: encoder_decoders.py FOLDER.
 
 Needs the packages transformers, torch and tokenizers. Each model has random weights and is a folder of FOLDER, with
-answers.npz beside it. For each of three sources i, which are ids (`i ids`) or sounds (`i sound`, with `i spectrogram`, by
-WhisperFeatureExtractor): logits in float64 of all tokens of an answer (`i answer`, `i logits`), and the tokens that
-`generate` appends, greedily, in float64 (`i generated`); for sounds also with the language that it detects.
+answers.npz beside it. Each of three sources i is ids (`i ids`) or a sound (`i sound`, with `i spectrogram`, by
+WhisperFeatureExtractor). It has logits in float64 of all tokens of an answer (`i answer`, `i logits`), and the tokens
+that `generate` appends, greedily, in float64 (`i generated`); those of sounds also with the language that it detects.
 """
 
 from __future__ import annotations

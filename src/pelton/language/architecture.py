@@ -36,8 +36,8 @@ class Architecture:
     """A decoder: tokens, layers of attention and products between activations, a head.
 
     norm: "rms", with weights that count from `norm_from`, or "layer". sandwich: also norms behind both parts of a
-    layer. head_norms: of queries and keys. activation: "silu", "gelu", "gelu_tanh" or "relu"; gated: of one product, times
-    another. score_scale: of scores; score_cap, logit_cap: c · tanh(x / c) of scores and logits, 0 for none.
+    layer. head_norms: of queries and keys. activation: "silu", "gelu", "gelu_tanh" or "relu"; gated: of one product,
+    times another. score_scale: of scores; score_cap, logit_cap: c · tanh(x / c) of scores and logits, 0 for none.
     embedding_scale: of the rows of the table of tokens. positions: true for a table of positions, added to these rows.
     head_scale: of the rows in front of the head. buckets: of distances, which have biases of scores for each head (T5,
     MPNet), 0 for none; far: the distance from which on all are in the last one. sources: rows of an encoder that layers

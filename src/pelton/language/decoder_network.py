@@ -135,7 +135,7 @@ def cross_name(layer: int, part: str) -> str:
 
 
 def _sources(net: Network, a: Architecture, batch: Size, most: int) -> Sources:
-    """Adds the inputs that count the rows of the encoder.""" 
+    """Adds the inputs that count the rows of the encoder."""
     if a.padded:
         return Sources(most, most, None)
     rows = net.input(SOURCES, f"i64[sources=1..{min(most, USUAL_SOURCES)}..{most}]")

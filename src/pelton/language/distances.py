@@ -10,7 +10,9 @@ from .architecture import Architecture
 from .weights import DecoderWeights
 
 
-def earlier_biases(net: Network, a: Architecture, w: DecoderWeights, distance: NetworkTensor, most: int) -> NetworkTensor:
+def earlier_biases(
+    net: Network, a: Architecture, w: DecoderWeights, distance: NetworkTensor, most: int
+) -> NetworkTensor:
     """Returns biases of a decoder, f32 [batch, heads, rows, keys]. distance: of rows behind keys, i64 [batch, rows,
     keys], below `most`; later keys have any bias."""
     table = _table(a, w, buckets(-np.arange(most), a.buckets, a.far, both=False))

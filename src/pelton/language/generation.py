@@ -26,7 +26,7 @@ class GenerationRequest:
     schema: what the text must match: a JSON schema as a dictionary, or a text that begins with "regex:" or "lark:".
     logprobs: so many of the most likely tokens with each token, 0 to 100; None: no log probabilities.
     suppress: tokens that the answer has none of; suppress_first: that it does not begin with.
-    spectrogram: f32 [mels, frames], what a model of speech hears; the prompt is then the tokens that the answer follows.
+    spectrogram: f32 [mels, frames], what a model of speech hears; the prompt is then the tokens before the answer.
     Beside other encoders, the prompt is what the encoder reads, and nothing precedes the answer but its first token.
     """
 

@@ -1,5 +1,5 @@
-"""Log-mel spectrograms as Whisper reads them (Radford et al., arXiv 2212.04356, section 2.2; the parameters are those of
-openai-whisper's `audio.py` and of transformers' `WhisperFeatureExtractor`)."""
+"""Log-mel spectrograms as Whisper reads them (Radford et al., arXiv 2212.04356, section 2.2), with the parameters of
+openai-whisper's `audio.py` and of transformers' `WhisperFeatureExtractor`."""
 
 from __future__ import annotations
 

@@ -68,9 +68,9 @@ class SequencePlaces:
     def take(self, prompt: Sequence[int], digest: bytes = b"") -> SequencePlace | None:
         """Returns a place whose sequence is the beginning of the prompt, as long as there is one; None if all are busy.
 
-        More than FEW tokens of the prompt remain, of prompts that have more: shorter runs have other kernels. digest: of
-        what an encoder reads, by which the keys and values of a sequence depend on more than its tokens: sequences then
-        begin anew, where the encoder has already read it, if there is such a place.
+        More than FEW tokens of the prompt remain, of prompts that have more: shorter runs have other kernels.
+        digest: of what an encoder reads, on which keys and values then depend, beside tokens. Sequences begin anew, in
+        the place for which the encoder has already read it, if there is one.
         """
         free = [p for p in self.all if not p.busy]
         if not free:

@@ -68,7 +68,8 @@ def _read_wave(path: str) -> tuple[np.ndarray, int]:
 
 
 def resampled(x: np.ndarray, rate: int, to: int) -> np.ndarray:
-    """Returns a sound at another rate, by a windowed sinc (Smith, "Digital Audio Resampling", 1984). x: f64 [samples]."""
+    """Returns a sound at another rate. x: f64 [samples]. The filter is a windowed sinc (Smith and Gossett, "A flexible
+    sampling-rate conversion method", ICASSP 1984)."""
     if rate == to:
         return x
     up, down = to // gcd(rate, to), rate // gcd(rate, to)

@@ -37,7 +37,8 @@ class SourceEncoder:
     """The encoder of a `Decoder`, whose `encoder` it is. Runs share one context, one at a time, from any thread.
 
     context: the most tokens of a text. vocabulary: of it. start: the token that answers begin with. end: the token
-    behind each text, None without one. speech: of an encoder of sound, None for texts. mels, frames: of a spectrogram, which it reads in place of a text; 0 for texts.
+    behind each text, None without one. speech: of an encoder of sound, None for texts. mels, frames: of a spectrogram,
+    which it reads in place of a text; 0 for texts.
     """
 
     def __init__(
@@ -76,14 +77,14 @@ class SourceEncoder:
             raise InputError("the prompt has no tokens; write a text")
         if len(ids) > self.context:
             raise InputError(
-                f"the prompt has {len(ids)} tokens, and the encoder reads {self.context} at most: shorten the prompt, or"
-                " open the model with a larger context"
+                f"the prompt has {len(ids)} tokens, and the encoder reads {self.context} at most: shorten the prompt,"
+                " or open the model with a larger context"
             )
         return _source(np.array([ids], np.int64))
 
     def sound(self, spectrogram: np.ndarray) -> Source:
-        """Returns the source of a spectrogram, f32 [mels, frames]. Raises InputError for other shapes and types, and for
-        numbers that are not finite."""
+        """Returns the source of a spectrogram, f32 [mels, frames]. Raises InputError for other shapes and types, and
+        for numbers that are not finite."""
         shape = (self.mels, self.frames)
         if not isinstance(spectrogram, np.ndarray) or spectrogram.shape != shape or spectrogram.dtype != np.float32:
             got = getattr(spectrogram, "dtype", type(spectrogram).__name__), list(np.shape(spectrogram))

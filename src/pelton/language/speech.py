@@ -25,7 +25,9 @@ class SpeechRules:
         """Returns the token of a language. Raises InputError for one that the model does not know."""
         if name not in self.languages:
             known = ", ".join(self.languages)
-            raise InputError(f"this model has no language {name!r}, only {known}" if known else self._single("language"))
+            raise InputError(
+                f"this model has no language {name!r}, only {known}" if known else self._single("language")
+            )
         return self.languages[name]
 
     def task(self, name: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pelton.errors import ModelError
 
 from pelton.language.architecture import Architecture, DecoderFamily, LayerNumbers
@@ -12,6 +14,7 @@ from .common import activation_of, places
 
 LONGEST, USUAL = 32768, 512  # tokens: biases by distance have no limit of their own
 TABLES = ("shared", "decoder.embed_tokens", "encoder.embed_tokens")
+FAR = "relative_attention_max_distance"
 OTHERS = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",)  # which old files have for nothing
 
 
@@ -34,7 +37,13 @@ def _family(settings: LanguageSettings, tied: bool) -> EncoderDecoderFamily:
         settings.value(name)
     act = form.removeprefix("gated-")
     act = "gelu_new" if gated and act == "gelu" else act
-    values = dict(
+    buckets, far = settings.whole("relative_attention_num_buckets", 32, 4096), settings.whole(FAR, 128)
+    if buckets % 4 or far <= buckets // 2:
+        raise ModelError(
+            f"{settings.path}: relative_attention_num_buckets must be a multiple of 4, and {FAR} above half of it, got"
+            f" {buckets} and {far}"
+        )
+    values = dict[str, Any](
         family=settings.text("model_type"),
         width=settings.whole("d_model"),
         heads=settings.whole("num_heads"),
@@ -47,14 +56,9 @@ def _family(settings: LanguageSettings, tied: bool) -> EncoderDecoderFamily:
         activation=activation_of(settings, act),
         gated=gated,
         score_scale=1.0,
-        buckets=settings.whole("relative_attention_num_buckets", 32, 4096),
-        far=settings.whole("relative_attention_max_distance", 128),
+        buckets=buckets,
+        far=far,
     )
-    if values["buckets"] % 4 or values["far"] <= values["buckets"] // 2:
-        raise ModelError(
-            f"{settings.path}: relative_attention_num_buckets must be a multiple of 4, and"
-            f" relative_attention_max_distance above half of it, got {values['buckets']} and {values['far']}"
-        )
     count = settings.layers("num_decoder_layers") if settings.value("num_decoder_layers") is not None else layers
     encoder = EncoderArchitecture(**values, layers=(LayerNumbers(None),) * layers)
     scale = encoder.width**-0.5 if tied else 1.0
