@@ -131,7 +131,7 @@ def write_sound(folder: Path, config: Any) -> None:
         x = sound(i, part * seconds)
         features = torch.from_numpy(extract(x, sampling_rate=16000).input_features)
         answer = torch.randint(2, VOCABULARY, (1, ANSWER), generator=torch.Generator().manual_seed(i))
-        ways = {"": {}} if single else {"": dict(language="de", task="translate"), " detected": {}}
+        ways = {"": {}} if single else {"": dict(language="de", task="translate"), " detected": dict(task="transcribe")}
         with torch.no_grad():
             logits = wide(input_features=features.double(), decoder_input_ids=answer, use_cache=False).logits[0]
             for name, way in ways.items():

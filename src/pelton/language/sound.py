@@ -14,7 +14,7 @@ from pelton.errors import InputAbsent, InputError
 
 from .mel import RATE
 
-ZEROS, ROLLOFF, BETA = 24, 0.95, 8.0  # of a resampling filter: zero crossings on each side, cutoff, Kaiser's window
+ZEROS, ROLLOFF, BETA = 48, 0.95, 8.0  # of a resampling filter: zero crossings on each side, cutoff, Kaiser's window
 LOWEST_RATE, HIGHEST_RATE = 1000, 768_000
 CONVERT = "convert it, as with: ffmpeg -i FILE -ac 1 -ar 16000 -c:a pcm_s16le out.wav"
 LATE, QUIET = 5 / 6, RATE // 10  # a long sound is cut behind this share of a part, where so many samples are quietest
@@ -41,13 +41,13 @@ def samples_of(audio: Any, rate: int | None = None) -> np.ndarray:
     rate = RATE if rate is None else rate
     if isinstance(rate, bool) or not isinstance(rate, int) or not LOWEST_RATE <= rate <= HIGHEST_RATE:
         raise InputError(f"rate is an integer from {LOWEST_RATE} to {HIGHEST_RATE} samples a second, got {rate!r}")
-    x = audio.astype(np.float64) / (32768 if audio.dtype == np.int16 else 1)
-    x = x.mean(1) if x.ndim == 2 else x
+    x = audio.mean(1, dtype=np.float32) if audio.ndim == 2 else audio.astype(np.float32)
+    x = x / np.float32(32768) if audio.dtype == np.int16 else x
     if not np.isfinite(x).all():
         raise InputError("audio has numbers that are not finite")
     if np.abs(x).max() > 100:
         raise InputError(f"audio of floats is from -1 to 1, got {np.abs(x).max():g}: divide it by its range")
-    return resampled(x, rate, RATE).astype(np.float32)
+    return resampled(x, rate, RATE)
 
 
 def _read_wave(path: str) -> tuple[np.ndarray, int]:
@@ -68,7 +68,7 @@ def _read_wave(path: str) -> tuple[np.ndarray, int]:
 
 
 def resampled(x: np.ndarray, rate: int, to: int) -> np.ndarray:
-    """Returns a sound at another rate. x: f64 [samples]. The filter is a windowed sinc (Smith and Gossett, "A flexible
+    """Returns a sound at another rate. x: f32 [samples]. The filter is a windowed sinc (Smith and Gossett, "A flexible
     sampling-rate conversion method", ICASSP 1984)."""
     if rate == to:
         return x
@@ -78,14 +78,14 @@ def resampled(x: np.ndarray, rate: int, to: int) -> np.ndarray:
     count = -(-len(x) * up // down)
     ends = half + down + 1
     rows = np.lib.stride_tricks.sliding_window_view(np.pad(x, (half, ends)), 2 * half + 1)
-    out = np.empty(count)
+    out = np.empty(count, np.float32)
     for phase in range(min(up, count)):  # outputs phase, phase + up, …: of inputs that are `down` apart
         first, part = divmod(phase * down, up)
         distance = np.arange(-half, half + 1) - part / up
         window = np.i0(BETA * np.sqrt(np.maximum(0, 1 - (distance / half) ** 2))) / np.i0(BETA)
         taps = cutoff * np.sinc(cutoff * distance) * window
         of = len(range(phase, count, up))
-        out[phase::up] = rows[first::down][:of] @ (taps / taps.sum())
+        out[phase::up] = rows[first::down][:of] @ (taps / taps.sum()).astype(np.float32)
     return out
 
 

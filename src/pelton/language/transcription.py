@@ -87,19 +87,28 @@ def listener(scheduler: Scheduler, max_tokens: int | None = None, **sampling: An
 def transcribed(of: Listener, audio: Any, rate: int | None, language: str | None, task: str | None) -> Iterator[str]:
     """Yields "" once the arguments are checked, then texts of a transcription as they arrive."""
     samples = samples_of(audio, rate)
-    prompt = of.prompt(language, task)
+    of.prompt(language, task)
     yield ""
-    parts = (of.spectrogram(part) for part in parts_of(samples, of.encoder.frames * HOP))
-    first = next(parts)
-    if of.rules.languages and language is None:
-        prompt = of.prompt(of.detected(first), task)
     begun = False
-    for answer in _ahead(chain([first], parts), lambda part: of.submit(part, prompt), len(of.scheduler.places.all)):
+    for answer in answers(of, samples, language, task):
         for piece in answer:
             text = piece.text if begun else piece.text.lstrip()
             if text:
                 begun = True
                 yield text
+
+
+def answers(of: Listener, samples: np.ndarray, language: str | None, task: str | None) -> Iterator[Answer]:
+    """Yields the answers to all parts of a sound, each before it is over; up to `sequences` of them run at once.
+
+    samples: of `samples_of`. language, task: as for `LanguageModel.transcribe`. Raises as `Listener.prompt`.
+    """
+    prompt = of.prompt(language, task)
+    parts = (of.spectrogram(part) for part in parts_of(samples, of.encoder.frames * HOP))
+    first = next(parts)
+    if of.rules.languages and language is None:
+        prompt = of.prompt(of.detected(first), task)
+    yield from _ahead(chain([first], parts), lambda part: of.submit(part, prompt), len(of.scheduler.places.all))
 
 
 def language_of(of: Listener, audio: Any, rate: int | None) -> str:

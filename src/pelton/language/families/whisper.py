@@ -37,9 +37,8 @@ def whisper(settings: LanguageSettings) -> EncoderDecoderFamily:
     rows, mels = settings.whole("max_source_positions", 1500), settings.whole("num_mel_bins", 80, 1024)
     encoder = EncoderArchitecture(**_side(settings, "encoder", rows), mels=mels)
     context = settings.whole("max_target_positions", 448)
-    scale = encoder.width**0.5 if settings.flag("scale_embedding") else 1.0
-    sides = dict(sources=rows, padded=True, embedding_scale=scale)
-    decoder = Architecture(**_side(settings, "decoder", context), **sides)  # type: ignore[arg-type]
+    settings.flag("scale_embedding")  # which transformers ignores, too
+    decoder = Architecture(**_side(settings, "decoder", context), sources=rows, padded=True)
     return EncoderDecoderFamily(
         EncoderFamily(encoder, places(_names("encoder", LAYER), conv1=_name("conv1"), conv2=_name("conv2"))),
         DecoderFamily(decoder, places(_names("decoder", LAYER | CROSS), embedding=TABLE, head="proj_out")),
