@@ -46,7 +46,6 @@ class Draw:
 def t5(gated: bool = False, head: bool = False, seed: int = 0) -> Tensors:
     draw = Draw(seed)
     draw.matrix("shared", VOCABULARY, WIDTH)
-    draw.made["shared.weight"] *= WIDTH**0.5
     for side, parts in (("encoder", ("SelfAttention",)), ("decoder", ("SelfAttention", "EncDecAttention"))):
         for i in range(LAYERS):
             for j, part in enumerate(parts):

@@ -62,7 +62,7 @@ def random_model(kind: Any, config: Any) -> Any:
         for name, p in model.named_parameters():
             centre = 1.0 if p.dim() == 1 and "norm" in name and "weight" in name else 0.0
             scale = np.prod(p.shape[1:]) ** -0.5 if p.dim() > 1 else 0.3
-            scale = 1.0 if "relative" in name or name.startswith("shared") and not own_head else scale
+            scale = 1.0 if "relative" in name else scale
             p.copy_(torch.randn_like(p) * scale + centre)
     return model
 

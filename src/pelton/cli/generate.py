@@ -47,7 +47,7 @@ def add(commands) -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     command.add_argument("model", type=Path, help="a GGUF file, or a folder of a language model")
-    command.add_argument("prompt", nargs="?", help="the text; - reads it from standard input")
+    command.add_argument("prompt", help="the text; - reads it from standard input")
     command.add_argument("--chat", action="store_true", help="the text is a message, for the model's chat template")
     command.add_argument("--system", metavar="TEXT", help="what the model is to be or do; implies --chat")
     add_audio(command)
@@ -65,11 +65,25 @@ def add(commands) -> argparse.ArgumentParser:
     return command
 
 
+class InPlaceOfPrompt(argparse.Action):
+    """An option with which the prompt is not required."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        setattr(namespace, self.dest, values)
+        for action in parser._actions:
+            if action.dest == "prompt":
+                action.required = False
+
+
 def add_audio(command: argparse.ArgumentParser) -> None:
     """Adds the options of models of speech."""
     group = command.add_argument_group("speech")
     group.add_argument(
-        "--audio", type=Path, metavar="FILE", help="write down what a WAV file of 16 bits says; needs no prompt"
+        "--audio",
+        type=Path,
+        action=InPlaceOfPrompt,
+        metavar="FILE",
+        help="write down what a WAV file of 16 bits says; leave out the prompt",
     )
     group.add_argument("--language", metavar="NAME", help="of the sound, such as en (default: the model finds out)")
     group.add_argument("--task", metavar="NAME", help="transcribe (default), or translate, into English")
@@ -181,8 +195,6 @@ def check_prompt(args: argparse.Namespace) -> None:
         given = [name for name in ("language", "task") if getattr(args, name) is not None]
         if given:
             raise InputError(f"--{given[0]} is that of a sound: pass --audio")
-        if args.prompt is None:
-            raise InputError("pass a prompt, or --audio with a WAV file for a model of speech")
         return
     names = ("prompt", "chat", "system", "stop", "schema", "session", "save_engine")
     given = [name for name in names if getattr(args, name)]

@@ -35,7 +35,7 @@ def encoder_decoder_model(folder: Path, settings: LanguageSettings) -> LanguageS
     if len(start) != 1 or not 0 <= start[0] < a.vocabulary:
         raise ModelError(
             f"{settings.path}: decoder_start_token_id must be a token from 0 to {a.vocabulary - 1}, got"
-            f" {settings.values.get('decoder_start_token_id')!r:.60}"
+            f" {start[0] if start else None!r}"
         )
     description = Description(
         family=a.family,
