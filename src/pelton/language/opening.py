@@ -42,10 +42,11 @@ def open(
     """Opens a language model.
 
     path: a GGUF file, or a folder of onnxruntime-genai (with genai_config.json) or of transformers (with config.json
-    and safetensors). threads: default, one for each CPU. cache: type of the
-    caches of keys and values, "fp32" (default), "fp16" or "int8". context: the most tokens of a sequence, default:
-    those of the model, at most 4,096. level, precision: as for `pelton.build`; precision "fp16" rounds rows in front of
-    weights of few bits to 16 bits. cache_folder: of engines, default: that of `pelton.build` (PELTON_CACHE_DIR).
+    and safetensors); models of the latter may have an encoder, such as T5 and Whisper. threads: default, one for each
+    CPU. cache: type of the caches of keys and values, "fp32" (default), "fp16" or "int8". context: the most tokens of a
+    sequence, and of what an encoder reads; default: those of the model, at most 4,096. level, precision: as for
+    `pelton.build`; precision "fp16" rounds rows in front of weights of few bits to 16 bits. cache_folder: of engines,
+    default: that of `pelton.build` (PELTON_CACHE_DIR).
 
     The first start builds an engine and keeps it in the cache folder, under the hash of the model's files and all
     options. Raises ModelError for a model that is damaged or not supported, naming the part, InputError for options

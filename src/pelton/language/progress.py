@@ -13,7 +13,7 @@ from .grammar import Grammar
 from .lookup import TokenLookup
 from .places import SequencePlace
 from .sampling import Sampler, log_probabilities
-from .source_encoder import Source
+from .source_encoder import EncoderInput
 from .stops import StopFilter
 from .tokens import Tokens
 
@@ -32,7 +32,7 @@ class Progress:
         tokens: Tokens,
         vocabulary: int,
         grammar: Grammar | None,
-        source: Source | None = None,
+        source: EncoderInput | None = None,
     ):
         self.request, self.prompt, self.grammar, self.source = request, prompt, grammar, source
         self.answer = Answer()

@@ -23,7 +23,7 @@ from .lookup import Speed
 from .places import SequencePlace, SequencePlaces, prompt_part
 from .progress import DRAFT, Progress
 from .sessions import read_session, write_session
-from .source_encoder import Source
+from .source_encoder import EncoderInput
 
 CHUNK = 512  # tokens of a prompt in one run
 SHARED_CHUNK = 64  # of them while other answers wait for their next token
@@ -116,7 +116,7 @@ class Scheduler:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _begin(self, request: GenerationRequest) -> tuple[Source | None, list[int]]:
+    def _begin(self, request: GenerationRequest) -> tuple[EncoderInput | None, list[int]]:
         """Returns what the encoder reads, None without one, and the tokens of the decoder's prompt."""
         encoder = self.decoder.encoder
         if encoder is None:
@@ -271,7 +271,7 @@ class Scheduler:
             if progress.source is not None:
                 self._read(progress, place, progress.source)
 
-    def _read(self, progress: Progress, place: SequencePlace, source: Source) -> None:
+    def _read(self, progress: Progress, place: SequencePlace, source: EncoderInput) -> None:
         """Runs the encoder for an answer, unless its place has the keys and values of this source."""
         if place.digest == source.digest:
             progress.cached = source.tokens

@@ -21,7 +21,7 @@ SOURCE = "source"  # the input
 
 
 @dataclass(frozen=True)
-class Source:
+class EncoderInput:
     """What an encoder reads. array: ids, i64 [1, tokens], or a spectrogram, f32 [1, mels, frames]. digest: of it."""
 
     array: np.ndarray
@@ -64,7 +64,7 @@ class SourceEncoder:
     def _unlock(self) -> None:
         self._lock = threading.Lock()
 
-    def text(self, ids: Sequence[int]) -> Source:
+    def text(self, ids: Sequence[int]) -> EncoderInput:
         """Returns the source of a text's tokens. Raises InputError without tokens, for ids that are none, and for too
         many."""
         ids = [int(i) for i in ids]
@@ -82,7 +82,7 @@ class SourceEncoder:
             )
         return _source(np.array([ids], np.int64))
 
-    def sound(self, spectrogram: np.ndarray) -> Source:
+    def sound(self, spectrogram: np.ndarray) -> EncoderInput:
         """Returns the source of a spectrogram, f32 [mels, frames]. Raises InputError for other shapes and types, and
         for numbers that are not finite."""
         shape = (self.mels, self.frames)
@@ -93,7 +93,7 @@ class SourceEncoder:
             raise InputError("the spectrogram has numbers that are not finite")
         return _source(np.ascontiguousarray(spectrogram[None]))
 
-    def read(self, source: Source, state: State) -> None:
+    def read(self, source: EncoderInput, state: State) -> None:
         """Writes the keys and values of a source into the state of one sequence of the decoder.
 
         Raises ModelError for numbers that are not finite.
@@ -111,5 +111,5 @@ class SourceEncoder:
             state.arrays[self.ports.source_lengths][:] = source.array.shape[1]
 
 
-def _source(array: np.ndarray) -> Source:
-    return Source(array, hashlib.sha256(array.tobytes()).digest())
+def _source(array: np.ndarray) -> EncoderInput:
+    return EncoderInput(array, hashlib.sha256(array.tobytes()).digest())
