@@ -1,6 +1,7 @@
 """Encoder–decoders of text: logits beside float64, answers, and what they refuse."""
 
 import asyncio
+import json
 
 import encoder_decoder_files as made
 import numpy as np
@@ -192,6 +193,24 @@ CONFIGS = [
 def test_folders_that_are_refused(settings, message, tmp_path):
     with pytest.raises(ModelError, match=message):
         pelton.LanguageModel(folder_of(tmp_path, **settings), threads=1, context=16)
+
+
+def test_caches_of_fewer_bits(tmp_path):
+    decoder = pelton.language.open(folder_of(tmp_path), threads=1, context=32, cache="int8")
+    sequence, want = decoder.state(), made.Text(made.t5(), False, False).logits(SOURCES[0], IDS)
+    read(decoder, sequence, SOURCES[0])
+    sequence.extend(IDS[:9])
+    logits = sequence.fork().extend(IDS[9:])
+    assert 1e-5 < np.abs(logits - want[-1]).max() / np.abs(want).max() < 0.05
+
+
+def test_a_sentence_encoder_of_this_family_is_refused(tmp_path):
+    folder = folder_of(tmp_path)
+    (folder / "modules.json").write_text(
+        json.dumps([dict(idx=0, path="", type="sentence_transformers.models.Transformer")])
+    )
+    with pytest.raises(ModelError, match="models of type 't5' make text and no embeddings"):
+        pelton.LanguageModel(folder)
 
 
 def test_weights_that_are_missing_or_nan_are_noticed(tmp_path):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares encoder–decoders of every family with transformers: logits in float64, answers, spectrograms.
 
-    python -m benchmarks.llm.encoder_decoders --peer PYTHON [--folder build/encoder-decoders]
+    python -m benchmarks.llm.encoder_decoders --peer PYTHON [--real WHISPER WAV] [--folder build/encoder-decoders]
         [--page benchmarks/llm/language.md]
 
 PYTHON has transformers, torch and tokenizers; it makes tiny models with random weights (peers/encoder_decoders.py) and
 their answers. For each of three sources, Pelton runs the encoder, takes an answer of 24 tokens at once, and then 5 at
-once and 19 singly; the same singly for all three in one batch; and generates. An error is the largest difference of a
+once and 19 singly; the same singly for all three in one batch; and generates. With --real, the peer also reads a model
+of English that a package holds, as faster-whisper uses it. An error is the largest difference of a
 number, divided by the largest one.
 """
 
@@ -25,7 +26,7 @@ import pelton
 from pelton.errors import Error
 from pelton.language import Decoder, GenerationRequest
 from pelton.language.mel import log_mel
-from pelton.language.source_encoder import Source
+from pelton.language.source_encoder import EncoderInput
 from pelton.language.transcription import listener
 
 from benchmarks.serve.page import replace_part
@@ -78,7 +79,7 @@ def check(folder: Path, cache: str) -> PairRow:
     return row
 
 
-def source(decoder: Decoder, answers: dict[str, np.ndarray], i: int) -> Source:
+def source(decoder: Decoder, answers: dict[str, np.ndarray], i: int) -> EncoderInput:
     encoder = decoder.encoder
     assert encoder is not None
     if f"{i} ids" in answers:
@@ -140,12 +141,15 @@ def table(rows: list[PairRow]) -> list[str]:
 def main() -> str | None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", metavar="PYTHON", help="makes the models")
+    parser.add_argument(
+        "--real", nargs=2, default=(), metavar=("WHISPER", "WAV"), help="a folder of CTranslate2, and what it hears"
+    )
     parser.add_argument("--folder", type=Path, default=Path("build/encoder-decoders"))
     parser.add_argument("--only", default="", help="a part of the names of models")
     parser.add_argument("--page", type=Path)
     args = parser.parse_args()
     if args.peer:
-        subprocess.run([args.peer, str(PEER), str(args.folder)], check=True)
+        subprocess.run([args.peer, str(PEER), str(args.folder), *args.real], check=True)
     rows = []
     with tempfile.TemporaryDirectory() as cache:
         for answers in sorted(args.folder.glob("*/answers.npz")):

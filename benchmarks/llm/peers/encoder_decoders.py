@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Makes tiny encoder–decoders, and records what transformers computes: encoder_decoders.py FOLDER.
+"""Makes tiny encoder–decoders, and records what transformers computes: encoder_decoders.py FOLDER [WHISPER WAV].
 
 Needs the packages transformers, torch and tokenizers. Each model has random weights and is a folder of FOLDER, with
 answers.npz beside it. Each of three sources i is ids (`i ids`) or a sound (`i sound`, with `i spectrogram`, by
 WhisperFeatureExtractor). It has logits in float64 of all tokens of an answer (`i answer`, `i logits`), and the tokens
 that `generate` appends, greedily, in float64 (`i generated`); those of sounds also with the language that it detects.
+WHISPER is the folder of a model of English as CTranslate2 writes it, which hears the file WAV and two parts of it.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+import whisper_ctranslate2
 from language_models import VOCABULARY, tokens
 
 LENGTHS, ANSWER, NEW = (1, 9, 70), 24, 40
@@ -124,11 +128,19 @@ def write_sound(folder: Path, config: Any) -> None:
     model.generation_config = transformers.GenerationConfig(**rules)
     model.save_pretrained(folder)
     seconds = config.max_source_positions * 2 / 100
-    extract = transformers.WhisperFeatureExtractor(feature_size=config.num_mel_bins, chunk_length=int(seconds))
+    record_sounds(folder, model, [sound(i, part * seconds) for i, part in enumerate(SECONDS)], single)
+    named = {START: "<|startoftranscript|>", SILENT: "<|notimestamps|>"} | {i: t for t, i in LANGUAGES.items()}
+    write_tokenizer(folder, named | {i: f"<|{t}|>" for t, i in TASKS.items()})
+
+
+def record_sounds(folder: Path, model: Any, sounds: list[np.ndarray], single: bool) -> None:
+    """Writes answers.npz, and what describes spectrograms. single: the model has one language."""
+    config = model.config
+    seconds = config.max_source_positions * 2 // 100
+    extract = transformers.WhisperFeatureExtractor(feature_size=config.num_mel_bins, chunk_length=seconds)
     extract.save_pretrained(folder)
     wide, out = model.double(), {}
-    for i, part in enumerate(SECONDS):
-        x = sound(i, part * seconds)
+    for i, x in enumerate(sounds):
         features = torch.from_numpy(extract(x, sampling_rate=16000).input_features)
         answer = torch.randint(2, VOCABULARY, (1, ANSWER), generator=torch.Generator().manual_seed(i))
         ways = {"": {}} if single else {"": dict(language="de", task="translate"), " detected": dict(task="transcribe")}
@@ -140,11 +152,32 @@ def write_sound(folder: Path, config: Any) -> None:
         of = dict(sound=x, spectrogram=features[0].numpy(), answer=answer[0].numpy(), logits=logits.numpy())
         out |= {f"{i} {name}": a for name, a in of.items()}
     np.savez(folder / "answers.npz", **out)
-    named = {START: "<|startoftranscript|>", SILENT: "<|notimestamps|>"} | {i: t for t, i in LANGUAGES.items()}
-    write_tokenizer(folder, named | {i: f"<|{t}|>" for t, i in TASKS.items()})
 
 
-def main(folder: Path) -> None:
+def write_real(folder: Path, stored: Path, wav: Path) -> None:
+    """Writes a model that a package holds, and what it hears in a file and in two parts of it."""
+    of = whisper_ctranslate2.variables(stored / "model.bin")
+    about, rules = whisper_ctranslate2.settings(stored, of)
+    model = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**about)).eval()
+    state = {name: torch.from_numpy(a) for name, a in whisper_ctranslate2.tensors(of).items()}
+    missing, others = model.load_state_dict(state, strict=False)
+    assert missing == ["proj_out.weight"] and not others, (missing, others)
+    model.tie_weights()
+    model.generation_config = transformers.GenerationConfig(**rules)
+    model.save_pretrained(folder)
+    shutil.copy(stored / "tokenizer.json", folder)
+    with wave.open(str(wav)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 16000)
+        x = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32768
+    record_sounds(folder, model, [x, x[: len(x) // 2], x[len(x) // 2 :]], True)
+
+
+def main(folder: Path, *real: Path) -> None:
+    if real:
+        to = folder / "whisper tiny.en, speech"
+        to.mkdir(parents=True, exist_ok=True)
+        write_real(to, *real)
+        print(to.name, flush=True)
     for families, write in ((TEXT, write_text), (SOUND, write_sound)):
         for name, config in families.items():
             to = folder / name
@@ -154,4 +187,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

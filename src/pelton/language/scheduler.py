@@ -268,8 +268,9 @@ class Scheduler:
             self._waiting.popleft()
             progress.place, progress.cached = place, place.sequence.length
             self._running.append(progress)
-            if progress.source is not None:
+            if progress.source is not None:  # one a round, so that other answers go on
                 self._read(progress, place, progress.source)
+                return
 
     def _read(self, progress: Progress, place: SequencePlace, source: EncoderInput) -> None:
         """Runs the encoder for an answer, unless its place has the keys and values of this source."""

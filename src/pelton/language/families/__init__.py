@@ -65,6 +65,10 @@ def family_of(settings: LanguageSettings) -> DecoderFamily:
         raise ModelError(
             f"{settings.path}: models of type {kind!r} make embeddings and no text: use LanguageModel.embed"
         )
+    if kind in PAIRS:
+        raise ModelError(
+            f"{settings.path}: models of type {kind!r} make text and no embeddings: use LanguageModel.generate"
+        )
     if kind not in FAMILIES:
         raise ModelError(
             f"{settings.path}: language models of type {kind!r} are not supported, only"
