@@ -206,9 +206,11 @@ def test_caches_of_fewer_bits(tmp_path):
 
 def test_a_sentence_encoder_of_this_family_is_refused(tmp_path):
     folder = folder_of(tmp_path)
-    (folder / "modules.json").write_text(
-        json.dumps([dict(idx=0, path="", type="sentence_transformers.models.Transformer")])
-    )
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    listed = [dict(idx=i, path=p, type=f"sentence_transformers.models.{n}") for i, (n, p) in enumerate(modules)]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(dict(pooling_mode_mean_tokens=True)))
     with pytest.raises(ModelError, match="models of type 't5' make text and no embeddings"):
         pelton.LanguageModel(folder)
 

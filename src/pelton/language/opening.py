@@ -90,15 +90,16 @@ def _encoder(
     source: LanguageSource, part: EncoderPart, ports: DecoderPorts, sizes: DecoderSizes, options: Options
 ) -> SourceEncoder:
     """Returns the encoder beside a decoder, whose engine is another one."""
+    plain = options.but(kv_cache=None)  # an encoder extends no caches
 
     def built() -> tuple[Engine, dict[str, Any]]:
         with Needs("building the engine of a language model"):
             from pelton.builder.build import build
 
-        return build(part.network(sizes), options=options), {}
+        return build(part.network(sizes), options=plain), {}
 
     own = replace(source, kind=f"{source.kind}, encoder")
-    engine, _ = kept_engine(own, asdict(sizes), options.but(kv_cache=None), built)
+    engine, _ = kept_engine(own, asdict(sizes), plain, built)
     vocabulary = source.description.vocabulary
     return SourceEncoder(engine, ports, sizes.sources, vocabulary, part.start, part.end, part.speech, options.threads)
 

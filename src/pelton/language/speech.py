@@ -23,19 +23,16 @@ class SpeechRules:
 
     def language(self, name: str) -> int:
         """Returns the token of a language. Raises InputError for one that the model does not know."""
-        if name not in self.languages:
-            known = ", ".join(self.languages)
-            raise InputError(
-                f"this model has no language {name!r}, only {known}" if known else self._single("language")
-            )
-        return self.languages[name]
+        return _of(self.languages, "language", name)
 
     def task(self, name: str) -> int:
         """Returns the token of a task. Raises InputError for one that the model does not know."""
-        if name not in self.tasks:
-            known = ", ".join(self.tasks)
-            raise InputError(f"this model has no task {name!r}, only {known}" if known else self._single("task"))
-        return self.tasks[name]
+        return _of(self.tasks, "task", name)
 
-    def _single(self, what: str) -> str:
-        return f"this model has one language, and transcribes it: leave out {what}"
+
+def _of(known: Mapping[str, int], what: str, name: str) -> int:
+    if name in known:
+        return known[name]
+    if known:
+        raise InputError(f"this model has no {what} {name!r}, only {', '.join(known)}")
+    raise InputError(f"this model has no tokens for a {what}: leave it out")

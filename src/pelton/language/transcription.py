@@ -47,7 +47,9 @@ class Listener:
         """Returns the tokens that answers follow. Raises InputError for a language or task that is not known."""
         rules, begin = self.rules, [self.encoder.start]
         if rules.languages and language is not None:
-            begin += [rules.language(language), rules.task(task or "transcribe")]
+            begin.append(rules.language(language))
+            if rules.tasks or task is not None:
+                begin.append(rules.task(task or "transcribe"))
         else:
             for name, of in ((language, rules.language), (task, rules.task)):
                 if name is not None:
