@@ -124,8 +124,9 @@ def check_speech(row: PairRow, model: pelton.LanguageModel, answers: dict[str, n
         if of.rules.languages:
             ways[" detected"] = (of.detected(spectrogram), "transcribe")
         for name, (language, task) in ways.items():
-            answer = of.submit(spectrogram, of.prompt(language, task))
-            row.note_tokens(answer.tokens, answers[f"{i} generated{name}"])
+            answer, ends = of.submit(spectrogram, of.prompt(language, task)), model.tokens.eos
+            kept = tuple(t for t in answer.tokens if t not in ends)  # transformers leaves out the end of a sound
+            row.note_tokens(kept, answers[f"{i} generated{name}"])
 
 
 def table(rows: list[PairRow]) -> list[str]:
