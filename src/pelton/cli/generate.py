@@ -22,6 +22,8 @@ EXAMPLES = """examples:
   pelton generate model.gguf --chat "What is the capital of France?" --temperature 0.7 --top-p 0.9
   git diff | pelton generate model.gguf --system "Describe this change in one sentence." -
   pelton generate model.gguf "A colour:" --schema regex:'red|green|blue'
+  pelton generate flan-t5-small "translate English to German: The house is small."
+  pelton generate whisper-tiny --audio talk.wav --language en
   pelton generate model.gguf "Hello" --save-engine model.pelton      for programs in C: examples/native/generate.c
 
 The first start builds an engine, which takes a minute or two, and keeps it in the cache folder."""
@@ -48,6 +50,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("prompt", help="the text; - reads it from standard input")
     command.add_argument("--chat", action="store_true", help="the text is a message, for the model's chat template")
     command.add_argument("--system", metavar="TEXT", help="what the model is to be or do; implies --chat")
+    add_audio(command)
     add_answers(command)
     command.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end in front of it (repeatable)")
     command.add_argument(
@@ -60,6 +63,30 @@ def add(commands) -> argparse.ArgumentParser:
     add_opening(command)
     output.add_json(command)
     return command
+
+
+class InPlaceOfPrompt(argparse.Action):
+    """An option with which the prompt is not required."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        setattr(namespace, self.dest, values)
+        for action in parser._actions:
+            if action.dest == "prompt":
+                action.required = False
+
+
+def add_audio(command: argparse.ArgumentParser) -> None:
+    """Adds the options of models of speech."""
+    group = command.add_argument_group("speech")
+    group.add_argument(
+        "--audio",
+        type=Path,
+        action=InPlaceOfPrompt,
+        metavar="FILE",
+        help="write down what a WAV file of 16 bits says; leave out the prompt",
+    )
+    group.add_argument("--language", metavar="NAME", help="of the sound, such as en (default: the model finds out)")
+    group.add_argument("--task", metavar="NAME", help="transcribe (default), or translate, into English")
 
 
 def add_answers(command: argparse.ArgumentParser) -> None:
@@ -123,6 +150,10 @@ def answer_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def main(args: argparse.Namespace) -> None:
     began = time.perf_counter()
+    check_prompt(args)
+    if args.audio is not None:
+        transcribe(args, began)
+        return
     text = sys.stdin.read() if args.prompt == "-" else args.prompt
     schema = read_schema(args.schema)
     for path in (args.session, args.save_engine):
@@ -130,6 +161,8 @@ def main(args: argparse.Namespace) -> None:
             arrays.check_target(str(path))
     model = opened(args)
     opening = time.perf_counter() - began
+    if model.decoder.encoder is not None and (args.session or args.save_engine):
+        raise InputError(f"{args.model} has an encoder, beside which there are no sessions and no engines for C")
     if args.save_engine is not None:
         model.decoder.engine.save(args.save_engine)
     prompt: Any = text
@@ -154,6 +187,50 @@ def main(args: argparse.Namespace) -> None:
     )
     if not args.json and not args.quiet and sys.stderr.isatty():
         print(rate(answer), file=sys.stderr)
+
+
+def check_prompt(args: argparse.Namespace) -> None:
+    """Raises InputError without a prompt or a sound, and for options of one beside the other."""
+    if args.audio is None:
+        given = [name for name in ("language", "task") if getattr(args, name) is not None]
+        if given:
+            raise InputError(f"--{given[0]} is that of a sound: pass --audio")
+        return
+    names = ("prompt", "chat", "system", "stop", "schema", "session", "save_engine")
+    given = [name for name in names if getattr(args, name)]
+    if given:
+        option = "a prompt" if given[0] == "prompt" else f"--{given[0].replace('_', '-')}"
+        raise InputError(f"models of speech have no use for {option}: leave it out beside --audio")
+
+
+def transcribe(args: argparse.Namespace, began: float) -> None:
+    """Prints what a sound says."""
+    with Needs("language models", InputError, "language"):
+        from pelton.language.sound import samples_of
+        from pelton.language.transcription import answers, listener
+
+    samples = samples_of(args.audio)
+    model = opened(args)
+    opened_at = time.perf_counter()
+    of = listener(model.scheduler, **answer_options(args))
+    texts, each = list[str](), []
+    for answer in answers(of, samples, args.language, args.task):
+        each.append(answer)
+        for piece in answer:
+            text = piece.text if texts else piece.text.lstrip()
+            texts += [text] if text else []
+            if not args.json:
+                print(text, end="", flush=True)
+    if not args.json:
+        print(flush=True)
+    used = [answer.usage for answer in each]
+    result = {
+        "text": "".join(texts).rstrip(),
+        "finish_reason": "length" if any(answer.finish_reason == "length" for answer in each) else "stop",
+        "tokens": {part: sum(getattr(u, part) for u in used) for part in ("prompt", "cached", "completion")},
+        "seconds": {"open": opened_at - began, "first": used[0].first, "all": time.perf_counter() - opened_at},
+    }
+    output.emit(args, result)
 
 
 def shown(answer: Any, quiet: bool = False) -> Iterable[Any]:

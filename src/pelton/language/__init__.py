@@ -11,6 +11,7 @@ from .sampling import Sampling
 from .scheduler import Scheduler
 from .sentence import SentenceEncoder
 from .sequence import TokenSequence
+from .source_encoder import EncoderInput, SourceEncoder
 from .tokens import Tokens, TokenStream
 
 __all__ = [
@@ -19,11 +20,13 @@ __all__ = [
     "Decoder",
     "DecoderPorts",
     "Description",
+    "EncoderInput",
     "GenerationRequest",
     "LanguageModel",
     "Sampling",
     "Scheduler",
     "SentenceEncoder",
+    "SourceEncoder",
     "TokenBatch",
     "TokenLogprob",
     "TokenSequence",

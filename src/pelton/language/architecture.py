@@ -36,9 +36,12 @@ class Architecture:
     """A decoder: tokens, layers of attention and products between activations, a head.
 
     norm: "rms", with weights that count from `norm_from`, or "layer". sandwich: also norms behind both parts of a
-    layer. head_norms: of queries and keys. activation: "silu", "gelu" or "gelu_tanh"; gated: of one product, times
-    another. score_scale: of scores; score_cap, logit_cap: c · tanh(x / c) of scores and logits, 0 for none.
+    layer. head_norms: of queries and keys. activation: "silu", "gelu", "gelu_tanh" or "relu"; gated: of one product,
+    times another. score_scale: of scores; score_cap, logit_cap: c · tanh(x / c) of scores and logits, 0 for none.
     embedding_scale: of the rows of the table of tokens. positions: true for a table of positions, added to these rows.
+    head_scale: of the rows in front of the head. buckets: of distances, which have biases of scores for each head (T5,
+    MPNet), 0 for none; far: the distance from which on all are in the last one. sources: rows of an encoder that layers
+    also attend to, at most or, if `padded`, always so many; 0 for a decoder alone.
     """
 
     family: str
@@ -63,6 +66,11 @@ class Architecture:
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
     positions: bool = False
+    head_scale: float = 1.0
+    buckets: int = 0
+    far: int = 128
+    sources: int = 0
+    padded: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,8 @@ class DecoderFamily:
     where the file has it, ".bias". Parts that are absent are those that the architecture has no use for.
 
     embedding, positions, head, norm; in each layer: attention_norm, q, k, v, output, q_norm, k_norm,
-    attention_end_norm, hidden_norm, gate, up, down, hidden_end_norm.
+    attention_end_norm, hidden_norm, gate, up, down, hidden_end_norm; with an encoder: cross_norm, cross_q, cross_k,
+    cross_v, cross_output.
     """
 
     architecture: Architecture

@@ -9,6 +9,7 @@ from .batch import TokenBatch
 from .description import Description, DecoderPorts
 from .runner import DecoderRunner
 from .sequence import TokenSequence
+from .source_encoder import SourceEncoder
 from .tokens import Tokens
 
 
@@ -20,13 +21,21 @@ class Decoder:
         logits = sequence.extend(decoder.tokens.encode("The capital of France is"))
         print(decoder.tokens.decode([logits.argmax()]))
 
-    Runs of all sequences share one context, one run at a time, from any thread.
+    Runs of all sequences share one context, one run at a time, from any thread. encoder: of a model whose answers begin
+    anew behind a text or a sound; its `read` writes what a sequence attends to.
     """
 
     def __init__(
-        self, engine: Engine, tokens: Tokens, description: Description, ports: DecoderPorts, threads: int | None = None
+        self,
+        engine: Engine,
+        tokens: Tokens,
+        description: Description,
+        ports: DecoderPorts,
+        threads: int | None = None,
+        encoder: SourceEncoder | None = None,
     ):
         self.engine, self.tokens, self.description, self.ports = engine, tokens, description, ports
+        self.encoder = encoder
         self.runner = DecoderRunner(engine, ports, description, threads)
 
     # --- sequences

@@ -43,7 +43,9 @@ class DecoderPorts:
     one. long: i64 [batch, 1], 1 for sequences beyond `Description.long_from` tokens, if that makes a difference.
     logits: f32 [batch, rows, vocabulary]. caches: the inputs, [batch, heads, capacity, size].
     Names of dynamic dimensions, "" where the engine has one size: batch; tokens, of a run; capacity, of the caches;
-    kept, of the rows.
+    kept, of the rows. With an encoder: crosses, inputs with the keys and values of its rows, f32 [batch, heads, rows,
+    size]; source_lengths: i64 [batch], how many of them count; source_rows: i64 [rows], 0, 1, 2, …, up to the most of
+    these; both None if all count.
     """
 
     ids: str
@@ -57,6 +59,9 @@ class DecoderPorts:
     capacity: str
     kept: str
     long: str | None = None
+    crosses: tuple[str, ...] = ()
+    source_lengths: str | None = None
+    source_rows: str | None = None
 
 
 def described(values: Mapping[str, Any]) -> Description:

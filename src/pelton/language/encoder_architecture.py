@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .architecture import Architecture, TensorPlace
+from .architecture import Architecture, DecoderFamily, TensorPlace
 
 
 @dataclass(frozen=True)
@@ -14,17 +14,17 @@ class EncoderArchitecture(Architecture):
 
     after: norms lie behind the sums of a layer, as in BERT, and none at the end. first_row: of the table of positions.
     types: rows of a table of kinds of tokens, of which all are the first. table_norm: a norm of the rows of tables.
-    buckets: of distances, which have biases of scores for each head (MPNet); 0 for none. bare_first: the first layer
-    has no norm in front of attention. causal: tokens see earlier ones alone.
+    bare_first: the first layer has no norm in front of attention. causal: tokens see earlier ones alone. mels: bins of
+    a spectrogram, which convolutions read in place of a table of tokens; 0 for texts.
     """
 
     after: bool = False
     first_row: int = 0
     types: int = 0
     table_norm: bool = False
-    buckets: int = 0
     bare_first: bool = False
     causal: bool = False
+    mels: int = 0
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,21 @@ class EncoderFamily:
 
     architecture: EncoderArchitecture
     places: Mapping[str, TensorPlace] = field(default_factory=dict)
+    harmless: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EncoderDecoderFamily:
+    """An encoder, and a decoder whose layers attend to its rows. further parts of an encoder of sound: conv1, conv2.
+
+    usual: tokens of a text and of an answer, unless the caller says otherwise. tied: the head is the
+    table of tokens, even if the file has another. tables: names that files have for the
+    table of tokens. harmless: begins of names of tensors that neither needs.
+    """
+
+    encoder: EncoderFamily
+    decoder: DecoderFamily
+    usual: int
+    tied: bool
+    tables: tuple[str, ...]
     harmless: tuple[str, ...] = ()

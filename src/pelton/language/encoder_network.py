@@ -1,4 +1,4 @@
-"""The network of a sentence encoder: one description for all families."""
+"""The network of an encoder: one description for all families, of sentence encoders and of those beside decoders."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 from pelton.errors import ModelError
 from pelton.network import Network, NetworkTensor
 
+from .distances import all_biases
 from .encoder_architecture import EncoderArchitecture
 from .layers import AttentionLayer, LayerPositions, normed, turns
 from .pooling import Pooling, pooled
 from .sentence import EMBEDDINGS, IDS, LENGTHS, TEXTS
 from .weights import DecoderWeights, table_rows
-
-FAR = 128  # from this distance on, all are in the last bucket
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,22 @@ def encoder_network(a: EncoderArchitecture, weights: DecoderWeights, pooling: Po
     ids = net.input(IDS, f"i64[batch=1..1..{TEXTS}, tokens=1..{sizes.usual}..{most}]")
     lengths = net.input(LENGTHS, "i64[batch]")
     batch, count = ids.shape
+    valid = net.iota(count) < net.reshape(lengths, (batch, 1))  # [batch, tokens]
+    net.output(pooled(net, encoded(net, a, weights, ids, valid, most), valid, pooling), EMBEDDINGS)
+    return net
+
+
+def encoded(
+    net: Network,
+    a: EncoderArchitecture,
+    weights: DecoderWeights,
+    ids: NetworkTensor,
+    valid: NetworkTensor | None,
+    most: int,
+) -> NetworkTensor:
+    """Returns the rows of tokens, f32 [batch, tokens, width]. ids: i64 [batch, tokens], at most `most` of them. valid:
+    bool [batch, tokens], false behind the end of a text; None: all are."""
+    count = ids.shape[1]
     x = table_rows(net, weights.matrix("embedding", a.vocabulary, a.width), ids, "embedding")
     if a.embedding_scale != 1:
         x = x * np.float32(a.embedding_scale)
@@ -43,16 +58,19 @@ def encoder_network(a: EncoderArchitecture, weights: DecoderWeights, pooling: Po
         x = x + net.gather(table[a.first_row : a.first_row + most], net.iota(count), axis=0, name="positions")
     if a.table_norm:
         x = normed(net, a, weights, x, "table_norm", a.width)
-    valid = net.iota(count) < net.reshape(lengths, (batch, 1))  # [batch, tokens]
-    at = _positions(net, a, weights, valid, most)
+    at = _positions(net, a, weights, ids, valid, most)
+    return layered(net, a, weights, x, at)
+
+
+def layered(
+    net: Network, a: EncoderArchitecture, weights: DecoderWeights, x: NetworkTensor, at: LayerPositions
+) -> NetworkTensor:
+    """Adds all layers behind x [batch, tokens, width], and the norm at the end."""
     for i, numbers in enumerate(a.layers):
         with net.scope(f"layer{i}"):
             layer = _EncoderLayer(net, a, weights, i, numbers, at)
             x = layer.hidden(layer.attention(x))
-    if not a.after:
-        x = normed(net, a, weights, x, "norm", a.width)
-    net.output(pooled(net, x, valid, pooling), EMBEDDINGS)
-    return net
+    return x if a.after else normed(net, a, weights, x, "norm", a.width)
 
 
 class _EncoderLayer(AttentionLayer):
@@ -75,10 +93,14 @@ class _EncoderLayer(AttentionLayer):
 
 
 def _positions(
-    net: Network, a: EncoderArchitecture, weights: DecoderWeights, valid: NetworkTensor, most: int
+    net: Network,
+    a: EncoderArchitecture,
+    weights: DecoderWeights,
+    ids: NetworkTensor,
+    valid: NetworkTensor | None,
+    most: int,
 ) -> LayerPositions:
-    """valid: bool [batch, tokens]."""
-    batch, count = valid.shape
+    batch, count = ids.shape
     rows = net.iota(count)
     angles = list[tuple[NetworkTensor, NetworkTensor]]()
     for r in a.rotations:
@@ -92,8 +114,12 @@ def _positions(
         cos, sin = wide
         angles.append((cos, sin))
     keys, row = net.reshape(rows, (1, 1, 1, count)), net.reshape(rows, (1, 1, count, 1))
+    biases = all_biases(net, a, weights, rows, most) if a.buckets else None
+    if valid is None:
+        assert not a.causal and not any(numbers.window for numbers in a.layers)
+        return LayerPositions(tuple(angles), {0: biases})
     counted = net.reshape(valid, (batch, 1, 1, count))
-    shown = {}
+    shown = dict[int, NetworkTensor | None]()
     for window in {numbers.window for numbers in a.layers}:
         visible = net.logical_and(counted, keys <= row) if a.causal else counted
         if window:
@@ -103,27 +129,5 @@ def _positions(
             # rows behind the end of a text see themselves, so that no softmax is of nothing
             visible = net.logical_or(net.logical_and(visible, near), net.equal(keys, row))
         scores = net.where(visible, np.float32(0), np.float32(-np.inf))
-        shown[window] = scores + _distances(net, a, weights, rows, most) if a.buckets else scores
+        shown[window] = scores if biases is None else scores + biases
     return LayerPositions(tuple(angles), shown)
-
-
-def _distances(
-    net: Network, a: EncoderArchitecture, weights: DecoderWeights, rows: NetworkTensor, most: int
-) -> NetworkTensor:
-    """Returns biases of scores by the distance of a key from its row, f32 [1, heads, tokens, tokens]."""
-    (count,) = rows.shape
-    table = np.asarray(weights.matrix("buckets", a.buckets, a.heads))[buckets(np.arange(1 - most, most), a.buckets)]
-    distance = net.reshape(rows, (1, count)) - net.reshape(rows, (count, 1)) + (most - 1)
-    biases = net.gather(np.ascontiguousarray(table.T), distance, axis=1)
-    return net.reshape(biases, (1, a.heads, count, count))
-
-
-def buckets(distance: np.ndarray, count: int) -> np.ndarray:
-    """Returns the bucket of each distance of a key from its row (T5, arXiv 1910.10683, with both directions): one for
-    each small distance, then wider ones up to FAR."""
-    half = count // 2
-    exact, far = half // 2, np.abs(distance)
-    # in f32, as transformers computes it
-    steps = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(exact)) / np.float32(np.log(FAR / exact))
-    wide = np.minimum(exact + (steps * np.float32(half - exact)).astype(np.int64), half - 1)
-    return np.where(far < exact, far, wide) + (distance > 0) * half

@@ -15,8 +15,9 @@ from pelton.runtime import Engine
 from .description import Description, described
 from .encoder_architecture import EncoderArchitecture, EncoderFamily
 from .families import ENCODERS, encoder_of, family_of
+from .folder_tensors import FolderTensors, weight_files
 from .folder_tokens import folder_tokens
-from .huggingface import CONFIG, FolderTensors, weight_files
+from .huggingface import CONFIG
 from .kept import kept_engine
 from .pooling import MODULES, Pooling, pooling_of
 from .sentence import TEXTS, SentenceEncoder, TextRules

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from pelton.errors import InputError
 
 from .sampling import Sampling
@@ -24,6 +26,9 @@ class GenerationRequest:
     do not end it.
     schema: what the text must match: a JSON schema as a dictionary, or a text that begins with "regex:" or "lark:".
     logprobs: so many of the most likely tokens with each token, 0 to 100; None: no log probabilities.
+    suppress: tokens that the answer has none of; suppress_first: that it does not begin with.
+    spectrogram: f32 [mels, frames], what a model of speech hears; the prompt is then the tokens before the answer.
+    Beside other encoders, the prompt is what the encoder reads, and nothing precedes the answer but its first token.
     """
 
     prompt: str | tuple[int, ...]
@@ -35,6 +40,9 @@ class GenerationRequest:
     schema: Mapping[str, Any] | str | None = None
     logprobs: int | None = None
     special: bool = True
+    suppress: tuple[int, ...] = ()
+    suppress_first: tuple[int, ...] = ()
+    spectrogram: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.prompt, (str, tuple)):
@@ -46,9 +54,10 @@ class GenerationRequest:
         stops = self.stop
         if not isinstance(stops, tuple) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
             raise InputError(f"stop is a tuple of at most {MOST_STOPS} texts that are not empty, got {stops!r:.200}")
-        ends = self.stop_tokens
-        if not isinstance(ends, tuple) or any(isinstance(t, bool) or not isinstance(t, int) for t in ends):
-            raise InputError(f"stop_tokens is a tuple of tokens, got {ends!r:.200}")
+        for name in ("stop_tokens", "suppress", "suppress_first"):
+            ids = getattr(self, name)
+            if not isinstance(ids, tuple) or any(isinstance(t, bool) or not isinstance(t, int) for t in ids):
+                raise InputError(f"{name} is a tuple of tokens, got {ids!r:.200}")
         if not isinstance(self.schema, (str, Mapping, type(None))):
             raise InputError(f"schema is a dictionary or a text, got {self.schema!r:.200}")
 

@@ -5,62 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pelton.errors import ModelAbsent, ModelError
+from pelton.errors import ModelError
 
 from .architecture import DecoderFamily
 from .description import DecoderPorts, Description
-from .families import family_of
+from .encoder_decoder import encoder_decoder_model
+from .families import PAIRS, family_of
+from .folder_tensors import FolderTensors, weight_files
 from .folder_tokens import folder_tokens, ids_of
-from .safetensors import StoredTensor, read, tensors_of
 from .source import DecoderSizes, LanguageSettings, LanguageSource, read_json
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from pelton.network import Network
 
-CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-BUFFERS = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")  # what old files have beside weights
-
-
-class FolderTensors:
-    """The tensors of a folder, by the names of transformers. used: those that were read.
-
-    embedding: the name of the table of tokens. Files of a model without a head, and old ones, leave the first part of
-    all names out, such as "transformer." of "transformer.wte".
-    """
-
-    def __init__(self, folder: Path, files: tuple[Path, ...], embedding: str):
-        self.name = str(folder)
-        stored: dict[str, StoredTensor] = {}
-        for path in files:
-            stored |= tensors_of(path)
-        prefix, _, table = embedding.partition(".")
-        bare = f"{table}.weight" in stored
-        self.stored = {
-            f"{prefix}.{name}" if bare and name != "lm_head.weight" else name: t for name, t in stored.items()
-        }
-        self.used: set[str] = set()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.stored
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.stored[name].shape
-
-    def read(self, name: str) -> np.ndarray:
-        self.used.add(name)
-        return read(self.stored[name])
-
-    def unused(self) -> list[str]:
-        """Returns the tensors that the network has no use for."""
-        return [n for n in self.stored if n not in self.used and not n.endswith(BUFFERS)]
+CONFIG = "config.json"
 
 
 def huggingface_model(folder: Path) -> LanguageSource:
     """Returns the model of a folder. Raises ModelError for files that are missing or damaged, and for architectures
     and settings that are not known."""
     settings = LanguageSettings(read_json(folder / CONFIG), folder / CONFIG)
+    if settings.text("model_type") in PAIRS:
+        return encoder_decoder_model(folder, settings)
     family, files = family_of(settings), weight_files(folder)
     tied = settings.flag("tie_word_embeddings", settings.text("model_type").startswith(("gemma", "gpt2")))
     a = family.architecture
@@ -105,18 +71,3 @@ def _network(
             f"{folder}: tensor {unused[0]!r} has no place in a model of type {family.architecture.family!r}"
         )
     return net, ports, []
-
-
-def weight_files(folder: Path) -> tuple[Path, ...]:
-    """Returns the files of a folder's weights. Raises ModelError if one is missing."""
-    if (folder / INDEX).is_file():
-        index = LanguageSettings(read_json(folder / INDEX), folder / INDEX)
-        names = sorted({str(name) for name in index.part("weight_map").values.values()})
-    else:
-        names = [SINGLE]
-    for name in names:
-        if Path(name).name != name:
-            raise ModelError(f"{folder / INDEX} names {name!r}, which is no file of the folder")
-        if not (folder / name).is_file():
-            raise ModelAbsent(f"{folder} has no {name}; weights are read from safetensors files alone", folder / name)
-    return tuple(folder / name for name in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +18,11 @@ class LayerPositions:
     """What layers need of positions.
 
     angles: cosines and sines of each rotation, f32 [batch, tokens, 1, pairs]. shown: by window, what is added to
-    scores, f32 [batch, 1 or heads, tokens, keys].
+    scores, f32 [batch, 1 or heads, tokens, keys]; None: nothing.
     """
 
     angles: tuple[tuple[NetworkTensor, NetworkTensor], ...]
-    shown: dict[int, NetworkTensor]
+    shown: Mapping[int, NetworkTensor | None]
 
 
 class AttentionLayer:
@@ -48,12 +49,16 @@ class AttentionLayer:
         if a.score_cap:
             k, v = (self.repeated(t) for t in (k, v))
             scores = capped(net, net.matmul(q * np.float32(scale), net.transpose(k, (0, 1, 3, 2))), a.score_cap)
-            y = net.matmul(net.softmax(scores + mask, axis=3), v)
+            y = net.matmul(net.softmax(scores if mask is None else scores + mask, axis=3), v)
         else:
             y = net.attention(q, k, v, mask, scale=scale)
-        batch, _, count, _ = y.shape
+        return self.joined(y, "output")
+
+    def joined(self, y: NetworkTensor, part: str) -> NetworkTensor:
+        """Adds the product behind attention. y: [batch, heads, tokens, size]."""
+        net, a, (batch, _, count, _) = self.net, self.a, y.shape
         y = net.reshape(net.transpose(y, (0, 2, 1, 3)), (batch, count, a.heads * a.head_size))
-        return self.product(y, "output", a.width, a.heads * a.head_size)
+        return self.product(y, part, a.width, a.heads * a.head_size)
 
     def hidden(self, x: NetworkTensor) -> NetworkTensor:
         """Adds the products between activations behind x."""
@@ -77,7 +82,9 @@ class AttentionLayer:
         return self.norm(x, part) if self.a.sandwich else x
 
     def activation(self, x: NetworkTensor) -> NetworkTensor:
-        return {"silu": self.net.swish, "gelu": self.net.gelu, "gelu_tanh": self.net.gelu_tanh}[self.a.activation](x)
+        net = self.net
+        kinds = {"silu": net.swish, "gelu": net.gelu, "gelu_tanh": net.gelu_tanh, "relu": net.relu}
+        return kinds[self.a.activation](x)
 
     def split(self, x: NetworkTensor, heads: int) -> NetworkTensor:
         """[batch, tokens, heads · size] → [batch, heads, tokens, size]."""

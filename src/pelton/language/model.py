@@ -22,6 +22,7 @@ from .opening import open
 from .sampling import Sampling
 from .scheduler import Scheduler
 from .sentence import SentenceEncoder
+from .transcription import language_of, listener, transcribed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,8 +53,24 @@ class GenerateOptions(TypedDict, total=False):
     ignore_eos: bool
 
 
+class TranscribeOptions(TypedDict, total=False):
+    """Keywords of `LanguageModel.transcribe`, as in GenerateOptions; max_tokens: of the text of each part."""
+
+    max_tokens: int | None
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    temperature_last: bool
+    seed: int | None
+
+
 class LanguageModel:
-    """A language model: text in, text out; or embeddings, if it is a sentence encoder.
+    """A language model: text in, text out; or embeddings, if it is a sentence encoder; or a model of speech: sound in,
+    text out.
 
         model = pelton.LanguageModel("model.gguf")
         print(model.generate("The capital of France is", max_tokens=20))
@@ -61,6 +78,7 @@ class LanguageModel:
             print(text, end="", flush=True)
 
         vectors = pelton.LanguageModel("all-MiniLM-L6-v2").embed(["a cat", "a dog"])
+        text = pelton.LanguageModel("whisper-tiny").transcribe("talk.wav")
 
     path: see `pelton.language.open`, as are threads, cache, context, level, precision and cache_folder; or a folder for
     `pelton.language.open_encoder`; or a Decoder or a SentenceEncoder. cache, sequences and speculate concern decoders.
@@ -133,6 +151,63 @@ class LanguageModel:
                 " encoder, whose folder has modules.json or is of an encoder such as BERT"
             )
         return self.model.embed(texts, normalize=normalize, batch=batch, prompt=prompt)
+
+    # --- speech
+
+    @overload
+    def transcribe(
+        self,
+        audio: str | os.PathLike[str] | np.ndarray,
+        *,
+        rate: int | None = ...,
+        language: str | None = ...,
+        task: str | None = ...,
+        stream: Literal[False] = ...,
+        **options: Unpack[TranscribeOptions],
+    ) -> str: ...
+    @overload
+    def transcribe(
+        self,
+        audio: str | os.PathLike[str] | np.ndarray,
+        *,
+        rate: int | None = ...,
+        language: str | None = ...,
+        task: str | None = ...,
+        stream: Literal[True],
+        **options: Unpack[TranscribeOptions],
+    ) -> Iterator[str]: ...
+
+    def transcribe(
+        self,
+        audio: str | os.PathLike[str] | np.ndarray,
+        *,
+        rate: int | None = None,
+        language: str | None = None,
+        task: str | None = None,
+        stream: bool = False,
+        **options: Unpack[TranscribeOptions],
+    ) -> str | Iterator[str]:
+        """Returns the text of a sound, by a model of speech such as Whisper.
+
+        audio: the path of a WAV file with samples of 16 bits, or an array [samples] or [samples, channels] of floats
+        from −1 to 1, or of int16. rate: of an array, samples a second, default 16,000; others are resampled.
+        language: such as "en"; default: the most likely one of the first part. task: "transcribe" (default), or
+        "translate", into English. stream: as for `generate`. options: as for `generate`; max_tokens: of each part,
+        default: as many as fit.
+
+        A long sound is cut into parts of 30 seconds at most, at their quietest places near the end; up to `sequences`
+        of them run at once.
+
+        Raises InputError for a model that hears nothing, and for wrong arguments and files.
+        """
+        texts = transcribed(listener(self.scheduler, **options), audio, rate, language, task)
+        next(texts)  # checks the arguments
+        return texts if stream else "".join(texts).rstrip()
+
+    def detect_language(self, audio: str | os.PathLike[str] | np.ndarray, *, rate: int | None = None) -> str:
+        """Returns the language of the first part of a sound, such as "en". Raises as `transcribe`, and InputError for a
+        model of one language."""
+        return language_of(listener(self.scheduler), audio, rate)
 
     # --- answers
 

@@ -21,7 +21,8 @@ from .genai import genai_model
 from .gguf import gguf_model, kept_gguf_model
 from .huggingface import huggingface_model
 from .kept import keep_head, kept_engine, kept_head
-from .source import LanguageSource, DecoderSizes
+from .source import DecoderSizes, EncoderPart, LanguageSource
+from .source_encoder import SourceEncoder
 
 log = Logger("pelton.language")
 
@@ -43,10 +44,11 @@ def open(
     """Opens a language model.
 
     path: a GGUF file, or a folder of onnxruntime-genai (with genai_config.json) or of transformers (with config.json
-    and safetensors). threads: default, one for each CPU. cache: type of the
-    caches of keys and values, "fp32" (default), "fp16" or "int8". context: the most tokens of a sequence, default:
-    those of the model, at most 4,096. level, precision: as for `pelton.build`; precision "fp16" rounds rows in front of
-    weights of few bits to 16 bits. cache_folder: of engines, default: that of `pelton.build` (PELTON_CACHE_DIR).
+    and safetensors); models of the latter may have an encoder, such as T5 and Whisper. threads: default, one for each
+    CPU. cache: type of the caches of keys and values, "fp32" (default), "fp16" or "int8". context: the most tokens of a
+    sequence, and of what an encoder reads; default: those of the model, at most 4,096. level, precision: as for
+    `pelton.build`; precision "fp16" rounds rows in front of weights of few bits to 16 bits. cache_folder: of engines,
+    default: that of `pelton.build` (PELTON_CACHE_DIR).
 
     The first start builds an engine and keeps it in the cache folder, under the hash of the model's files and all
     options. Raises ModelError for a model that is damaged or not supported, naming the part, InputError for options
@@ -60,19 +62,22 @@ def open(
     most = source.description.context
     if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 2 <= context <= most):
         raise InputError(f"context is a number of tokens from 2 to {most}, the model's own, got {context!r}")
-    context = context or min(most, CONTEXT)
-    sizes = DecoderSizes(context, min(PROMPT, context))
+    part = source.encoder
+    context = context or (min(most, CONTEXT) if part is None else part.usual)
+    sizes = DecoderSizes(context, min(PROMPT, context), 0 if part is None else part.rows or context)
     options = Options(level=level, precision=precision, threads=threads, cache_dir=cache_folder, kv_cache=CACHES[cache])
     engine, record = kept_engine(source, asdict(sizes), options, lambda: _built(source, sizes, options))
     description = described({**record["description"], "digest": record["digest"]})
     if description.notes:
         log.info("%s: %s", path, "; ".join(description.notes))
+    ports = _ports(record["ports"])
+    encoder = None if part is None else _encoder(source, part, ports, sizes, options)
     populate(engine.constants)  # by a thread, while this one reads the tokens
     with paused():
         tokens = source.tokens()
     if source.head is not None:  # behind the tokens: those of a damaged file are not recorded
         keep_head(Path(path), options, source.head())
-    return Decoder(engine, tokens, description, _ports(record["ports"]), threads)
+    return Decoder(engine, tokens, description, ports, threads, encoder)
 
 
 def source_of(path: Path) -> LanguageSource:
@@ -90,6 +95,24 @@ def source_of(path: Path) -> LanguageSource:
     )
 
 
+def _encoder(
+    source: LanguageSource, part: EncoderPart, ports: DecoderPorts, sizes: DecoderSizes, options: Options
+) -> SourceEncoder:
+    """Returns the encoder beside a decoder, whose engine is another one."""
+    plain = options.but(kv_cache=None)  # an encoder extends no caches
+
+    def built() -> tuple[Engine, dict[str, Any]]:
+        with Needs("building the engine of a language model"):
+            from pelton.builder.build import build
+
+        return build(part.network(sizes), options=plain), {}
+
+    own = replace(source, kind=f"{source.kind}, encoder")
+    engine, _ = kept_engine(own, asdict(sizes), plain, built)
+    vocabulary = source.description.vocabulary
+    return SourceEncoder(engine, ports, sizes.sources, vocabulary, part.start, part.end, part.speech, options.threads)
+
+
 def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tuple[Engine, dict[str, Any]]:
     with Needs("building the engine of a language model"):
         from pelton.builder.build import build  # the compiler, which later starts do not import
@@ -98,7 +121,10 @@ def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tup
     token = {name: 1 for name in (ports.tokens, ports.kept) if name}
     prompt = {ports.tokens: f"1..{sizes.prompt}..{sizes.context}"}
     few = {name: f"2..4..{FEW}" for name in (ports.tokens, ports.kept) if name}
-    engine = build(net, options=options.but(profiles={"token": token, "few": few, "prompt": prompt}))
+    profiles = {"token": token, "few": few, "prompt": prompt}
+    if source.encoder is not None:
+        del profiles["few"]
+    engine = build(net, options=options.but(profiles=profiles))
     description = replace(
         source.description,
         context=sizes.context,
@@ -106,7 +132,8 @@ def _built(source: LanguageSource, sizes: DecoderSizes, options: Options) -> tup
         token_bytes=_token_bytes(engine, ports),
         notes=tuple(notes),
     )
-    description = replace(description, few=few_tokens(Decoder(engine, source.tokens(), description, ports)))
+    if source.encoder is None:
+        description = replace(description, few=few_tokens(Decoder(engine, source.tokens(), description, ports)))
     return engine, {"description": asdict(description), "ports": asdict(ports)}
 
 
@@ -120,4 +147,4 @@ def _token_bytes(engine: Engine, ports: DecoderPorts) -> int:
 
 
 def _ports(record: dict[str, Any]) -> DecoderPorts:
-    return DecoderPorts(**{**record, "caches": tuple(record["caches"])})
+    return DecoderPorts(**{**record, **{name: tuple(record[name]) for name in ("caches", "crosses")}})

@@ -19,7 +19,7 @@ class SequencePlace:
     exact: its first tokens, so many, whose keys and values are bit for bit those of a prompt. Those that were
     generated one by one differ from them in the last bits: other kernels computed them. target: tokens of a finished
     answer with its prompt, which `settle` computes as a prompt while nothing else runs, so that the next one goes on
-    behind them. used: a clock of the last use.
+    behind them. used: a clock of the last use. digest: of what an encoder has read for it; b"" without one.
     """
 
     number: int
@@ -28,6 +28,7 @@ class SequencePlace:
     target: tuple[int, ...] = ()
     busy: bool = False
     used: int = 0
+    digest: bytes = b""
 
     @property
     def ids(self) -> list[int]:
@@ -64,14 +65,21 @@ class SequencePlaces:
         self.all = [SequencePlace(i, batch[i]) for i in range(len(batch))]
         self._clock = 0
 
-    def take(self, prompt: Sequence[int]) -> SequencePlace | None:
+    def take(self, prompt: Sequence[int], digest: bytes = b"") -> SequencePlace | None:
         """Returns a place whose sequence is the beginning of the prompt, as long as there is one; None if all are busy.
 
         More than FEW tokens of the prompt remain, of prompts that have more: shorter runs have other kernels.
+        digest: of what an encoder reads, on which keys and values then depend, beside tokens. Sequences begin anew, in
+        the place for which the encoder has already read it, if there is one.
         """
         free = [p for p in self.all if not p.busy]
         if not free:
             return None
+        if digest:
+            place = next((p for p in free if p.digest == digest), None) or self._oldest(free)
+            place.rewind(0)
+            place.busy, place.used, place.target = True, self._tick(), ()
+            return place
         source, length = self._longest(prompt)
         if source is None:
             place = self._oldest(free)
@@ -91,7 +99,7 @@ class SequencePlaces:
 
     def free(self, place: SequencePlace, target: Sequence[int]) -> None:
         """Returns a place; its sequence stays until another prompt needs the place. target: see `SequencePlace`."""
-        place.busy, place.used, place.target = False, self._tick(), tuple(target)
+        place.busy, place.used, place.target = False, self._tick(), () if place.digest else tuple(target)
 
     def settle(self, most: int) -> bool:
         """Computes up to `most` tokens of what free places lack, the latest one first; returns False if that is all."""

@@ -6,11 +6,14 @@ import time
 
 import numpy as np
 
+from pelton.errors import InputError
+
 from .generation import Answer, GenerationRequest, AnswerPiece, TokenLogprob, Usage
 from .grammar import Grammar
 from .lookup import TokenLookup
 from .places import SequencePlace
 from .sampling import Sampler, log_probabilities
+from .source_encoder import EncoderInput
 from .stops import StopFilter
 from .tokens import Tokens
 
@@ -19,12 +22,19 @@ DRAFT = 3  # tokens of a draft
 
 class Progress:
     """A request that waits or runs. prompt: its tokens. pending: the last token, which no run has seen yet. reach: the
-    tokens of the next draft, more than DRAFT once all of one were right."""
+    tokens of the next draft, more than DRAFT once all of one were right. source: what an encoder reads, if there is
+    one."""
 
     def __init__(
-        self, request: GenerationRequest, prompt: list[int], tokens: Tokens, vocabulary: int, grammar: Grammar | None
+        self,
+        request: GenerationRequest,
+        prompt: list[int],
+        tokens: Tokens,
+        vocabulary: int,
+        grammar: Grammar | None,
+        source: EncoderInput | None = None,
     ):
-        self.request, self.prompt, self.grammar = request, prompt, grammar
+        self.request, self.prompt, self.grammar, self.source = request, prompt, grammar, source
         self.answer = Answer()
         self.place: SequencePlace | None = None
         self.pending = -1
@@ -34,6 +44,8 @@ class Progress:
         whole = {i for i, text in special.items() if text in request.stop}
         self._ends = frozenset(() if request.ignore_eos else tokens.eos) | {*request.stop_tokens} | whole
         self._sampler = Sampler(request.sampling, prompt, vocabulary)
+        self._allowed = _allowed(request.suppress, vocabulary)
+        self._allowed_first = _allowed((*request.suppress, *request.suppress_first), vocabulary)
         self._stream, self._stops = tokens.stream(), StopFilter(request.stop, special)
         self._held: list[int] = []  # tokens whose text is not out
         self._logprobs: list[TokenLogprob] = []
@@ -43,7 +55,10 @@ class Progress:
 
     def choose(self, logits: np.ndarray) -> int:
         """Returns the next token behind these logits, [vocabulary], and remembers its log probability."""
-        allowed = None if self.grammar is None else self.grammar.allowed(len(logits), self._ends)
+        allowed = self._allowed if self.output else self._allowed_first
+        if self.grammar is not None:
+            fits = self.grammar.allowed(len(logits), self._ends)
+            allowed = fits if allowed is None else fits & allowed
         token = self._sampler.choose(logits, allowed)
         if self.request.logprobs is not None:
             values, best = log_probabilities(logits, [token], self.request.logprobs)
@@ -118,7 +133,7 @@ class Progress:
     def usage(self) -> Usage:
         now = time.monotonic()
         return Usage(
-            len(self.prompt),
+            (self.source.tokens if self.source is not None else 0) or len(self.prompt),
             self.cached,
             len(self.output),
             (self._first or now) - self._began,
@@ -126,3 +141,15 @@ class Progress:
             self.drafted,
             self.accepted,
         )
+
+
+def _allowed(suppress: tuple[int, ...], vocabulary: int) -> np.ndarray | None:
+    """Returns the tokens that an answer may have, bool [vocabulary]; None for all. Raises InputError for others."""
+    if not suppress:
+        return None
+    wrong = next((t for t in suppress if not 0 <= t < vocabulary), None)
+    if wrong is not None:
+        raise InputError(f"tokens of this model are 0 to {vocabulary - 1}, got {wrong} among those to suppress")
+    out = np.ones(vocabulary, bool)
+    out[list(suppress)] = False
+    return out

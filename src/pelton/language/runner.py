@@ -24,6 +24,7 @@ class DecoderRunner:
     def __init__(self, engine: Engine, ports: DecoderPorts, description: Description, threads: int | None):
         self.engine, self.ports, self.threads = engine, ports, threads
         self.vocabulary, self.long_from = description.vocabulary, description.long_from
+        self.sources = {*ports.crosses, *([ports.source_lengths] if ports.source_lengths else [])}
         self._context: Context | None = None
         self._unlock()
         survives_fork(self)
@@ -38,7 +39,17 @@ class DecoderRunner:
     def empty(self, count: int, capacity: int) -> State:
         """Creates the state of `count` sequences with room for `capacity` tokens each."""
         sizes = {self.ports.batch: count, self.ports.capacity: capacity}
-        return self.engine.state(None, **{name: size for name, size in sizes.items() if name})
+        state = self.engine.state(None, **{name: size for name, size in sizes.items() if name})
+        for port in self.engine.inputs:
+            if port.name in self.ports.crosses:
+                state.arrays[port.name] = np.zeros((count, *map(int, port.shape[1:])), np.float32)
+        if self.ports.source_lengths is not None:  # a sequence that rests attends to a row, too
+            state.arrays[self.ports.source_lengths] = np.ones(count, np.int64)
+        return state
+
+    def caches(self, state: State) -> dict[str, np.ndarray]:
+        """Returns the arrays that runs extend, by name: all but those that an encoder wrote."""
+        return {name: a for name, a in state.arrays.items() if name not in self.sources}
 
     def check(self, ids: Iterable[int]) -> list[int]:
         """Returns ids as a list. Raises InputError if there are none, and for numbers that are no ids."""
@@ -73,6 +84,8 @@ class DecoderRunner:
             parts = ((ids[:, i : i + 1], lengths - count + i + 1) for i in range(count))
             all_rows = [self.run(state, *part, rows[:1], long) for part in parts]
             return np.concatenate(all_rows, axis=1)[:, rows]
+        if ports.source_rows is not None and ports.source_lengths is not None:
+            inputs[ports.source_rows] = np.arange(state.arrays[ports.source_lengths].max())
         if ports.long is not None:
             inputs[ports.long] = long[:, None].astype(np.int64)
         with self._lock:
@@ -89,7 +102,7 @@ class DecoderRunner:
         """Copies the state of one sequence; of caches by position, only the first `length` tokens."""
         copy = self.empty(1, capacity)
         for name, a in state.arrays.items():
-            if self.positional:
+            if self.positional and name not in self.sources:
                 copy.arrays[name][:, :, :length] = a[:, :, :length]
             else:
                 copy.arrays[name][...] = a
@@ -98,5 +111,5 @@ class DecoderRunner:
     def clear(self, state: State, length: int) -> None:
         """Sets what a state has behind its first `length` tokens to 0."""
         if self.positional:
-            for a in state.arrays.values():
+            for a in self.caches(state).values():
                 a[:, :, length:] = 0

@@ -20,9 +20,10 @@ from .generation import Answer, GenerationRequest
 from .grammar import Grammars
 from .literal import Part
 from .lookup import Speed
-from .places import SequencePlaces, prompt_part
+from .places import SequencePlace, SequencePlaces, prompt_part
 from .progress import DRAFT, Progress
 from .sessions import read_session, write_session
+from .source_encoder import EncoderInput
 
 CHUNK = 512  # tokens of a prompt in one run
 SHARED_CHUNK = 64  # of them while other answers wait for their next token
@@ -69,10 +70,10 @@ class Scheduler:
         Raises InputError for a prompt without tokens, with others than the model's, or longer than the cache, and for
         a schema that is wrong.
         """
-        prompt = self._prompt(request)
+        source, prompt = self._begin(request)
         grammar = None if request.schema is None else self.grammars.grammar(request.schema)
         d = self.decoder
-        progress = Progress(request, prompt, d.tokens, d.description.vocabulary, grammar)
+        progress = Progress(request, prompt, d.tokens, d.description.vocabulary, grammar, source)
         with self._change:
             self._start()
             self._waiting.append(progress)
@@ -114,6 +115,21 @@ class Scheduler:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    def _begin(self, request: GenerationRequest) -> tuple[EncoderInput | None, list[int]]:
+        """Returns what the encoder reads, None without one, and the tokens of the decoder's prompt."""
+        encoder = self.decoder.encoder
+        if encoder is None:
+            if request.spectrogram is not None:
+                raise InputError("this model hears nothing: pass a prompt without audio")
+            return None, self._fitting(self._prompt(request))
+        if encoder.speech is None:
+            if request.spectrogram is not None:
+                raise InputError("this model reads text and hears nothing: pass a prompt without audio")
+            return encoder.text(self._prompt(request)), [encoder.start]
+        if request.spectrogram is None or isinstance(request.prompt, str):
+            raise InputError("this model hears and answers no prompts: call LanguageModel.transcribe")
+        return encoder.sound(request.spectrogram), self._fitting(self._prompt(request))
+
     def _prompt(self, request: GenerationRequest) -> list[int]:
         if isinstance(request.prompt, str):
             prompt = self.encode(request.prompt, request.special)
@@ -123,7 +139,9 @@ class Scheduler:
             prompt = list(request.prompt)
         if not prompt:
             raise InputError("the prompt has no tokens; write a text")
-        prompt = self.decoder.runner.check(prompt)
+        return self.decoder.runner.check(prompt)
+
+    def _fitting(self, prompt: list[int]) -> list[int]:
         if len(prompt) >= self.capacity:
             raise InputError(
                 f"the prompt has {len(prompt)} tokens, and the cache has room for {self.capacity}, one of them for the"
@@ -198,6 +216,7 @@ class Scheduler:
             return False
 
     def _save(self, path: str | os.PathLike[str]) -> None:
+        self._check_sessions()
         if not self.decoder.runner.positional:
             raise InputError("this model has a state that only goes forward; its sessions cannot be saved")
         while self.places.settle(CHUNK):
@@ -205,7 +224,12 @@ class Scheduler:
         places = sorted((p for p in self.places.all if p.exact), key=lambda p: p.used)
         write_session(path, self.decoder.description.digest, places)
 
+    def _check_sessions(self) -> None:
+        if self.decoder.encoder is not None:
+            raise InputError("this model has an encoder, and no answer goes on behind another: it has no sessions")
+
     def _restore(self, path: str | os.PathLike[str]) -> None:
+        self._check_sessions()
         like, most = self.places.all[0].sequence.state.arrays, len(self.places.all)
         d = self.decoder.description
         for tokens, caches in read_session(path, d.digest, like, d.vocabulary, most)[-most:]:
@@ -233,7 +257,7 @@ class Scheduler:
         while self._waiting:
             progress = self._waiting[0]
             try:
-                place = self.places.take(progress.prompt)
+                place = self.places.take(progress.prompt, b"" if progress.source is None else progress.source.digest)
             except Exception as e:
                 self._waiting.popleft()
                 progress.fail(e)
@@ -243,6 +267,24 @@ class Scheduler:
             self._waiting.popleft()
             progress.place, progress.cached = place, place.sequence.length
             self._running.append(progress)
+            if progress.source is not None:  # one a round, so that other answers go on
+                self._read(progress, place, progress.source)
+                return
+
+    def _read(self, progress: Progress, place: SequencePlace, source: EncoderInput) -> None:
+        """Runs the encoder for an answer, unless its place has the keys and values of this source."""
+        if place.digest == source.digest:
+            progress.cached = source.tokens
+            return
+        place.digest = b""
+        encoder = self.decoder.encoder
+        assert encoder is not None
+        try:
+            encoder.read(source, place.sequence.state)
+        except (Error, MemoryError) as e:
+            self._fail(progress, e)
+        else:
+            place.digest = source.digest
 
     def _prefill(self) -> None:
         """Runs part of the prompt of the answer that has waited longest for it."""

@@ -13,6 +13,7 @@ import numpy as np
 from pelton.errors import ModelAbsent, ModelError
 
 from .description import DecoderPorts, Description
+from .speech import SpeechRules
 from .tokens import Tokens
 
 if TYPE_CHECKING:
@@ -24,10 +25,29 @@ MOST_LAYERS = 10_000
 
 @dataclass(frozen=True)
 class DecoderSizes:
-    """context: the most tokens of a sequence. prompt: those of a run that the engine is tuned for."""
+    """context: the most tokens of a sequence. prompt: those of a run that the engine is tuned for. sources: the most
+    rows of an encoder."""
 
     context: int
     prompt: int
+    sources: int = 0
+
+
+@dataclass(frozen=True)
+class EncoderPart:
+    """The encoder beside a decoder.
+
+    network: makes its network, whose outputs are keys and values for the decoder. start: the token that answers begin
+    with. end: the token behind each text, None without one. usual: tokens of a text and of an answer, unless the caller
+    says otherwise. speech: of an encoder of sound, None for texts. rows: that such an encoder makes.
+    """
+
+    network: Callable[[DecoderSizes], Network]
+    start: int
+    usual: int
+    end: int | None = None
+    speech: SpeechRules | None = None
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,7 +56,7 @@ class LanguageSource:
 
     kind: of the door. files: all that the network depends on. network: makes the network for these sizes, with its
     ports, and notes on what it stores in another form. head: makes what a later start needs instead of reading the
-    file, in types of JSON; None if it reads the files again.
+    file, in types of JSON; None if it reads the files again. encoder: of a decoder with an encoder.
     """
 
     kind: str
@@ -45,6 +65,7 @@ class LanguageSource:
     tokens: Callable[[], Tokens]
     network: Callable[[DecoderSizes], tuple[Network, DecoderPorts, Sequence[str]]]
     head: Callable[[], dict[str, Any]] | None = None
+    encoder: EncoderPart | None = None
 
 
 @overload

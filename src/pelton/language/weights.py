@@ -78,6 +78,13 @@ class DecoderWeights:
         self._check(_name(place, layer, "weight"), matrix.shape, (rows, columns))
         return matrix
 
+    def kernel(self, part: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns the window of a convolution. Raises ModelError if the file has none of this shape."""
+        name = _name(self._place(part, None, "weight"), None, "weight")
+        array = self._dense(self.file.read(name), part)
+        self._check(name, array.shape, shape)
+        return array
+
     def vector(self, part: str, size: int, layer: int | None = None, kind: str = "weight") -> np.ndarray:
         """Returns a vector. Raises ModelError if the file has none of this size."""
         place = self._place(part, layer, kind)

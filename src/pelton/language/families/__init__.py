@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pelton.errors import ModelError
 
 from pelton.language.architecture import DecoderFamily
-from pelton.language.encoder_architecture import EncoderFamily
+from pelton.language.encoder_architecture import EncoderDecoderFamily, EncoderFamily
 from pelton.language.source import LanguageSettings
 
 from .encoders import ENCODERS, HARMLESS as HARMLESS_OF_ENCODERS
@@ -17,6 +17,8 @@ from .llama import llama, mistral
 from .phi import phi3
 from .qwen import qwen2, qwen3
 from .starcoder import starcoder2
+from .t5 import mt5, t5
+from .whisper import whisper
 
 FAMILIES: dict[str, Callable[[LanguageSettings], DecoderFamily]] = {
     "gemma2": gemma2,
@@ -29,6 +31,7 @@ FAMILIES: dict[str, Callable[[LanguageSettings], DecoderFamily]] = {
     "qwen3": qwen3,
     "starcoder2": starcoder2,
 }
+PAIRS: dict[str, Callable[[LanguageSettings], EncoderDecoderFamily]] = {"mt5": mt5, "t5": t5, "whisper": whisper}
 # what a configuration has beside the network: training, generation, and whatever transformers writes for all models
 HARMLESS = {
     *("architectures", "model_type", "transformers_version", "torch_dtype", "dtype", "auto_map", "_name_or_path"),
@@ -40,6 +43,15 @@ HARMLESS = {
     *("task_specific_params", "problem_type", "finetuning_task", "is_llama_config", "rope_interleaved"),
     *("pretraining_tp", "layer_norm_type", "n_ctx", "gradient_checkpointing", "transformers.js_config"),
     *("max_window_layers", "_sliding_window_pattern", "sliding_window_pattern", "tie_word_embeddings"),
+}
+# and what those of encoder–decoders have
+HARMLESS_OF_PAIRS = {
+    *("is_encoder_decoder", "dropout", "dropout_rate", "activation_dropout", "initializer_factor", "init_std"),
+    *("classifier_dropout", "encoder_layerdrop", "decoder_layerdrop", "classifier_proj_size", "output_past"),
+    *("num_hidden_layers", "max_length", "apply_spec_augment", "median_filter_width", "use_weighted_layer_sum"),
+    *("mask_time_prob", "mask_time_length", "mask_time_min_masks", "mask_feature_prob", "mask_feature_length"),
+    *("mask_feature_min_masks", "suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids", "tokenizer_class"),
+    *("tie_word_embeddings", "scale_decoder_outputs", "num_hidden_layers", "vocab_size", "layerdrop"),
 }
 
 
@@ -53,12 +65,27 @@ def family_of(settings: LanguageSettings) -> DecoderFamily:
         raise ModelError(
             f"{settings.path}: models of type {kind!r} make embeddings and no text: use LanguageModel.embed"
         )
+    if kind in PAIRS:
+        raise ModelError(
+            f"{settings.path}: models of type {kind!r} make text and no embeddings: use LanguageModel.generate"
+        )
     if kind not in FAMILIES:
         raise ModelError(
-            f"{settings.path}: language models of type {kind!r} are not supported, only {', '.join(FAMILIES)}"
+            f"{settings.path}: language models of type {kind!r} are not supported, only"
+            f" {', '.join([*FAMILIES, *PAIRS])}"
         )
     family = FAMILIES[kind](settings)
     unknown = settings.unknown(HARMLESS)
+    if unknown:
+        raise ModelError(f"{settings.path}: {unknown[0]!r} is not supported in models of type {kind!r}")
+    return family
+
+
+def pair_of(settings: LanguageSettings) -> EncoderDecoderFamily:
+    """Returns the family of an encoder–decoder, of a type among PAIRS. Raises ModelError as `family_of` does."""
+    kind = settings.text("model_type")
+    family = PAIRS[kind](settings)
+    unknown = settings.unknown(HARMLESS | HARMLESS_OF_PAIRS)
     if unknown:
         raise ModelError(f"{settings.path}: {unknown[0]!r} is not supported in models of type {kind!r}")
     return family

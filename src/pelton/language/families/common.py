@@ -17,6 +17,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
 }
 LLAMA = {
     "embedding": "model.embed_tokens",
@@ -42,7 +43,11 @@ def places(names: dict[str, str], **others: str) -> dict[str, TensorPlace]:
 
 def activation(settings: LanguageSettings, name: str = "hidden_act") -> str:
     """Returns the activation; ModelError for one that is not known."""
-    kind = settings.text(name)
+    return activation_of(settings, settings.text(name))
+
+
+def activation_of(settings: LanguageSettings, kind: str) -> str:
+    """Returns the activation of this name in transformers; ModelError for one that is not known."""
     if kind not in ACTIVATIONS:
         raise ModelError(f"{settings.path}: the activation {kind!r} is not supported, only {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[kind]
