@@ -17,7 +17,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,51 +24,30 @@ import numpy as np
 import pelton
 from pelton.errors import Error
 
-from benchmarks.serve.page import replace_part
+from .compared import LIMIT, ComparedModel, add_arguments, compare, head, report
 
 PEER = Path(__file__).parent / "peers" / "sentence_encoders.py"
 REAL = Path(__file__).parent / "peers" / "sentence_embeddings.py"
 BEGIN, END = "<!-- embeddings: begin -->", "<!-- embeddings: end -->"
-LIMIT = 1e-4
 PARTS = {"one by one": 1, "four at once": 4, "all at once": 32}
 
 
-@dataclass
-class EncoderRow:
-    """The result of one encoder. errors: by part."""
-
-    name: str
-    errors: dict[str, float] = field(default_factory=dict)
-    fault: str = ""
-
-    @property
-    def worst(self) -> float:
-        return float("inf") if self.fault else max(self.errors.values())
-
-
-def error_of(got: np.ndarray, want: np.ndarray) -> float:
-    """Returns the error of embeddings; infinity for other shapes and NaN."""
-    if got.shape != want.shape or not np.isfinite(got).all():
-        return float("inf")
-    return float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max())
-
-
-def check(folder: Path, cache: str) -> EncoderRow:
+def check(folder: Path, cache: str) -> ComparedModel:
     """Returns the result of the encoder in a folder. cache: a folder for engines."""
-    row, answers = EncoderRow(folder.name), dict(np.load(folder / "answers.npz"))
+    row, answers = ComparedModel(folder.name), dict(np.load(folder / "answers.npz"))
     texts = [part.tolist() for part in np.split(answers["ids"], np.cumsum(answers["lengths"])[:-1])]
     try:
         encoder = pelton.language.open_encoder(folder, threads=1, cache_folder=cache)
         for part, batch in PARTS.items():
-            row.errors[part] = error_of(encoder.embed_tokens(texts, batch=batch), answers["embeddings"])
+            row.note(part, encoder.embed_tokens(texts, batch=batch), answers["embeddings"])
     except Error as e:
-        row.fault = f"{type(e).__name__}: {e}".replace("|", "\\|")
+        row.note_fault(e)
     return row
 
 
-def check_real(folder: Path, peer: str, cache: str) -> EncoderRow:
+def check_real(folder: Path, peer: str, cache: str) -> ComparedModel:
     """Returns the result of an encoder that a package ships, on sentences."""
-    row = EncoderRow(folder.parent.name.replace("_", "-") + ", sentences")
+    row = ComparedModel(folder.parent.name.replace("_", "-") + ", sentences")
     with tempfile.TemporaryDirectory() as made:
         answers, texts = Path(made) / "answers.npy", Path(made) / "texts.json"
         texts.write_text(json.dumps(sentences()))
@@ -77,7 +55,7 @@ def check_real(folder: Path, peer: str, cache: str) -> EncoderRow:
         want = np.load(answers)
     model = pelton.LanguageModel(folder, threads=1, cache_folder=cache)
     for part, batch in PARTS.items():
-        row.errors[part] = error_of(model.embed(sentences(), batch=batch), want)
+        row.note(part, model.embed(sentences(), batch=batch), want)
     return row
 
 
@@ -94,40 +72,22 @@ def sentences() -> list[str]:
     return own + [f"The number after {i} is {i + 1}, and {'so on ' * (i % 7)}." for i in range(24)]
 
 
-def table(rows: list[EncoderRow]) -> list[str]:
-    close = sum(row.worst <= LIMIT for row in rows)
+def table(rows: list[ComparedModel]) -> list[str]:
+    close = sum(not row.fails for row in rows)
     lines = [f"{close} of {len(rows)} encoders agree within {LIMIT:g} of the largest number.", ""]
-    lines += [f"| Encoder | {' | '.join(PARTS)} | |", f"|---|{'--:|' * len(PARTS)}---|"]
-    for row in rows:
-        cells = [f"{row.errors[part]:.1e}" if part in row.errors else "" for part in PARTS]
-        lines.append(f"| {row.name} | {' | '.join(cells)} | {row.fault} |")
-    return lines
+    return [*lines, *head("Encoder", tuple(PARTS)), *(row.line(tuple(PARTS)) for row in rows)]
 
 
 def main() -> str | None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", metavar="PYTHON", help="makes the encoders")
-    parser.add_argument("--folder", type=Path, default=Path("build/embeddings"))
+    add_arguments(parser, "build/embeddings")
     parser.add_argument("--real", type=Path, help="a folder of sentence-transformers")
-    parser.add_argument("--only", default="", help="a part of the names of encoders")
-    parser.add_argument("--page", type=Path)
     args = parser.parse_args()
-    if args.peer:
-        subprocess.run([args.peer, str(PEER), str(args.folder)], check=True)
-    rows = []
-    with tempfile.TemporaryDirectory() as cache:
-        for answers in sorted(args.folder.glob("*/answers.npz")):
-            if args.only in answers.parent.name:
-                rows.append(check(answers.parent, cache))
-                print(f"{rows[-1].name}: {rows[-1].worst:.1e} {rows[-1].fault}", flush=True)
-        if args.real:
+    rows = compare(args, PEER, check)
+    if args.real:
+        with tempfile.TemporaryDirectory() as cache:
             rows.append(check_real(args.real, args.peer or sys.executable, cache))
-    lines = table(rows)
-    print("\n".join(lines))
-    if args.page:
-        replace_part(args.page, BEGIN, END, lines)
-    wrong = sum(row.worst > LIMIT for row in rows)
-    return f"{wrong} of {len(rows)} encoders fail" if wrong or not rows else None
+    return report(rows, table(rows), args.page, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,8 @@ number, divided by the largest one.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,34 +27,24 @@ from pelton.language.mel import log_mel
 from pelton.language.source_encoder import EncoderInput
 from pelton.language.transcription import listener
 
-from benchmarks.serve.page import replace_part
+from .compared import LIMIT, ComparedModel, add_arguments, compare, head, report
 
 PEER = Path(__file__).parent / "peers" / "encoder_decoders.py"
 BEGIN, END = "<!-- encoder-decoders: begin -->", "<!-- encoder-decoders: end -->"
-LIMIT, SOURCES, NEW, FIRST = 1e-4, 3, 40, 5
+SOURCES, NEW, FIRST = 3, 40, 5
 PARTS = ("all at once", "steps", "batch", "spectrogram")
 
 
 @dataclass
-class PairRow:
-    """The result of one model. errors: by part. same, tokens: of generated answers, those that are equal, and all."""
+class ComparedPair(ComparedModel):
+    """The result of an encoder–decoder. same, tokens: of generated answers, those that are equal, and all."""
 
-    name: str
-    errors: dict[str, float] = field(default_factory=dict)
     same: int = 0
     tokens: int = 0
-    fault: str = ""
 
     @property
     def fails(self) -> bool:
-        return bool(self.fault) or max(self.errors.values()) > LIMIT or self.same < self.tokens
-
-    def note(self, part: str, got: np.ndarray, want: np.ndarray) -> None:
-        """Notes an error; infinity for other shapes and NaN."""
-        error = float("inf")
-        if got.shape == want.shape and np.isfinite(got).all():
-            error = float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max())
-        self.errors[part] = max(self.errors.get(part, 0.0), error)
+        return self.worst > LIMIT or self.same < self.tokens
 
     def note_tokens(self, got: tuple[int, ...], want: np.ndarray) -> None:
         """Notes a generated answer; tokens behind the first other one count as others."""
@@ -65,9 +53,9 @@ class PairRow:
         self.tokens += max(len(got), len(want))
 
 
-def check(folder: Path, cache: str) -> PairRow:
+def check(folder: Path, cache: str) -> ComparedPair:
     """Returns the result of the model in a folder. cache: a folder for engines."""
-    row, answers = PairRow(folder.name), dict(np.load(folder / "answers.npz"))
+    row, answers = ComparedPair(folder.name), dict(np.load(folder / "answers.npz"))
     try:
         decoder = pelton.language.open(folder, threads=1, cache_folder=cache)
         check_logits(row, decoder, answers)
@@ -75,7 +63,7 @@ def check(folder: Path, cache: str) -> PairRow:
             generate = check_speech if "0 sound" in answers else check_text
             generate(row, model, answers)
     except Error as e:
-        row.fault = f"{type(e).__name__}: {e}".replace("|", "\\|")
+        row.note_fault(e)
     return row
 
 
@@ -87,7 +75,7 @@ def source(decoder: Decoder, answers: dict[str, np.ndarray], i: int) -> EncoderI
     return encoder.sound(answers[f"{i} spectrogram"])
 
 
-def check_logits(row: PairRow, decoder: Decoder, answers: dict[str, np.ndarray]) -> None:
+def check_logits(row: ComparedPair, decoder: Decoder, answers: dict[str, np.ndarray]) -> None:
     batch, encoder = decoder.batch(SOURCES), decoder.encoder
     assert encoder is not None
     for i in range(SOURCES):
@@ -108,13 +96,13 @@ def check_logits(row: PairRow, decoder: Decoder, answers: dict[str, np.ndarray])
             row.note("batch", logits[i], answers[f"{i} logits"][at])
 
 
-def check_text(row: PairRow, model: pelton.LanguageModel, answers: dict[str, np.ndarray]) -> None:
+def check_text(row: ComparedPair, model: pelton.LanguageModel, answers: dict[str, np.ndarray]) -> None:
     requests = [GenerationRequest(tuple(answers[f"{i} ids"].tolist()), NEW) for i in range(SOURCES)]
     for i, answer in enumerate([model.submit(r) for r in requests]):
         row.note_tokens(answer.tokens, answers[f"{i} generated"])
 
 
-def check_speech(row: PairRow, model: pelton.LanguageModel, answers: dict[str, np.ndarray]) -> None:
+def check_speech(row: ComparedPair, model: pelton.LanguageModel, answers: dict[str, np.ndarray]) -> None:
     of = listener(model.scheduler, NEW)
     for i in range(SOURCES):
         want = answers[f"{i} spectrogram"]
@@ -129,40 +117,22 @@ def check_speech(row: PairRow, model: pelton.LanguageModel, answers: dict[str, n
             row.note_tokens(kept, answers[f"{i} generated{name}"])
 
 
-def table(rows: list[PairRow]) -> list[str]:
+def table(rows: list[ComparedPair]) -> list[str]:
     close = sum(not row.fails for row in rows)
     lines = [f"{close} of {len(rows)} models agree within {LIMIT:g} of the largest number, and in all tokens.", ""]
-    lines += [f"| Model | {' | '.join(PARTS)} | equal tokens | |", f"|---|{'--:|' * (len(PARTS) + 1)}---|"]
-    for row in rows:
-        cells = [f"{row.errors[part]:.1e}" if part in row.errors else "" for part in PARTS]
-        lines.append(f"| {row.name} | {' | '.join(cells)} | {row.same} of {row.tokens} | {row.fault} |")
-    return lines
+    found = (row.line(PARTS, f"{row.same} of {row.tokens}") for row in rows)
+    return [*lines, *head("Model", PARTS, "equal tokens"), *found]
 
 
 def main() -> str | None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", metavar="PYTHON", help="makes the models")
+    add_arguments(parser, "build/encoder-decoders")
     parser.add_argument(
         "--real", nargs=2, default=(), metavar=("WHISPER", "WAV"), help="a folder of CTranslate2, and what it hears"
     )
-    parser.add_argument("--folder", type=Path, default=Path("build/encoder-decoders"))
-    parser.add_argument("--only", default="", help="a part of the names of models")
-    parser.add_argument("--page", type=Path)
     args = parser.parse_args()
-    if args.peer:
-        subprocess.run([args.peer, str(PEER), str(args.folder), *args.real], check=True)
-    rows = []
-    with tempfile.TemporaryDirectory() as cache:
-        for answers in sorted(args.folder.glob("*/answers.npz")):
-            if args.only in answers.parent.name:
-                rows.append(check(answers.parent, cache))
-                print(*table(rows[-1:])[-1:], flush=True)
-    lines = table(rows)
-    print("\n".join(lines))
-    if args.page:
-        replace_part(args.page, BEGIN, END, lines)
-    wrong = sum(row.fails for row in rows)
-    return f"{wrong} of {len(rows)} models fail" if wrong or not rows else None
+    rows = compare(args, PEER, check, args.real)
+    return report(rows, table(rows), args.page, BEGIN, END)
 
 
 if __name__ == "__main__":

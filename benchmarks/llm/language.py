@@ -12,10 +12,7 @@ largest difference of a logit, divided by the largest one.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,36 +20,15 @@ import numpy as np
 import pelton.language
 from pelton.errors import Error
 
-from benchmarks.serve.page import replace_part
+from .compared import LIMIT, ComparedModel, add_arguments, compare, head, report
 
 PEER = Path(__file__).parent / "peers" / "language_models.py"
 BEGIN, END = "<!-- language: begin -->", "<!-- language: end -->"
-LIMIT = 1e-4
 
 
-@dataclass
-class Row:
-    """The result of one model. errors: by part."""
-
-    name: str
-    errors: dict[str, float] = field(default_factory=dict)
-    fault: str = ""
-
-    @property
-    def worst(self) -> float:
-        return float("inf") if self.fault else max(self.errors.values())
-
-    def note(self, part: str, logits: np.ndarray, want: np.ndarray) -> None:
-        """Notes the error of logits; infinity for other shapes and NaN."""
-        error = float("inf")
-        if logits.shape == want.shape and np.isfinite(logits).all():
-            error = float(np.abs(logits.astype(np.float64) - want).max() / np.abs(want).max())
-        self.errors[part] = max(self.errors.get(part, 0.0), error)
-
-
-def check(folder: Path, cache: str) -> Row:
+def check(folder: Path, cache: str) -> ComparedModel:
     """Returns the result of the model in a folder. cache: a folder for engines."""
-    row, answers = Row(folder.name), dict(np.load(folder / "answers.npz"))
+    row, answers = ComparedModel(folder.name), dict(np.load(folder / "answers.npz"))
     ids, path = answers["ids"].tolist(), folder / "model.gguf"
     try:
         decoder = pelton.language.open(path if path.exists() else folder, threads=1, cache_folder=cache)
@@ -74,44 +50,25 @@ def check(folder: Path, cache: str) -> Row:
         for i, length in enumerate((30, 13, 17)):
             row.note("batch", logits_of[i], answers[f"{length}"][-1])
     except Error as e:
-        row.fault = f"{type(e).__name__}: {e}".replace("|", "\\|")
+        row.note_fault(e)
     return row
 
 
 PARTS = ("prompt", "steps", "chunk", "all at once", "rewound", "batch")
 
 
-def table(rows: list[Row]) -> list[str]:
-    close = sum(row.worst <= LIMIT for row in rows)
+def table(rows: list[ComparedModel]) -> list[str]:
+    close = sum(not row.fails for row in rows)
     lines = [f"{close} of {len(rows)} models agree within {LIMIT:g} of the largest logit.", ""]
-    lines += [f"| Model | {' | '.join(PARTS)} | largest | |", f"|---|{'--:|' * (len(PARTS) + 1)}---|"]
-    for row in rows:
-        cells = [f"{row.errors[part]:.1e}" if part in row.errors else "" for part in PARTS]
-        lines.append(f"| {row.name} | {' | '.join(cells)} | {row.worst:.1e} | {row.fault} |")
-    return lines
+    return [*lines, *head("Model", PARTS, "largest"), *(row.line(PARTS, f"{row.worst:.1e}") for row in rows)]
 
 
 def main() -> str | None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", metavar="PYTHON", help="makes the models")
-    parser.add_argument("--folder", type=Path, default=Path("build/language"))
-    parser.add_argument("--only", default="", help="a part of the names of models")
-    parser.add_argument("--page", type=Path)
+    add_arguments(parser, "build/language")
     args = parser.parse_args()
-    if args.peer:
-        subprocess.run([args.peer, str(PEER), str(args.folder)], check=True)
-    rows = []
-    with tempfile.TemporaryDirectory() as cache:
-        for answers in sorted(args.folder.glob("*/answers.npz")):
-            if args.only in answers.parent.name:
-                rows.append(check(answers.parent, cache))
-                print(f"{rows[-1].name}: {rows[-1].worst:.1e} {rows[-1].fault}", flush=True)
-    lines = table(rows)
-    print("\n".join(lines))
-    if args.page:
-        replace_part(args.page, BEGIN, END, lines)
-    wrong = sum(row.worst > LIMIT for row in rows)
-    return f"{wrong} of {len(rows)} models fail" if wrong or not rows else None
+    rows = compare(args, PEER, check)
+    return report(rows, table(rows), args.page, BEGIN, END)
 
 
 if __name__ == "__main__":

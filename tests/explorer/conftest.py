@@ -61,7 +61,8 @@ def evil() -> onnx.ModelProto:
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory):
-    """Pages by name: of GoogLeNet with measured times, of 1,502 steps, of two engines, of names that are HTML."""
+    """Pages by name: of GoogLeNet with measured times, of 1,502 steps, of two engines, of names that are HTML; and
+    advice for a model."""
     folder = tmp_path_factory.mktemp("pages")
     cifar = ROOT / "src/pelton/data/resnet20_cifar10.onnx"
     pictures = np.random.default_rng(0).uniform(0, 255, (16, 3, 32, 32)).astype(np.float32)
@@ -91,6 +92,13 @@ def pages(tmp_path_factory):
         ("both", [engine["resnet20"], engine["resnet20_int8"], "--time"]),
     ):
         assert main(["view", *args, "-o", str(folder / f"{name}.html"), "-q"]) == 0
+    (folder / "own.toml").write_text(
+        '[[device]]\nname = "<b>card</b>"\nvendor = "NVIDIA"\nkind = "gpu"\nform = "card"\narchitecture = "Ada"\n'
+        'year = 2026\nmemory_gb = 8.0\nbandwidth_gbs = 300.0\nprice = 500.0\ncurrency = "USD"\nprice_date = "2026-11"\nprice_kind = "street"\n'
+        "[device.dense]\nfp32 = 10.0\n"
+    )
+    devices = ["--devices", "RTX 40*,L4,*card*", "--catalog", str(folder / "own.toml"), "--batch", "1,32"]
+    assert main(["advise", str(cifar), *devices, "--html", str(folder / "advice.html"), "-q"]) == 0
     return {p.stem: p.as_uri() for p in folder.glob("*.html")}
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .description import Description
+
 
 @dataclass(frozen=True)
 class Rotation:
@@ -71,6 +73,18 @@ class Architecture:
     far: int = 128
     sources: int = 0
     padded: bool = False
+
+    def description(self) -> Description:
+        """Returns the numbers that a decoder of it has."""
+        return Description(
+            family=self.family,
+            layers=len(self.layers),
+            kv_heads=self.kv_heads,
+            head_size=self.head_size,
+            context=self.context,
+            vocabulary=self.vocabulary,
+            long_from=max((r.long_from for r in self.rotations), default=0),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pelton.errors import ModelError
 
 from .architecture import TensorPlace
-from .description import DecoderPorts, Description
+from .description import DecoderPorts
 from .encoder_architecture import EncoderDecoderFamily
 from .families import pair_of
 from .folder_speech import speech_rules
@@ -37,14 +37,7 @@ def encoder_decoder_model(folder: Path, settings: LanguageSettings) -> LanguageS
             f"{settings.path}: decoder_start_token_id must be a token from 0 to {a.vocabulary - 1}, got"
             f" {start[0] if start else None!r}"
         )
-    description = Description(
-        family=a.family,
-        layers=len(a.layers),
-        kv_heads=a.kv_heads,
-        head_size=a.head_size,
-        context=a.context,
-        vocabulary=a.vocabulary,
-    )
+    description = a.description()
     part = EncoderPart(
         network=lambda sizes: _encoder(folder, files, family, sizes),
         start=start[0],

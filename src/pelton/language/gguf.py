@@ -65,16 +65,7 @@ class _Model:
         return gguf_tokens(self.file if self.tokenizer is None else KeptMetadata(self.path, self.tokenizer))
 
     def description(self) -> Description:
-        a = self.family.architecture
-        return Description(
-            family=a.family,
-            layers=len(a.layers),
-            kv_heads=a.kv_heads,
-            head_size=a.head_size,
-            context=a.context,
-            vocabulary=a.vocabulary,
-            long_from=max((r.long_from for r in a.rotations), default=0),
-        )
+        return self.family.architecture.description()
 
     def head(self) -> dict[str, Any]:
         """Returns what `kept_gguf_model` takes."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pelton.errors import ModelError
 
 from .architecture import DecoderFamily
-from .description import DecoderPorts, Description
+from .description import DecoderPorts
 from .encoder_decoder import encoder_decoder_model
 from .families import PAIRS, family_of
 from .folder_tensors import FolderTensors, weight_files
@@ -29,16 +29,7 @@ def huggingface_model(folder: Path) -> LanguageSource:
         return encoder_decoder_model(folder, settings)
     family, files = family_of(settings), weight_files(folder)
     tied = settings.flag("tie_word_embeddings", settings.text("model_type").startswith(("gemma", "gpt2")))
-    a = family.architecture
-    description = Description(
-        family=a.family,
-        layers=len(a.layers),
-        kv_heads=a.kv_heads,
-        head_size=a.head_size,
-        context=a.context,
-        vocabulary=a.vocabulary,
-        long_from=max((r.long_from for r in a.rotations), default=0),
-    )
+    description = family.architecture.description()
     path = folder / "generation_config.json"
     generation = read_json(path) if path.is_file() else {}
     bos, eos = (
