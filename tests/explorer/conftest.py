@@ -94,7 +94,8 @@ def pages(tmp_path_factory):
         assert main(["view", *args, "-o", str(folder / f"{name}.html"), "-q"]) == 0
     (folder / "own.toml").write_text(
         '[[device]]\nname = "<b>card</b>"\nvendor = "NVIDIA"\nkind = "gpu"\nform = "card"\narchitecture = "Ada"\n'
-        'year = 2026\nmemory_gb = 8.0\nbandwidth_gbs = 300.0\nprice = 500.0\ncurrency = "USD"\nprice_date = "2026-11"\nprice_kind = "street"\n'
+        "year = 2026\nmemory_gb = 8.0\nbandwidth_gbs = 300.0\nprice = 500.0\n"
+        'currency = "USD"\nprice_date = "2026-11"\nprice_kind = "street"\n'
         "[device.dense]\nfp32 = 10.0\n"
     )
     devices = ["--devices", "RTX 40*,L4,*card*", "--catalog", str(folder / "own.toml"), "--batch", "1,32"]
