@@ -104,6 +104,19 @@ AI void weights(bool edge, const args *a, const tail *t, const float *s, const f
     if (m < m1) COUNTED(SQ % MR, MR, weigh(COUNT, edge, a, t, s, v, part, r, n, first, last, b, m, c));
 }
 
+// The number of keys up to the last one that a query from m0 to m1 reads: further ones are all masked out by minus
+// infinity, as those behind a token are. Half of a prompt's blocks are skipped so.
+static idx keys_read(const args *a, const float *mask, idx b, idx m0, idx m1, idx seen) {
+    const vi32 lane = {LANES};
+    while (seen > 0) {
+        const idx c = (seen - 1) / VL * VL, n = seen - c;
+        for (idx m = m1 - 1; m >= m0; m--)
+            if (any((mask_at(a, mask, b, m, c, (int)n) != -INFINITY) & (lane < (int)n))) return seen;
+        seen = c;
+    }
+    return 0;
+}
+
 void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
@@ -113,7 +126,8 @@ void KERNEL(const args *table, idx begin, idx end, void *scratch) {
           *part = s + MB * ROW;
     row *rows = (row *)(part + (RUNNING ? MB * COLS : 0));
     for (idx t = begin; t < end; t++) {
-        const idx b = t / MBS, m0 = t % MBS * MB, m1 = m0 + MB < SQ ? m0 + MB : SQ, seen = CAUSAL && m1 < SK ? m1 : SK;
+        const idx b = t / MBS, m0 = t % MBS * MB, m1 = m0 + MB < SQ ? m0 + MB : SQ, most = CAUSAL && m1 < SK ? m1 : SK,
+                  seen = MASKED ? keys_read(a, mask, b, m0, m1, most) : most;
         const float *q = (const float *)a[0].p + Q_AT(b) + m0 * QR;
         const element *k = (const element *)a[1].p + K_AT(b), *v = (const element *)a[2].p + V_AT(b);
         if (packed_k != k) pack_keys(a, packed_k = k, b, keys);
