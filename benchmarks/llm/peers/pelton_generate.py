@@ -1,4 +1,4 @@
-"""Times `pelton.LanguageModel` on a file: pelton_generate.py FILE THREADS TURN. Prints a line of JSON.
+"""Times `pelton.LanguageModel` on a file: pelton_generate.py FILE THREADS TURN PRECISION. Prints a line of JSON.
 
 The same work as timing.py describes, through `submit`, as `generate` does it: with sampling and text. A token's time is
 from the piece of text before it to its own.
@@ -15,7 +15,7 @@ from timing import Result, best, most_memory, unseen
 import pelton
 from pelton.language import GenerationRequest, Sampling
 
-path, threads, turn = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+path, threads, turn, precision = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 SAMPLING = Sampling(temperature=0.7, top_k=40, top_p=0.95, min_p=0.05, seed=0)
 
 
@@ -35,7 +35,7 @@ def run(model: pelton.LanguageModel, length: int, count: int, seed: int) -> tupl
 
 def measure() -> Result:
     start = time.perf_counter()
-    model = pelton.LanguageModel(path, threads=threads, speculate=False)
+    model = pelton.LanguageModel(path, threads=threads, precision=precision, speculate=False)
     load = time.perf_counter() - start
     result, (first, _) = dict[str, float](), run(model, 16, 0, seed=0)
     for length in (128, 512):

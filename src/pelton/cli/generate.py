@@ -117,7 +117,12 @@ def add_opening(command: argparse.ArgumentParser) -> None:
         help="most tokens of a text (default: the model's, at most 4096)",
     )
     group.add_argument("--level", type=parsers.int_in_range(0, 5), default=0, metavar="N", help="0 to 5, as for build")
-    group.add_argument("--precision", choices=("fp32", "fp16"), default="fp32", help="as for build (default fp32)")
+    group.add_argument(
+        "--precision",
+        choices=("fp32", "fp16", "int8"),
+        default="fp32",
+        help="fp32 (default); of rows in front of few-bit weights: fp16, or int8 as in llama.cpp",
+    )
     group.add_argument("--cache-dir", metavar="DIR", help="folder of engines")
 
 

@@ -76,6 +76,8 @@ def open_encoder(
     if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 1 <= context <= most):
         raise InputError(f"context is a number of tokens from 1 to {most}, the model's own, got {context!r}")
     context = context or min(most, CONTEXT)
+    if precision not in ("fp32", "fp16"):
+        raise InputError(f"precision is 'fp32' or 'fp16' for sentence encoders, got {precision!r}")
     options = Options(level=level, precision=precision, threads=threads, cache_dir=cache_folder)
     sizes = {"context": context, "usual": min(USUAL, context)}
     engine, record = kept_engine(source, sizes, options, lambda: _built(source, sizes, options))

@@ -78,7 +78,8 @@ class _Model:
         from .weights import DecoderWeights
 
         tensors = GgufTensors(self.file)
-        net, ports = decoder_network(self.family.architecture, DecoderWeights(tensors, self.family.places), sizes)
+        weights = DecoderWeights(tensors, self.family.places, sizes.round_rows)
+        net, ports = decoder_network(self.family.architecture, weights, sizes)
         unused = [name for name in self.file.tensors if name not in tensors.used and name not in BUFFERS]
         if unused:
             raise ModelError(

@@ -28,6 +28,7 @@ log = Logger("pelton.language")
 
 CONTEXT = 4096  # tokens of a sequence, unless the caller or the model says less
 PROMPT = 128  # tokens that engines are tuned for
+PRECISIONS = ("fp32", "fp16", "int8")
 CACHES = {None: None, "fp32": None, "fp16": "fp16", "int8": "int8"}
 
 
@@ -47,7 +48,8 @@ def open(
     and safetensors); models of the latter may have an encoder, such as T5 and Whisper. threads: default, one for each
     CPU. cache: type of the caches of keys and values, "fp32" (default), "fp16" or "int8". context: the most tokens of a
     sequence, and of what an encoder reads; default: those of the model, at most 4,096. level, precision: as for
-    `pelton.build`; precision "fp16" rounds rows in front of weights of few bits to 16 bits. cache_folder: of engines,
+    `pelton.build`; precision "fp16" rounds rows in front of weights of few bits to 16 bits, "int8" to 8 bits, each 32
+    terms by a scale of their own, as llama.cpp does (GGUF files alone). cache_folder: of engines,
     default: that of `pelton.build` (PELTON_CACHE_DIR).
 
     The first start builds an engine and keeps it in the cache folder, under the hash of the model's files and all
@@ -62,10 +64,16 @@ def open(
     most = source.description.context
     if context is not None and (isinstance(context, bool) or not isinstance(context, int) or not 2 <= context <= most):
         raise InputError(f"context is a number of tokens from 2 to {most}, the model's own, got {context!r}")
+    if precision not in PRECISIONS:
+        raise InputError(f"precision is {', '.join(map(repr, PRECISIONS))}, got {precision!r}")
+    if precision == "int8" and source.kind != "gguf":
+        raise InputError(f"precision 'int8' rounds rows in front of weights of few bits in GGUF files; {path} is none")
     part = source.encoder
     context = context or (min(most, CONTEXT) if part is None else part.usual)
-    sizes = DecoderSizes(context, min(PROMPT, context), 0 if part is None else part.rows or context)
-    options = Options(level=level, precision=precision, threads=threads, cache_dir=cache_folder, kv_cache=CACHES[cache])
+    sources = 0 if part is None else part.rows or context
+    sizes = DecoderSizes(context, min(PROMPT, context), sources, precision == "int8")
+    kept = "fp32" if precision == "int8" else precision
+    options = Options(level=level, precision=kept, threads=threads, cache_dir=cache_folder, kv_cache=CACHES[cache])
     engine, record = kept_engine(source, asdict(sizes), options, lambda: _built(source, sizes, options))
     description = described({**record["description"], "digest": record["digest"]})
     if description.notes:

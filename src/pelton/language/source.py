@@ -26,11 +26,12 @@ MOST_LAYERS = 10_000
 @dataclass(frozen=True)
 class DecoderSizes:
     """context: the most tokens of a sequence. prompt: those of a run that the engine is tuned for. sources: the most
-    rows of an encoder."""
+    rows of an encoder. round_rows: products with weights of few bits may round rows to 8 bits."""
 
     context: int
     prompt: int
     sources: int = 0
+    round_rows: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class BlockMatrix:
     """A matrix [N, K] of few bits: (code − zero) · scale.
 
     codes: u8 [N, K · bits / 8], the first one in the lowest bits. scale, zero: [N, K / block]; without zero it is half
-    of the codes' range.
+    of the codes' range. round_rows: products may round the rows in front of it to 8 bits.
     """
 
     codes: np.ndarray
@@ -29,6 +29,7 @@ class BlockMatrix:
     zero: np.ndarray | None
     block: int
     bits: int
+    round_rows: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,10 +58,11 @@ class TensorFile(Protocol):
 
 
 class DecoderWeights:
-    """The weights of a decoder by the names of its parts, wherever its file has them."""
+    """The weights of a decoder by the names of its parts, wherever its file has them. round_rows: of all matrices of
+    few bits."""
 
-    def __init__(self, file: TensorFile, places: Mapping[str, TensorPlace]):
-        self.file, self.places = file, places
+    def __init__(self, file: TensorFile, places: Mapping[str, TensorPlace], round_rows: bool = False):
+        self.file, self.places, self.round_rows = file, places, round_rows
 
     def has(self, part: str, layer: int | None = None, kind: str = "weight") -> bool:
         place = self.places.get(part)
@@ -76,7 +78,7 @@ class DecoderWeights:
             rows_of = slice(*place.rows)
             matrix = matrix.taken(rows_of) if isinstance(matrix, BlockMatrix) else matrix[rows_of]
         self._check(_name(place, layer, "weight"), matrix.shape, (rows, columns))
-        return matrix
+        return replace(matrix, round_rows=self.round_rows) if isinstance(matrix, BlockMatrix) else matrix
 
     def kernel(self, part: str, shape: tuple[int, ...]) -> np.ndarray:
         """Returns the window of a convolution. Raises ModelError if the file has none of this shape."""
@@ -127,7 +129,7 @@ def product(net: Network, x: NetworkTensor, w: Matrix, bias: np.ndarray | None, 
     if not isinstance(w, BlockMatrix):
         return net.linear(x, w, bias, name=name)
     operands = (w.codes, w.scale) if w.zero is None else (w.codes, w.scale, w.zero)
-    y = net.quantized_linear(x, *operands, block=w.block, bits=w.bits, name=name)
+    y = net.quantized_linear(x, *operands, block=w.block, bits=w.bits, round_rows=w.round_rows, name=name)
     return y if bias is None else y + bias
 
 
