@@ -153,7 +153,8 @@ FOREIGN = (
         "a folder of a module of transformers or diffusers, with weights but no program",
         "folder with config.json and weights",
         is_hugging_face,
-        "export it to ONNX with the package optimum, or build the module in Python (docs/formats.md)",
+        "open a language model, a sentence encoder or a Whisper with pelton.LanguageModel (docs/language.md); export"
+        " others to ONNX with the package optimum, or build the module in Python (docs/formats.md)",
         "optimum-cli export onnx --model FOLDER exported && pelton build exported/model.onnx",
     ),
     Foreign(
@@ -161,8 +162,8 @@ FOREIGN = (
         "a language model of llama.cpp (GGUF or GGML), weights without a program",
         ".gguf",
         _begins(b"GGUF", b"lmgg", b"fmgg", b"tjgg", b"algg"),
-        "build the module of transformers that it was made from",
-        FROM_MODULE,
+        "open it with pelton.LanguageModel (docs/language.md), or in a shell",
+        'pelton generate model.gguf "The capital of France is"',
         suffixes=(".gguf",),
     ),
     Foreign(
