@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from pelton.errors import InputError
 
 INCOMPLETE = "\ufffd"  # what the end of a text decodes to while a character lacks bytes
+FENCE = "\U000ffffd pelton \U000ffffd"  # a token that no text has
 LONGEST = 16  # characters in a row that may yet become others
 
 
@@ -33,14 +36,54 @@ class LibraryCoder:
 
     def __init__(self, tokenizer: Any):
         self.tokenizer = tokenizer
+        self._lock = threading.Lock()  # what special tokens are is a property of the tokenizer, not of a call
 
     def encode(self, text: str, special: bool, literal: bool) -> list[int]:
-        if self.tokenizer.encode_special_tokens != literal:
-            self.tokenizer.encode_special_tokens = literal
-        return self.tokenizer.encode(text, add_special_tokens=special).ids
+        return self._encoding(text, special, literal).ids
+
+    def _encoding(self, text: str, special: bool, literal: bool) -> Any:
+        with self._lock:
+            if self.tokenizer.encode_special_tokens != literal:
+                self.tokenizer.encode_special_tokens = literal
+            return self.tokenizer.encode(text, add_special_tokens=special)
 
     def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
-        return [id for text, literal in parts for id in self.encode(text, False, literal)]
+        parts = [*parts]
+        if not any(literal for _, literal in parts):
+            return [id for text, _ in parts for id in self.encode(text, False, False)]
+        text, ids, begin = "".join(text for text, _ in parts), list[int](), 0
+        for id, at, end in [*self._special_places(text, parts), (None, len(text), len(text))]:
+            ids += self._encode_run(text[begin:at], begin == 0)
+            ids += [] if id is None else [id]
+            begin = end
+        return ids
+
+    def _special_places(self, text: str, parts: Sequence[tuple[str, bool]]) -> list[tuple[int, int, int]]:
+        """Returns (id, begin, end) of the special tokens outside of literal parts."""
+        found, at, hidden = self._encoding(text, False, False), 0, list[tuple[int, int]]()
+        for part, literal in parts:
+            hidden += [(at, at + len(part))] if literal else []
+            at += len(part)
+        special = {id for id, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
+        places = [(id, *at) for id, at in zip(found.ids, found.offsets) if id in special]
+        return [(id, a, b) for id, a, b in places if not any(a < end and begin < b for begin, end in hidden)]
+
+    def _encode_run(self, text: str, first: bool) -> list[int]:
+        """Returns the tokens of a text between special tokens, whose own special tokens are characters. Behind another
+        token, tokenizers that begin a text with a space do not all begin this one so."""
+        if first or not text:
+            return self.encode(text, False, True)
+        return self._behind.encode(FENCE + text, add_special_tokens=False).ids[1:]
+
+    @cached_property
+    def _behind(self) -> Any:
+        """The same tokenizer with one more token, which is not special."""
+        from tokenizers import AddedToken, Tokenizer
+
+        other = Tokenizer.from_str(self.tokenizer.to_str())
+        other.add_tokens([AddedToken(FENCE, special=False, normalized=False)])
+        other.encode_special_tokens = True
+        return other
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=not special)
