@@ -232,11 +232,10 @@ def test_this_cpu_is_its_profile(monkeypatch, bench_profile):
 def test_the_answer_has_a_row_for_each_device_and_batch(capsys, onnx_model, bench_profile, tmp_path):
     jsonschema = pytest.importorskip("jsonschema")
     referencing = pytest.importorskip("referencing")
-    page = tmp_path / "page.html"
+    page, plot = tmp_path / "page.html", tmp_path / "plot.svg"
     flags = ["--batch", "1,32", "--devices", f"RTX 4090,L4,TPU v*,{bench_profile}", "--latency", "1s", "--qps", "1"]
-    assert (
-        main(["advise", onnx_model, *flags, "--budget", "2000", "--html", str(page), "--json", "--layers", "-q"]) == 0
-    )
+    flags += ["--budget", "2000", "--html", str(page), "--plot", str(plot), "--json", "--layers", "-q"]
+    assert main(["advise", onnx_model, *flags]) == 0
     found = json.loads(capsys.readouterr().out)
     schemas = {name: json.loads((SCHEMAS / name).read_text()) for name in ("advise.json", "common.json")}
     known = referencing.Registry().with_resources(
@@ -257,7 +256,8 @@ def test_the_answer_has_a_row_for_each_device_and_batch(capsys, onnx_model, benc
         assert r["runs"] == (not r["device"].startswith("Google")) or r["device_kind"] != "npu"
     assert any("CPU that you have is enough" in s for s in found["sentences"])
     svg = page.read_text().partition("<svg")[2].partition("</svg>")[0]
-    drawn = ElementTree.fromstring(f"<svg{svg}</svg>")
+    assert plot.read_text() == f"<svg{svg}</svg>"
+    drawn = ElementTree.fromstring(plot.read_text())
     assert sum(e.get("class") == "device" for e in drawn.iter()) == len(found["rows"])
 
 

@@ -34,6 +34,8 @@ def onnx_model(tmp_path_factory):
         (["--devices", "L4", "--use", "2"], "at most 1"),
         (["--devices", "L4", "-o", "x.toml"], "--measure"),
         (["--devices", "L4", "--html", "/absent/x.html"], "no folder"),
+        (["--devices", "L4", "--plot", "/absent/x.svg"], "no folder"),
+        (["--devices", "L4", "--plot", "x.png"], "ends in .svg"),
         (["--measure", "-o", "x.toml"], "leave out the model"),
         (["--devices", "Jetson Orin NX 8GB"], "no source states its peaks"),
         (["--devices", "L4", "--batch", "64", "--qps", "100", "--latency", "1ms", "--budget", "1"], "0.63 s to arrive"),

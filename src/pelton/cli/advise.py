@@ -68,6 +68,7 @@ def add(commands) -> argparse.ArgumentParser:
         )
     command.add_argument("--layers", action="store_true", help="every step of the first row (JSON: of all rows)")
     command.add_argument("--html", metavar="FILE", help="write a page with a chart of price against performance")
+    command.add_argument("--plot", metavar="FILE.svg", help="write the chart alone")
     command.add_argument("--measure", action="store_true", help="measure this machine instead, into the profile of -o")
     command.add_argument("-o", "--output", metavar="FILE", help="--measure: the profile to write")
     advise_machine.add(command)
@@ -113,12 +114,17 @@ def main(args: argparse.Namespace) -> None:
         raise InputError("-o is the profile of --measure; a page is --html FILE")
     if args.use > 1:
         raise InputError(f"--use is a share of the time, at most 1, got {args.use:g}")
-    if args.html and (why := files.rejection(args.html)):
-        raise InputError(f"--html {args.html}: {why}")
+    if args.plot and not args.plot.lower().endswith(".svg"):
+        raise InputError(f"--plot writes SVG: name a file that ends in .svg, not {args.plot!r}")
+    for flag, path in (("--html", args.html), ("--plot", args.plot)):
+        if path and (why := files.rejection(path)):
+            raise InputError(f"{flag} {path}: {why}")
     advise_machine.check(args)
     advice, more = predicted(args)
     if args.html:
         files.write(args.html, [advise_page.page(advice, args.model, more.sentences()).encode()])
+    if args.plot:
+        files.write(args.plot, [advise_page.chart(advice).encode()])
     output.emit(args, {**advice.json(args.layers), **more.json(), "model": args.model})
     if not args.json:
         print("\n".join([*lines(advice, args.layers), *more.lines()]))
