@@ -72,8 +72,8 @@ def engine_of(model: Path, precision: str, folder: Path) -> pelton.Engine:
 
 
 def time_models(engines: dict[Case, pelton.Engine], rounds: int) -> dict[Case, float]:
-    """Returns the median latency of every engine in seconds; a round has a turn of each, with memory of its own: an
-    engine may take a third longer for where its memory lies."""
+    """Returns the median latency of every engine in seconds; a round has a turn of each, as models that barely fit in
+    caches take half as long again for seconds while others use the machine."""
     medians: dict[Case, list[float]] = {case: [] for case in engines}
     for i in range(rounds):
         for case, engine in engines.items():
