@@ -91,6 +91,16 @@ def add(commands) -> argparse.ArgumentParser:
         help="the time of each step, its bound (compute or memory), and the percentage of that bound",
     )
     command.add_argument("--plot", metavar="FILE.svg", help="plot the steps on the machine's roofline")
+    add_rivals(command)
+    output.add_json(command)
+    arguments.add_threads(command)
+    arguments.add_trust(command)
+    arguments.add_build(command)
+    return command
+
+
+def add_rivals(command: argparse.ArgumentParser) -> None:
+    """Adds the options of what an engine is compared with: other runtimes, and earlier results."""
     command.add_argument(
         "--vs", metavar="RUNTIMES", help=f"also time these runtimes, separated by commas: {', '.join(peers.PEERS)}"
     )
@@ -106,11 +116,6 @@ def add(commands) -> argparse.ArgumentParser:
         metavar="FACTOR",
         help="with --baseline: exit with status 1 if slower by more than this factor and the noise",
     )
-    output.add_json(command)
-    arguments.add_threads(command)
-    arguments.add_trust(command)
-    arguments.add_build(command)
-    return command
 
 
 def percentiles(given: str) -> tuple[float, ...]:
