@@ -12,7 +12,7 @@ from onnx_models import model, one_node
 import pelton
 from pelton.engine.validate import validate
 from pelton.engine.plan import Buffer, Port, Slice, Step, Tensor
-from pelton.errors import EngineError, InputError
+from pelton.errors import EngineError, InputError, ModelError
 
 NAMES = np.array(["zero", "one", "zwei", "π", 'a "b"\n'], object)
 
@@ -172,3 +172,25 @@ def test_plans_that_would_touch_strings_wrongly(changes, expected):
     validate(plan())
     with pytest.raises(EngineError, match=re.escape(expected)):
         validate(plan(**changes))
+
+
+def test_strings_are_filled_with_empty_ones(cache):
+    """Pad and Trilu of strings without a value: ONNX's default is the empty string."""
+    words = np.array([["a", "b"], ["c", "d"]], object)
+    padded = model(
+        [helper.make_node("Pad", ["x", "pads"], ["y"])],
+        {"x": "string[2, 2]"},
+        ["y"],
+        {"pads": np.array([0, 1, 1, 0])},
+        opset=18,
+    )
+    got = pelton.build(padded, level=0, cache_dir=cache).run({"x": words})["y"]
+    assert got.tolist() == [["", "a", "b"], ["", "c", "d"], ["", "", ""]]
+
+
+def test_a_number_among_strings_is_refused():
+    padded = model(
+        [helper.make_node("Pad", ["x"], ["y"], pads=[0, 1, 1, 0], value=2.0)], {"x": "string[2, 2]"}, ["y"], opset=6
+    )
+    with pytest.raises(ModelError, match="Pad of strings has the number 2 among them"):
+        pelton.build(padded, level=0)

@@ -97,7 +97,7 @@ def gguf_case(cache: Path) -> Callable[[int], str]:
             path = Path(folder) / "model.gguf"
             path.write_bytes(damaged(seed))
             try:
-                return _opened(path, seed, cache)
+                return opened(path, seed, cache)
             except Error as e:
                 assert "\n" not in str(e) and len(str(e)) < LONGEST, f"no sentence: {e}"
                 raise
@@ -105,7 +105,8 @@ def gguf_case(cache: Path) -> Callable[[int], str]:
     return case
 
 
-def _opened(path: Path, seed: int, cache: Path) -> str:
+def opened(path: Path, seed: int, cache: Path) -> str:
+    """Reads a file, and does with it what the seed decides; returns what that was."""
     source = gguf_model(path)
     tokens = source.tokens()
     ids = tokens.encode(TEXT)

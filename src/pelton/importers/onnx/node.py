@@ -23,7 +23,7 @@ from pelton.ir.graph import Value
 from pelton.ir.imported import OnData
 from pelton.ir.op import Untyped
 from pelton.ir.bindings import ValueSequence, Binding, kind_of
-from pelton.ir.types import I64, DType, TensorType
+from pelton.ir.types import I64, STRING, DType, TensorType
 from pelton.ops import Op, get
 from pelton.ops.foreign import DTYPES
 
@@ -258,8 +258,13 @@ class Reading(Operands):
         return self.builder.shared_constant(np.asarray(array, dtype.numpy if dtype else None))
 
     def like(self, value: Value, number: float) -> Value:
-        """Returns a scalar of the element type of `value`."""
-        return self.constant(number, value.type.dtype)
+        """Returns a scalar of the element type of `value`; 0 is the empty string. Raises ModelError for other numbers
+        among strings."""
+        if value.type.dtype is not STRING:
+            return self.constant(number, value.type.dtype)
+        if number:
+            raise self.refuse(f"{self.node.op_type} of strings has the number {number:g} among them")
+        return self.constant("", STRING)
 
     def sizes(self, found: Any) -> Value:
         """Returns sizes as i64: a constant, or a value that is computed from dynamic dimensions at run time."""
