@@ -66,7 +66,7 @@ def add(commands) -> argparse.ArgumentParser:
 
 
 class InPlaceOfPrompt(argparse.Action):
-    """An option with which the prompt is not required."""
+    """An option with which the prompt is not required. With nargs="?", argparse finds no prompt behind options."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         setattr(namespace, self.dest, values)

@@ -32,8 +32,8 @@ Prompt = str | Sequence[Message]
 MOST_TOKENS = 512
 
 
-class GenerateOptions(TypedDict, total=False):
-    """Keywords of `LanguageModel.generate`, which describes them."""
+class SamplingOptions(TypedDict, total=False):
+    """Keywords of both below: the most tokens of a text, and how they are drawn."""
 
     max_tokens: int | None
     temperature: float
@@ -45,6 +45,11 @@ class GenerateOptions(TypedDict, total=False):
     frequency_penalty: float
     temperature_last: bool
     seed: int | None
+
+
+class GenerateOptions(SamplingOptions, total=False):
+    """Keywords of `LanguageModel.generate`, which describes them."""
+
     stop: str | Sequence[str]
     schema: Mapping[str, Any] | str | None
     tools: Sequence[Mapping[str, Any]] | None
@@ -53,19 +58,8 @@ class GenerateOptions(TypedDict, total=False):
     ignore_eos: bool
 
 
-class TranscribeOptions(TypedDict, total=False):
-    """Keywords of `LanguageModel.transcribe`, as in GenerateOptions; max_tokens: of the text of each part."""
-
-    max_tokens: int | None
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    temperature_last: bool
-    seed: int | None
+class TranscribeOptions(SamplingOptions, total=False):
+    """Keywords of `LanguageModel.transcribe`; max_tokens: of the text of each part."""
 
 
 class LanguageModel:
